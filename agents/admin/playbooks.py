@@ -18,11 +18,10 @@ from agents.admin.base import DetailAdmin, FormAdmin, current_user, record_view
 from agents.admin.display import DeletedFilter, column, cut
 from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
 from agents.conf import clock
-from agents.definitions.playbooks import Position
+from agents.definitions.playbooks import MAX_POSITIONS, Position
 from agents.exceptions import SkillChanged
 from agents.http import yaml_download
 from agents.knowledge.playbooks import (
-    MAX_POSITIONS,
     playbook_create,
     playbook_delete,
     playbook_edit,

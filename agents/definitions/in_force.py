@@ -44,7 +44,7 @@ def checked_definition(text: str, *, file: str, name: str = "") -> AgentDefiniti
         definition = read_definition(text, file=file, name=name)
     except DefinitionError as error:
         raise DefinitionError(sort_problems((*error.problems, *found)), rest=error.rest) from None
-    if not definition.lines:
+    if definition.lines.keys() == {""}:
         found.append(Problem(file, 1, "", "the keys of an agent, such as name and instructions", "nothing"))
     if found:
         broken = [problem for sensor in definition.broken_sensors for problem in sensor.problems]

@@ -7,11 +7,9 @@ starts without it.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from decimal import Decimal
-from difflib import get_close_matches
 from pathlib import PurePath
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -24,12 +22,13 @@ from agents.definitions.schema import (
     BrokenSensor,
     DefinitionError,
     Problem,
+    Section,
     SensorSpec,
     TriggerSpec,
 )
-from agents.definitions.values import EXPECTED, NAME, Ambiguous, Place, as_flag
+from agents.definitions.values import NAME, Ambiguous, Place, path_text
 from agents.enums import SensorKind, TriggerKind
-from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from agents.exceptions import Invalid
 from agents.text.strict_yaml import Node, Unreadable, read_yaml
 from audit.redaction import redact
 
@@ -41,7 +40,8 @@ MAX_EXPONENT: Final = 300  # of a float
 _WHOLE: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _DECIMAL: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)?\.[0-9_]*([eE][-+]?[0-9]{1,3})?")
 _KEY: Final = "[key]"  # the end of pydantic's location of a wrong key of a map
-_SETTINGS: Final[dict[str, type[LoopConfig | GuardrailsConfig]]] = {"loop": LoopConfig, "guardrails": GuardrailsConfig}
+Keys = TypeVar("Keys", AgentKeys, TriggerSpec)
+Valid = TypeVar("Valid", bound=Section)
 
 
 def read_definition(text: str, *, file: str = "agent.yaml", name: str = "") -> AgentDefinition:
@@ -66,70 +66,57 @@ class _Reading:
     """Reads one tree, and collects problems instead of raising the first one."""
 
     def __init__(self, root: Node, file: str) -> None:
-        self._root = root
+        self._given = {} if root.is_nothing else plain_values(root)
         self._file = file
-        self._lines = _lines_of(root)
+        self._lines = lines_of(root)
         self._problems: list[Problem] = []
-        self._wrong_keys: set[str] = set()
 
     def definition(self, default_name: str) -> AgentDefinition:
-        given = {} if self._root.is_nothing else _plain(self._root)
-        keys = given if isinstance(given, dict) else {}
-        self._check_settings(keys)
+        is_map = isinstance(self._given, dict)
+        keys = dict(self._given) if is_map else {}
+        is_named = keys.get("name") is not None
         sensor_list = _bounded_list(keys, "sensors", MAX_SENSORS)
         trigger_list = _bounded_list(keys, "triggers", MAX_TRIGGERS)
         sensors, broken = self._sensors(sensor_list or [])
-        triggers = [self._trigger(number, trigger) for number, trigger in enumerate(trigger_list or [])]
-        if isinstance(given, dict):
-            name = keys.get("name")
-            given = {**keys, "name": default_name if name is None else name}
-            if sensor_list is not None:
-                given["sensors"] = tuple(sensors.values())
-            if trigger_list is not None:
-                given["triggers"] = tuple(spec for spec, _ in triggers)
-        written = self._written(given)
-        if written is not None:
-            self._check_triggers(written.zone, trigger_list or [], triggers)
-        problems = sort_problems([*self._problems, *(problem for sensor in broken for problem in sensor.problems)])
-        if written is None:
-            raise DefinitionError(problems)
-        read = AgentDefinition.read(
-            written,
-            named=keys.get("name") is not None,
+        required = {"kind": TriggerKind.MANUAL}
+        triggers = [
+            self._read(TriggerSpec, trigger, {"name": f"#{number + 1}", **required}, ("triggers", number))
+            for number, trigger in enumerate(trigger_list or [])
+        ]
+        if not is_named:
+            keys["name"] = default_name
+        if sensor_list is not None:
+            keys["sensors"] = tuple(sensors.values())
+        if trigger_list is not None:
+            keys["triggers"] = tuple(spec for spec, _ in triggers)
+        written, wrong = self._read(AgentKeys, keys if is_map else self._given, {"name": default_name})
+        self._check_triggers(written.zone, trigger_list or [], triggers)
+        definition = AgentDefinition.model_construct(
+            _fields_set=written.model_fields_set - (frozenset() if is_named else {"name"}),
+            **{name: getattr(written, name) for name in AgentKeys.model_fields},
             broken_sensors=broken,
-            notes=tuple(self._notes(written, sensors)),
+            notes=tuple(self._notes(written, sensors, has_fields="hot_state" not in wrong)),
             lines=self._lines,
-            sensor_keys={sensor.name: _path_of(("sensors", number)) for number, sensor in sensors.items()},
+            sensor_keys={sensor.name: path_text(("sensors", number)) for number, sensor in sensors.items()},
         )
         if self._problems:
-            raise DefinitionError(problems, rest=read)
-        return read
+            listed = [*self._problems, *(problem for sensor in broken for problem in sensor.problems)]
+            raise DefinitionError(sort_problems(listed), rest=definition if is_map else None)
+        return definition
 
     # --- Sections ---
 
-    def _written(self, given: Any) -> AgentKeys | None:
-        """Validate the keys. Wrong ones are left out, so that other problems can be found as well."""
+    def _read(
+        self, model: type[Keys], given: Any, required: Mapping[str, Any], place: Place = ()
+    ) -> tuple[Keys, set[str]]:
+        """Return what can be read of a section, and its wrong keys, which are left out or as `required`."""
         try:
-            return AgentKeys.model_validate(given)
+            return model.model_validate(given), set()
         except ValidationError as error:
-            self._problems += self._validation_problems(error, AgentKeys)
-            wrong = _first_keys(error)
-            if not isinstance(given, dict) or not wrong & given.keys():
-                return None
-            self._wrong_keys |= wrong
-            return self._written({"name": "agent", **{key: given[key] for key in given.keys() - wrong}})
-
-    def _trigger(self, number: int, given: Any) -> tuple[TriggerSpec, set[str]]:
-        """Return what can be read of a trigger, and its wrong keys."""
-        self._check_settings(given, "triggers", number)
-        try:
-            return TriggerSpec.model_validate(given), set()
-        except ValidationError as error:
-            self._problems += self._validation_problems(error, TriggerSpec, ("triggers", number))
-            wrong = _first_keys(error)
+            self._problems += validation_problems(error, lines=self._lines, file=self._file, above=place)
+            wrong = {str(found["loc"][0]) for found in error.errors(include_url=False) if found["loc"]}
         right = {key: given[key] for key in given.keys() - wrong} if isinstance(given, dict) else {}
-        required = {"name": f"#{number + 1}", "kind": TriggerKind.MANUAL}
-        return TriggerSpec.model_validate({**required, **right}), wrong | (required.keys() - right.keys())
+        return model.model_validate({**required, **right}), wrong | (required.keys() - right.keys())
 
     def _check_triggers(self, zone: str, listed: list[Any], specs: list[tuple[TriggerSpec, set[str]]]) -> None:
         names: set[str] = set()
@@ -155,7 +142,7 @@ class _Reading:
             try:
                 sensor = SensorSpec.model_validate(given)
             except ValidationError as error:
-                problems += self._validation_problems(error, SensorSpec, place)
+                problems += validation_problems(error, lines=self._lines, file=self._file, above=place)
             if problems:
                 own_name = name if name and name not in names else f"{name or 'sensor'}#{number + 1}"
                 broken.append(BrokenSensor(own_name, _sensor_kind(given), tuple(problems)))
@@ -164,29 +151,12 @@ class _Reading:
             names.add(name)
         return good, tuple(broken)
 
-    def _check_settings(self, given: Any, *above: str | int) -> None:
-        """Check the settings of runs, of the agent or of one trigger."""
-        for section, config in _SETTINGS.items():
-            settings = given.get(section) if isinstance(given, dict) else None
-            for key, value in settings.items() if isinstance(settings, dict) else ():
-                try:
-                    config.merged({key: as_flag(value)})
-                except ValueError as error:
-                    place = (*above, section, key)
-                    known = [field.name for field in fields(config)]
-                    message = str(error)  # `name = value: it must be …`
-                    if message.partition(" = ")[0] in known:
-                        reason = message.rpartition(": ")[2].removeprefix("it must be ").rstrip(".")
-                        self._problems.append(self._problem(place, reason, value))
-                    else:
-                        self._problems.append(self._unknown_key(place, known))
-
-    def _notes(self, written: AgentKeys, sensors: Mapping[int, SensorSpec]) -> Iterator[Problem]:
+    def _notes(self, written: AgentKeys, sensors: Mapping[int, SensorSpec], *, has_fields: bool) -> Iterator[Problem]:
         """Yield what is valid, but may not be intended."""
         triggers = {trigger.name for trigger in written.triggers}
         for number, sensor in sensors.items():
             for index, update in enumerate(sensor.updates):
-                if update.field not in written.hot_state.fields and "hot_state" not in self._wrong_keys:
+                if has_fields and update.field not in written.hot_state.fields:
                     expected = "a field of hot_state: values for any other field are dropped"
                     yield self._problem(("sensors", number, "updates", index, "field"), expected, update.field)
             for index, signal in enumerate(sensor.signals):
@@ -194,73 +164,38 @@ class _Reading:
                     expected = "a trigger of this file, unless the agent already has one of that name"
                     yield self._problem(("sensors", number, "signals", index, "spawn"), expected, signal.spawn)
 
-    # --- Problems ---
-
-    def _validation_problems(self, error: ValidationError, model: type[BaseModel], above: Place = ()) -> list[Problem]:
-        """Return pydantic's errors as problems: its location with our line, what was expected, what was found."""
-        problems = []
-        for found in error.errors(include_url=False):
-            place, kind, given = found["loc"], found["type"], found["input"]
-            if place and place[-1] == _KEY and kind != "extra_forbidden":
-                place = place[:-1]
-            if kind == EXPECTED:
-                key = found["ctx"]["key"]
-                problem = self._problem((*above, *place, *key), found["ctx"]["what"], _value_at(given, key))
-            elif kind == "missing":
-                problem = self._problem((*above, *place), f"a value: {place[-1]} is required", None)
-            elif kind == "extra_forbidden":
-                section = _section(model, place[:-1])
-                problem = self._unknown_key((*above, *place), list(section.model_fields) if section else [])
-            else:
-                section = _section(model, place)
-                keys = f"a map with the keys {', '.join(section.model_fields)}" if section else found["msg"]
-                problem = self._problem((*above, *place), keys, given)
-            problems.append(problem)
-        return problems
-
-    def _unknown_key(self, place: Place, known: list[str]) -> Problem:
-        near = get_close_matches(str(place[-1]), known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        expected = f"one of the keys {', '.join(known)}{hint}"
-        return Problem(self._file, self._line(place), _path_of(place), expected)
-
     def _problem(self, place: Place, expected: str, got: Any) -> Problem:
-        return Problem(self._file, self._line(place), _path_of(place), expected, _excerpt(got))
-
-    def _line(self, place: Place) -> int:
-        """Return the line of a key, or of the nearest one above it."""
-        above = (self._lines.get(_path_of(place[:length])) for length in range(len(place), 0, -1))
-        return next((line for line in above if line), self._root.line)
+        return _problem_at(place, expected, _excerpt(got), lines=self._lines, file=self._file)
 
 
-def _first_keys(error: ValidationError) -> set[str]:
-    return {str(found["loc"][0]) for found in error.errors(include_url=False) if found["loc"]}
+# --- Problems ---
 
 
-def _section(model: type[BaseModel], place: Place) -> type[BaseModel] | None:
-    """Return the model at a place of the schema. Steps into a list or a map of sections are skipped."""
-    section: type[BaseModel] | None = model
-    steps = iter(place)
-    for step in steps:
-        field = section.model_fields.get(str(step)) if section else None
-        if field is None:
-            return None
-        section, is_collection = _section_of(field.annotation)
-        if is_collection and next(steps, None) is None:
-            return None
-    return section
+def validation_problems(
+    error: ValidationError, *, lines: Mapping[str, int], file: str = "", above: Place = ()
+) -> Iterator[Problem]:
+    """Yield the errors of a Section with their keys and lines."""
+    for found in error.errors(include_url=False):
+        place = found["loc"][:-1] if found["loc"][-1:] == (_KEY,) else found["loc"]
+        what, key, shown = (found["ctx"][name] for name in ("what", "key", "shown"))
+        got = _excerpt(_value_at(found["input"], key)) if shown is None else shown
+        yield _problem_at((*above, *place, *key), what, got, lines=lines, file=file)
 
 
-def _section_of(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """Return the model in an annotation, and whether it is in a list or a map."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
-    is_collection = get_origin(annotation) in {tuple, dict}
-    for part in get_args(annotation):
-        section, inner = _section_of(part)
-        if section is not None:
-            return section, is_collection or inner
-    return None, is_collection
+def require_valid(model: type[Valid], given: Any, lines: Mapping[str, int]) -> Valid:
+    """Return the section, or raise Invalid with every problem, and its line if there is one."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        problems = sort_problems(validation_problems(error, lines=lines))
+    places = {problem: f" (line {problem.line})" if problem.line else "" for problem in problems}
+    raise Invalid("\n".join(f"{problem.said}{place}" for problem, place in places.items()))
+
+
+def _problem_at(place: Place, expected: str, got: str, *, lines: Mapping[str, int], file: str) -> Problem:
+    """Return a problem with the line of its key, or of the nearest one above it."""
+    above = (lines.get(path_text(place[:length]), 0) for length in range(len(place), -1, -1))
+    return Problem(file, next((line for line in above if line), 0), path_text(place), expected, got)
 
 
 def _value_at(given: Any, key: Place) -> Any:
@@ -307,12 +242,13 @@ def _sensor_kind(given: Any) -> SensorKind:
 # so that only a key that knows what it expects accepts it.
 
 
-def _plain(node: Node) -> Any:
+def plain_values(node: Node) -> Any:
+    """Return the values of a tree."""
     match node.kind:
         case "map":
-            return {key: _plain(value) for key, value in node.entries.items()}
+            return {key: plain_values(value) for key, value in node.entries.items()}
         case "list":
-            return [_plain(item) for item in node.items]
+            return [plain_values(item) for item in node.items]
         case "nothing":
             return None
         case "boolean":
@@ -339,26 +275,15 @@ def _number(text: str) -> int | Decimal | str:
     return Ambiguous(text)
 
 
-def _lines_of(node: Node, path: str = "") -> dict[str, int]:
-    """Return the line of every key and item, by its path."""
-    lines: dict[str, int] = {}
+def lines_of(node: Node, path: str = "") -> dict[str, int]:
+    """Return the line of every key and item, by its path; the path of the whole is empty."""
+    lines = {path: node.line}
     for key, value in node.entries.items():
         inner = f"{path}.{key}" if path else key
-        lines[inner] = node.key_lines[key]
-        lines.update(_lines_of(value, inner))
+        lines |= lines_of(value, inner) | {inner: node.key_lines[key]}
     for number, item in enumerate(node.items):
-        inner = f"{path}[{number}]"
-        lines[inner] = item.line
-        lines.update(_lines_of(item, inner))
+        lines |= lines_of(item, f"{path}[{number}]")
     return lines
-
-
-def _path_of(place: Place) -> str:
-    """Return a place as people write it: `sensors[0].source.tool`."""
-    path = ""
-    for step in place:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
-    return path
 
 
 # --- Writing ---

@@ -1,19 +1,24 @@
 """Playbooks and rules as text: Markdown for people, models and the offline analyst, and YAML files. Pure.
 
-Rendering is deterministic, and reading a rendered text gives the same values. The Markdown readers accept what people
-write by hand and never raise. A YAML error names key and line: `positions[2].severity: expected text, found list
-(line 14)`.
+Rendering is deterministic, and reading a rendered text gives the same values. The Markdown readers never raise. Errors
+in YAML name key and line: `positions[2].severity: expected text; got a list (line 14)`.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Final
 
 import yaml
+from pydantic import AfterValidator
 
-from agents.exceptions import Invalid
-from agents.text.strict_yaml import Node, read_yaml
+from agents.definitions import values
+from agents.definitions.loader import lines_of, plain_values, require_valid
+from agents.definitions.schema import Section
+from agents.definitions.values import expected, listed
+from agents.text.strict_yaml import read_yaml
+from audit.redaction import redact
 
 UNNAMED = "(unnamed)"
 DEFAULT_SEVERITY = "warn"
@@ -56,45 +61,31 @@ class RuleSet:
     """The rules of a skill text, and the list items that are no known rule."""
 
     rules: tuple[Rule, ...] = ()
-    ignored: tuple[str, ...] = field(default=())
+    ignored: tuple[str, ...] = ()
 
 
 # --- Forms and patterns ---
 
-# Longest first, because most start with `must`.
-FORMS = {
-    "must mention one of": "any of the phrases",
-    "must not mention": "none of the phrases",
-    "must mention": "each of the phrases",
-    "must not": "the document does not say this",
-    "must": "the document says this",
-    "should": "as must, but only worth a note",
-    "at least": "the quantity is no smaller, and is stated",
-    "at most": "the quantity is no greater where it is stated",
-}
-_SYNONYMS = {
+# Each form of a rule with its synonyms.
+FORMS: Final = {
     "must not mention": ("must not contain", "must not include", "never mention", "do not mention"),
     "must mention": ("must contain", "must include", "mention"),
     "must mention one of": ("must contain one of", "must mention any of", "must mention either"),
     "must not": ("must never", "shall not", "may not", "never"),
     "must": ("shall",),
+    "should": (),
     "at least": ("no less than", "not less than", "minimum", "no fewer than"),
     "at most": ("no more than", "not more than", "maximum", "up to"),
 }
-_FORM_OF = {form: form for form in FORMS} | {other: form for form, others in _SYNONYMS.items() for other in others}
+_FORM_OF = {words: form for form, others in FORMS.items() for words in (form, *others)}
 _ANY_FORM = "|".join(sorted(map(re.escape, _FORM_OF), key=len, reverse=True))
 
-_TITLE = re.compile(r"(?:Playbook: )?(.*?) ?(?:\(version (\d{1,9})\))?")
-_HEADING = re.compile(r"(#{1,6})\s+(.*)")
-_NUMBER = re.compile(r"\A\d+\.\s+")
-_LABEL = re.compile(
-    r"\s*(?:[-*]\s+)?\**(severity|standard(?: position| language| clause)?|fallback(?: position| tier)?(?: ?\d+)?"
-    r"|guidance|notes?|must not contain|must contain)\**\s*:\**(.*)",
-    re.IGNORECASE,
-)
-_FIELDS = {"standard": "standard", "note": "guidance"}
+_TITLE = re.compile(r"# Playbook: (.*) \(version (\d{1,9})\)")
+_ISSUE = re.compile(r"## \d+\. (.*)")
+_LABELS: Final = ("Severity", "Standard", "Fallback", "Guidance", "Must contain", "Must not contain")
+_LABEL = re.compile(rf"({'|'.join(_LABELS)})(?: \d+)?:(.*)")
+_HEADING = re.compile(r"#{1,6}\s+(.*)")
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
-_QUOTES = "\"'“”„‟«»\u2018\u2019"
 _PHRASE = re.compile(r"\"([^\"]{1,500})\"|“([^”]{1,500})”|«([^»]{1,500})»")  # bounded, for linear time
 _RULES_HEADING = re.compile(r"\b(?:rules?|checks?|checklist|requirements?)\b", re.IGNORECASE)
 _RULE = re.compile(rf"(?:\[([^\]]*)\]\s*)?({_ANY_FORM})\b\s*(:?)\s*(.*)", re.IGNORECASE)
@@ -120,23 +111,43 @@ def render_playbook(playbook: PlaybookText) -> str:
 
 
 def parse_playbook(text: str) -> PlaybookText:
-    """Parse a playbook text, rendered or written by hand."""
+    """Parse a rendered playbook."""
     name, version = UNNAMED, 1
-    positions: list[_Draft] = []
+    issues: list[tuple[str, list[str]]] = []
     for line in _lines(text):
-        heading = _HEADING.fullmatch(line)
-        if heading and len(heading[1]) > 1:
-            positions.append(_Draft(_line(_NUMBER.sub("", heading[2], count=1)) or UNNAMED))
-        elif heading and (title := _TITLE.fullmatch(_line(heading[2]))):
-            name, version = title[1] or UNNAMED, int(title[2] or 1)
-        elif positions:
-            positions[-1].read(line)
-    return PlaybookText(name, version, tuple(draft.position() for draft in positions))
+        if title := _TITLE.fullmatch(line):
+            name, version = title[1], int(title[2])
+        elif issue := _ISSUE.fullmatch(line):
+            issues.append((issue[1], []))
+        elif issues:
+            issues[-1][1].append(line)
+    return PlaybookText(name, version, tuple(_position(issue, lines) for issue, lines in issues))
 
 
-def render_rules(rules: Iterable[Rule]) -> str:
-    """Return the rules as a Markdown list under a heading."""
-    return "\n".join(["## Rules", "", *(f"- {_rule_line(rule)}" for rule in rules)]) + "\n"
+def _position(issue: str, lines: Iterable[str]) -> Position:
+    """Read the lines of a position: labels, each with its text."""
+    texts: dict[str, list[str]] = {label: [] for label in _LABELS}
+    label = ""
+    for line in lines:
+        if found := _LABEL.fullmatch(line):
+            label = found[1]
+            texts[label].append(found[2].strip())
+        elif label:
+            texts[label][-1] += "\n" + (line[2:] if line.startswith("> ") else line.removeprefix(">"))
+    prose = {label: [_prose(text) for text in found] for label, found in texts.items()}
+
+    def phrases(label: str) -> tuple[str, ...]:
+        return tuple(line[3:-1] for text in prose[label] for line in text.split("\n"))
+
+    return Position(
+        issue=issue,
+        severity="".join(prose["Severity"]) or DEFAULT_SEVERITY,
+        standard="".join(prose["Standard"]),
+        fallbacks=tuple(prose["Fallback"]),
+        guidance="".join(prose["Guidance"]),
+        must_contain=phrases("Must contain"),
+        must_not_contain=phrases("Must not contain"),
+    )
 
 
 def parse_rules(text: str) -> RuleSet:
@@ -148,9 +159,8 @@ def parse_rules(text: str) -> RuleSet:
     ignored: list[str] = []
     inside = False
     for line in _lines(text):
-        heading = _HEADING.fullmatch(line)
-        if heading:
-            inside = bool(_RULES_HEADING.search(heading[2]))
+        if heading := _HEADING.fullmatch(line):
+            inside = bool(_RULES_HEADING.search(heading[1]))
         elif item := _BULLET.fullmatch(line):
             rule = _read_rule(item[1].strip(), colon_needed=not inside)
             if rule:
@@ -158,65 +168,6 @@ def parse_rules(text: str) -> RuleSet:
             elif inside:
                 ignored.append(_line(item[1]))
     return RuleSet(tuple(rules), tuple(ignored))
-
-
-class _Draft:
-    """A position while its lines are read."""
-
-    def __init__(self, issue: str) -> None:
-        self.issue = issue
-        self.field = ""
-        self.lines: dict[str, list[str]] = {}
-        self.tiers = 0
-
-    def read(self, line: str) -> None:
-        label = _LABEL.fullmatch(line)
-        if label:
-            self.field = self._name(label[1].lower())
-            text = label[2].strip()
-        else:
-            text = line[2:] if line.startswith("> ") else line.removeprefix(">")
-        self.lines.setdefault(self.field, []).append(text)
-
-    def _name(self, label: str) -> str:
-        if label.startswith("fallback"):
-            self.tiers += 1
-            return f"fallback {self.tiers}"
-        return next((name for start, name in _FIELDS.items() if label.startswith(start)), label)
-
-    def position(self) -> Position:
-        texts = {name: _prose("\n".join(lines)) for name, lines in self.lines.items()}
-        tiers = (texts.get(f"fallback {tier}", "") for tier in range(1, self.tiers + 1))
-        return Position(
-            issue=self.issue,
-            severity=_line(texts.get("severity", "")) or DEFAULT_SEVERITY,
-            standard=texts.get("standard", ""),
-            fallbacks=tuple(filter(None, tiers)),
-            guidance=texts.get("guidance", ""),
-            must_contain=_listed(texts.get("must contain", "")),
-            must_not_contain=_listed(texts.get("must not contain", "")),
-        )
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    """Return phrases: one per list item, or several on one line, quoted or separated by `;`."""
-    found: list[str] = []
-    for line in text.split("\n"):
-        item = _BULLET.fullmatch(line)
-        found += [_unquoted(item[1])] if item else _phrases(line)
-    return tuple(filter(None, found))
-
-
-def _phrases(text: str) -> list[str]:
-    quoted = [_line("".join(groups)) for groups in _PHRASE.findall(text)]
-    return quoted or [_unquoted(part) for part in text.split(";") if part.strip()]
-
-
-def _unquoted(text: str) -> str:
-    text = text.strip()
-    if len(text) > 1 and text[0] in _QUOTES and text[-1] in _QUOTES:
-        text = text[1:-1]
-    return _line(text)
 
 
 def _read_rule(text: str, *, colon_needed: bool) -> Rule | None:
@@ -228,14 +179,6 @@ def _read_rule(text: str, *, colon_needed: bool) -> Rule | None:
     rest = _line(found[4])
     phrases = tuple(_line("".join(groups)) for groups in _PHRASE.findall(rest)) if "mention" in form else ()
     return Rule(form, "" if phrases else rest, tuple(filter(None, phrases)), severity)
-
-
-def _rule_line(rule: Rule) -> str:
-    phrases = (_line(phrase).replace('"', "'") for phrase in rule.phrases)
-    what = ", ".join(f'"{phrase}"' for phrase in phrases) or _line(rule.text)
-    severity = _line(rule.severity).replace("]", ")") or DEFAULT_SEVERITY
-    colon = "" if rule.form.startswith("at ") else ":"
-    return f"[{severity}] {rule.form}{colon} {what}"
 
 
 def _prose_lines(label: str, text: str) -> list[str]:
@@ -260,27 +203,66 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
+# --- Limits, for files and for what people enter ---
+
+
+MAX_POSITIONS: Final = 200
+MAX_LISTED: Final = 50
+TEXT_CHARS: Final = 20_000
+
+
+def _without_secret(value: str) -> str:
+    """Refuse secrets: masked, a phrase would check for something else."""
+    if redact(value) != value:
+        raise expected("text without secrets: this looks like one", shown="")
+    return value
+
+
+NoSecret: Final = AfterValidator(_without_secret)
+Prose = Annotated[str, values.text(TEXT_CHARS, lines=True, needed=False), NoSecret]
+Phrases = Annotated[tuple[Prose, ...], listed("texts", MAX_LISTED)]
+
+
+class PositionKeys(Section):
+    """The keys of a position."""
+
+    issue: Annotated[str, values.text(200, lines=True), NoSecret]
+    severity: Annotated[str, values.text(32, lines=True, needed=False), NoSecret] = DEFAULT_SEVERITY
+    standard: Prose = ""
+    fallbacks: Phrases = ()
+    guidance: Prose = ""
+    must_contain: Phrases = ()
+    must_not_contain: Phrases = ()
+
+
+class PlaybookKeys(Section):
+    """The keys of a playbook."""
+
+    name: Annotated[str, values.text(120, lines=True), NoSecret]
+    positions: Annotated[tuple[PositionKeys, ...], listed("positions", MAX_POSITIONS, least=1)]
+
+
+def checked_playbook(given: Any, lines: Mapping[str, int] = MappingProxyType({})) -> tuple[str, tuple[Position, ...]]:
+    """Return the name and the positions as a reader of the rendered text reads them back.
+
+    Raises Invalid with every problem, and its line in a file.
+    """
+    keys = require_valid(PlaybookKeys, given, lines)
+    positions = tuple(Position(**dict(position)) for position in keys.positions)
+    return _line(keys.name), parse_playbook(render_playbook(PlaybookText("", 1, positions))).positions
+
+
 # --- YAML ---
 
 
-KEYS: Final = ("name", "positions")
-POSITION_KEYS: Final = tuple(field.name for field in fields(Position))
-LISTS: Final = frozenset({"fallbacks", "must_contain", "must_not_contain"})
 LINE_CHARS: Final = 100
 _OTHER_BREAKS: Final = frozenset("\r\x85\u2028\u2029")
 
 
 def read_playbook(text: str) -> tuple[str, tuple[Position, ...]]:
-    """Read the name and the positions. Only their shape is checked here."""
+    """Read the name and the positions."""
     root = read_yaml(text)
-    _require_map(root, "", KEYS)
-    name = _required_text(root, "name", "name")
-    listed = root.entries.get("positions")
-    if listed is None or listed.is_nothing:
-        raise _refusal("positions", "is missing", root if listed is None else listed)
-    if listed.kind != "list":
-        raise _expected("positions", "list", listed)
-    return name, tuple(_position(node, f"positions[{number}]") for number, node in enumerate(listed.items))
+    return checked_playbook(plain_values(root), lines_of(root))
 
 
 def write_playbook(name: str, positions: Sequence[Position]) -> str:
@@ -289,56 +271,9 @@ def write_playbook(name: str, positions: Sequence[Position]) -> str:
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=LINE_CHARS)
 
 
-def _position(node: Node, path: str) -> Position:
-    _require_map(node, path, POSITION_KEYS)
-    values: dict[str, Any] = {"issue": _required_text(node, "issue", f"{path}.issue")}
-    for key in POSITION_KEYS[1:]:
-        given = node.entries.get(key)
-        if given is None or given.is_nothing:
-            continue
-        values[key] = _texts(given, f"{path}.{key}") if key in LISTS else _node_text(given, f"{path}.{key}")
-    return Position(**values)
-
-
-def _require_map(node: Node, path: str, known: tuple[str, ...]) -> None:
-    if node.kind != "map":
-        raise _expected(path or "the playbook", f"map of {', '.join(known)}", node)
-    for key, value in node.entries.items():
-        if key not in known:
-            raise _refusal(f"{path}.{key}" if path else key, f"unknown key; known keys: {', '.join(known)}", value)
-
-
-def _required_text(node: Node, key: str, path: str) -> str:
-    given = node.entries.get(key)
-    if given is None or given.is_nothing or not (text := _node_text(given, path)).strip():
-        raise _refusal(path, "is missing", given or node)
-    return text
-
-
-def _texts(node: Node, path: str) -> tuple[str, ...]:
-    if node.kind != "list":
-        raise _expected(path, "list of texts", node)
-    return tuple(_node_text(item, f"{path}[{number}]") for number, item in enumerate(node.items))
-
-
-def _node_text(node: Node, path: str) -> str:
-    if node.kind == "text":
-        return node.text
-    raise _expected(path, "text", node, "; put it in quotes" if node.is_single and not node.is_nothing else "")
-
-
-def _expected(path: str, expected: str, node: Node, hint: str = "") -> Invalid:
-    return _refusal(path, f"expected {expected}, found {node.kind}{hint}", node)
-
-
-def _refusal(path: str, problem: str, node: Node) -> Invalid:
-    return Invalid(f"{path}: {problem} (line {node.line})")
-
-
 def _entries(position: Position) -> dict[str, Any]:
-    values = {key: getattr(position, key) for key in POSITION_KEYS}
-    values["severity"] = position.severity or DEFAULT_SEVERITY
-    return {key: list(value) if key in LISTS else value for key, value in values.items() if value}
+    values = {**vars(position), "severity": position.severity or DEFAULT_SEVERITY}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value}
 
 
 class _Dumper(yaml.SafeDumper):

@@ -9,21 +9,32 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from agents.definitions.values import (
     DAY,
+    EXPECTED,
     LONGEST,
     Amount,
     BadPath,
     Clock,
     Flag,
     Fraction,
+    GuardrailSettings,
+    LoopSettings,
     Model,
     Name,
     Params,
     Seconds,
-    Settings,
     SkillName,
     SomeSeconds,
     Zone,
@@ -32,6 +43,7 @@ from agents.definitions.values import (
     one_of,
     path_steps,
     text,
+    unknown_key,
     whole,
 )
 from agents.enums import AnalysisMode, ApprovalMode, EventSeverity, SensorKind, TriggerKind
@@ -83,12 +95,37 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @model_validator(mode="before")
     @classmethod
-    def _drop_empty(cls, given: Any) -> Any:
+    def known_keys(cls) -> list[str]:
+        """Return the known keys, as files name them."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read(cls, given: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
         if isinstance(given, dict):
-            return {key: value for key, value in given.items() if value is not None or key not in cls.model_fields}
-        return given
+            given = {key: value for key, value in given.items() if value is not None or key not in cls.known_keys()}
+        try:
+            return read(given)
+        except ValidationError as error:
+            errors = [cls._explained(found) for found in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(cls.__name__, errors) from None
+
+    @classmethod
+    def _explained(cls, found: ErrorDetails) -> InitErrorDetails:
+        """Return pydantic's error with what was expected instead."""
+        place, kind = found["loc"], found["type"]
+        if kind == EXPECTED:
+            error = PydanticCustomError(EXPECTED, "{what}", found["ctx"])
+        elif kind == "missing":
+            error = expected(f"a value: {place[-1]} is required", shown="nothing")
+        elif kind == "extra_forbidden":
+            error = unknown_key(str(place[-1]), cls.known_keys())
+        elif place:
+            error = expected("a map of names and values")
+        else:
+            error = expected(f"a map with the keys {', '.join(cls.known_keys())}")
+        return {"type": error, "loc": place, "input": found["input"]}
 
 
 # --- Triggers ---
@@ -143,8 +180,8 @@ class TriggerSpec(Section):
     review_flagged: Flag = False
     judge_citations: Flag = False
     analysis_mode: Annotated[AnalysisMode, one_of(tuple(AnalysisMode.values))] = AnalysisMode.SINGLE
-    loop: Settings = Field(default_factory=dict)
-    guardrails: Settings = Field(default_factory=dict)
+    loop: LoopSettings = Field(default_factory=dict)
+    guardrails: GuardrailSettings = Field(default_factory=dict)
 
     def misfits(self, agent_zone: str, wrong: Set[str]) -> Iterator[tuple[str, str]]:
         """Yield keys that do not fit the others, with what was expected. Skips keys that depend on a `wrong` one."""
@@ -180,9 +217,11 @@ MAX_FIELDS: Final = 100
 MAX_SENSORS: Final = 50
 MAX_TRIGGERS: Final = 20
 FIELD_TYPES: Final = ("object", "number", "string", "array", "boolean")
-_SCHEMES: Final = {
-    SensorKind.POLL: ("http://", "https://"),
-    SensorKind.STREAM: ("http://", "https://", "ws://", "wss://"),
+# By kind of sensor: the keys of its source, how they are called, and the schemes of its addresses.
+_SOURCES: Final[dict[SensorKind, tuple[tuple[str, ...], str, tuple[str, ...]]]] = {
+    SensorKind.POLL: (("tool", "url"), "a tool or a url", ("http://", "https://")),
+    SensorKind.STREAM: (("url",), "a url", ("http://", "https://", "ws://", "wss://")),
+    SensorKind.WATCH: (("path",), "a path to a file or a folder", ()),
 }
 
 
@@ -318,8 +357,8 @@ class SensorSpec(Section):
     type: Annotated[SensorKind, one_of(tuple(SensorKind.values))]
     interval: SomeSeconds | None = None
     source: Source
-    updates: Annotated[tuple[Update, ...], BeforeValidator(listed("updates", 50))] = ()
-    signals: Annotated[tuple[Signal, ...], BeforeValidator(listed("signals", 10))] = ()
+    updates: Annotated[tuple[Update, ...], listed("updates", 50)] = ()
+    signals: Annotated[tuple[Signal, ...], listed("signals", 10)] = ()
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
@@ -338,14 +377,9 @@ class SensorSpec(Section):
     def _check_source(self) -> None:
         if self.type == SensorKind.POLL and self.interval is None:
             raise expected("a whole number of seconds, 1 or more: a poll needs one", "interval")
-        if self.type == SensorKind.WATCH:
-            if self.source.path is None:
-                raise expected("a path: a watch reads a file or a folder", "source")
-            return
-        allowed = "a tool or a url" if self.type == SensorKind.POLL else "a url"
-        if self.source.path is not None or (self.source.tool is not None and self.type == SensorKind.STREAM):
+        keys, allowed, schemes = _SOURCES[self.type]
+        if all(getattr(self.source, key) is None for key in keys):
             raise expected(f"{allowed}: a {self.type} reads nothing else", "source")
-        schemes = _SCHEMES[self.type]
         if self.source.url is not None and not self.source.url.lower().startswith(schemes):
             raise expected(f"an address that starts with {', '.join(schemes)}", "source", "url")
 
@@ -386,14 +420,14 @@ class AgentKeys(Section):
     enabled: Flag = True
     max_cost_usd: Amount | None = None
     max_cost_per_day_usd: Amount | None = None
-    skills: Annotated[tuple[SkillName, ...], BeforeValidator(listed("names of skills", 200))] | None = None
-    loop: Settings = Field(default_factory=dict)
-    guardrails: Settings = Field(default_factory=dict)
+    skills: Annotated[tuple[SkillName, ...], listed("names of skills", 200)] | None = None
+    loop: LoopSettings = Field(default_factory=dict)
+    guardrails: GuardrailSettings = Field(default_factory=dict)
     autonomy: Autonomy | None = None
     hot_state: HotState = Field(default_factory=HotState)
-    sensors: Annotated[tuple[SensorSpec, ...], BeforeValidator(listed("sensors", MAX_SENSORS))] = ()
+    sensors: Annotated[tuple[SensorSpec, ...], listed("sensors", MAX_SENSORS)] = ()
     heartbeat: Heartbeat | None = None
-    triggers: Annotated[tuple[TriggerSpec, ...], BeforeValidator(listed("triggers", MAX_TRIGGERS))] = ()
+    triggers: Annotated[tuple[TriggerSpec, ...], listed("triggers", MAX_TRIGGERS)] = ()
 
 
 class AgentDefinition(AgentKeys):
@@ -403,23 +437,6 @@ class AgentDefinition(AgentKeys):
     notes: tuple[Problem, ...] = ()
     lines: dict[str, int] = Field(default_factory=dict, repr=False, exclude=True)
     sensor_keys: dict[str, str] = Field(default_factory=dict, repr=False, exclude=True)
-
-    @classmethod
-    def read(
-        cls,
-        written: AgentKeys,
-        *,
-        named: bool,
-        broken_sensors: tuple[BrokenSensor, ...],
-        notes: tuple[Problem, ...],
-        lines: dict[str, int],
-        sensor_keys: dict[str, str],
-    ) -> Self:
-        """Build a definition. `named`: the text contains the name."""
-        keys = written.model_fields_set - (frozenset() if named else {"name"})
-        values = {name: getattr(written, name) for name in AgentKeys.model_fields}
-        values |= {"broken_sensors": broken_sensors, "notes": notes, "lines": lines, "sensor_keys": sensor_keys}
-        return cls.model_construct(_fields_set=keys, **values)
 
     @property
     def is_autonomous(self) -> bool:

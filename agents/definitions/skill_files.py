@@ -12,8 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
 
+from pydantic import BeforeValidator, Field
+
+from agents.definitions.loader import lines_of, require_valid
+from agents.definitions.schema import Section
+from agents.definitions.values import listed, text
 from agents.exceptions import Invalid
 from agents.text.strict_yaml import UNSTORABLE, Node, read_yaml
 
@@ -26,7 +31,7 @@ MAX_BYTES: Final = 5 * 1024 * 1024
 NAME_CHARS: Final = 64
 DESCRIPTION_CHARS: Final = 1_024
 COMPATIBILITY_CHARS: Final = 500
-KEYS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+Words = Annotated[str, text(MAX_SKILL_BYTES, lines=True, needed=False)]
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _FENCE: Final = "---"
@@ -173,57 +178,36 @@ def _split(file: Path, content: bytes) -> tuple[dict[str, object], str]:
         raise Invalid(f"{file}: {refusal}") from None
 
 
+def _split_tools(value: object) -> object:
+    """Accept tool names that are separated by blanks."""
+    return value.split() if isinstance(value, str) else value
+
+
+class FrontMatter(Section):
+    """The keys of the front matter."""
+
+    name: Annotated[str, text(NAME_CHARS)]
+    description: Annotated[str, text(DESCRIPTION_CHARS, lines=True)]
+    license: Annotated[str, text(DESCRIPTION_CHARS, lines=True, needed=False)] = ""
+    compatibility: Annotated[str, text(COMPATIBILITY_CHARS, lines=True, needed=False)] = ""
+    metadata: dict[str, Words] = Field(default_factory=dict)
+    allowed_tools: Annotated[list[Words], listed("tools", MAX_FILES), BeforeValidator(_split_tools)] = Field(
+        default_factory=list, alias="allowed-tools"
+    )
+
+
 def _front_matter(root: Node, folder: str) -> dict[str, object]:
-    if root.kind != "map":
-        raise Invalid(f"front matter: expected map of {', '.join(KEYS)}, found {root.kind} (line {root.line})")
-    for key, node in root.entries.items():
-        if key not in KEYS:
-            known = ", ".join(KEYS)
-            raise Invalid(f"{key}: unknown key; known keys: {known} (line {node.line}). Put it under metadata.")
-    found: dict[str, object] = {
-        "name": _text(root, "name", NAME_CHARS, needed=True),
-        "description": _text(root, "description", DESCRIPTION_CHARS, needed=True),
-        "license": _text(root, "license", DESCRIPTION_CHARS),
-        "compatibility": _text(root, "compatibility", COMPATIBILITY_CHARS),
-        "metadata": _metadata(root.entries.get("metadata")),
-        "allowed-tools": _tools(root.entries.get("allowed-tools")),
-    }
-    if found["name"] != folder:
-        line = root.entries["name"].line
-        raise Invalid(f"name: {found['name']!r} is not the name of its folder, {folder!r} (line {line})")
-    return {key: value for key, value in found.items() if value}
+    lines = lines_of(root)
+    front = require_valid(FrontMatter, _written(root), lines)
+    if front.name != folder:
+        raise Invalid(f"name: {front.name!r} is not the name of its folder, {folder!r} (line {lines['name']})")
+    return front.model_dump(by_alias=True, exclude_defaults=True)
 
 
-def _text(root: Node, key: str, limit: int, *, needed: bool = False) -> str:
-    node = root.entries.get(key)
-    if node is None or node.is_nothing:
-        if needed:
-            raise Invalid(f"{key}: is missing (line {(node or root).line})")
-        return ""
-    if node.kind != "text":
-        raise Invalid(f"{key}: expected text, found {node.kind} (line {node.line})")
-    text = node.text.strip()
-    if len(text) > limit or (needed and not text):
-        raise Invalid(f"{key}: {len(text)} characters; 1 to {limit} are allowed (line {node.line})")
-    return text
-
-
-def _metadata(node: Node | None) -> dict[str, str]:
-    """Return names and values. Numbers stay as they are written: `version: 1.10` is not 1.1."""
-    if node is None or node.is_nothing:
-        return {}
-    if node.kind != "map":
-        raise Invalid(f"metadata: expected map, found {node.kind} (line {node.line})")
-    for key, value in node.entries.items():
-        if not value.is_single:
-            raise Invalid(f"metadata.{key}: expected text, found {value.kind} (line {value.line})")
-    return {key: value.text for key, value in node.entries.items()}
-
-
-def _tools(node: Node | None) -> list[str]:
-    """Return tool names, given as a list or separated by blanks."""
-    if node is None or node.is_nothing:
-        return []
-    if node.kind == "map" or (node.kind == "list" and not all(item.is_single for item in node.items)):
-        raise Invalid(f"allowed-tools: expected text, found {node.kind} (line {node.line})")
-    return [item.text for item in node.items] if node.kind == "list" else node.text.split()
+def _written(node: Node) -> Any:
+    """Return the values of a tree. Numbers stay as they are written: `version: 1.10` is not 1.1."""
+    if node.kind == "map":
+        return {key: _written(value) for key, value in node.entries.items()}
+    if node.kind == "list":
+        return [_written(item) for item in node.items]
+    return None if node.is_nothing else node.text

@@ -4,17 +4,20 @@ Every check raises `expected`, so that a person reads what to write instead of a
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import fields
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from agents.exceptions import Invalid
 from agents.policy import schedule
 from agents.policy.costs import MOST_USD
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 
 EXPECTED: Final = "expected"
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -41,9 +44,15 @@ class Ambiguous(str):
     __slots__ = ()
 
 
-def expected(what: str, *key: str | int) -> PydanticCustomError:
-    """Return the error for a value, or for the part of it at `key`."""
-    return PydanticCustomError(EXPECTED, "{what}", {"what": what, "key": key})
+def expected(what: str, *key: str | int, shown: str | None = None) -> PydanticCustomError:
+    """Return the error for a value, or for the part of it at `key`. `shown` replaces the value in the message."""
+    return PydanticCustomError(EXPECTED, "{what}", {"what": what, "key": key, "shown": shown})
+
+
+def unknown_key(key: str, known: Iterable[str]) -> PydanticCustomError:
+    near = get_close_matches(key, known := list(known), n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return expected(f"one of the keys {', '.join(known)}{hint}", shown="")
 
 
 def whole(what: str, *, least: int = 0, most: int | None = None) -> BeforeValidator:
@@ -166,12 +175,30 @@ def _params(value: object) -> object:
     return _free(value)
 
 
-def _settings(value: object) -> object:
+def settings_of(config: type[LoopConfig | GuardrailsConfig]) -> BeforeValidator:
     """Names and single values, which agents.policy.guardrails checks."""
-    return _params({key: as_flag(item) for key, item in value.items()} if isinstance(value, dict) else value)
+    known = [field.name for field in fields(config)]
+
+    def check(value: object) -> object:
+        given = {key: as_flag(item) for key, item in value.items()} if isinstance(value, dict) else {}
+        errors: list[InitErrorDetails] = []
+        for key, item in given.items():
+            try:
+                config.merged({key: item})
+            except ValueError as error:
+                message = str(error)  # `name = value: it must be …`
+                is_known = message.partition(" = ")[0] in known
+                reason = message.rpartition(": ")[2].removeprefix("it must be ").rstrip(".")
+                problem = expected(reason) if is_known else unknown_key(key, known)
+                errors.append({"type": problem, "loc": (key,), "input": item})
+        if errors:
+            raise ValidationError.from_exception_data(config.__name__, errors)
+        return _params(given if isinstance(value, dict) else value)
+
+    return BeforeValidator(check)
 
 
-def listed(what: str, most: int) -> Callable[[object], object]:
+def listed(what: str, most: int, *, least: int = 0) -> BeforeValidator:
     """A list with a maximum length; its items are checked by their own type."""
 
     def check(value: object) -> object:
@@ -179,9 +206,11 @@ def listed(what: str, most: int) -> Callable[[object], object]:
             raise expected(f"a list of {what}")
         if len(value) > most:
             raise expected(f"a list of at most {most} {what}, not {len(value)}")
+        if len(value) < least:
+            raise expected(f"a list of at least {least} {what}")
         return value
 
-    return check
+    return BeforeValidator(check)
 
 
 # --- Types ---
@@ -193,7 +222,8 @@ Amount = Annotated[Decimal, BeforeValidator(_amount)]
 Clock = Annotated[str, BeforeValidator(_clock)]
 Zone = Annotated[str, BeforeValidator(_zone)]
 Params = Annotated[dict[str, Any], BeforeValidator(_params)]
-Settings = Annotated[dict[str, Any], BeforeValidator(_settings)]
+LoopSettings = Annotated[dict[str, Any], settings_of(LoopConfig)]
+GuardrailSettings = Annotated[dict[str, Any], settings_of(GuardrailsConfig)]
 Seconds = Annotated[int, whole("seconds", most=LONGEST)]
 SomeSeconds = Annotated[int, whole("seconds", least=1, most=LONGEST)]
 Name = Annotated[str, matching(NAME, "a name of at most 64 letters, digits, _, . and -")]
@@ -250,6 +280,7 @@ def _inside(value: Any, step: str | int) -> Any:
     return value[step] if exists else _NOTHING
 
 
-def path_text(steps: tuple[str | int, ...]) -> str:
+def path_text(steps: Place) -> str:
+    """Return a path as people write it: `sensors[0].source.tool`."""
     text = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in steps)
     return text.removeprefix(".")

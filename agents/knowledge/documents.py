@@ -10,31 +10,69 @@ import os
 import uuid
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, models, transaction
 from django.dispatch import Signal
 
 from agents.enums import DocumentOrigin
 from agents.exceptions import Invalid, NotFound, StorageFailed
-from agents.knowledge.rows import lock_row, record_change
 from agents.knowledge.search import free_time
-from agents.models import AgentSession, Attachment, Chunk, Collection, Document
-from agents.people.access import actor_of, require_access
+from agents.models import AgentSession, Attachment, Chunk, Collection, Document, Playbook
+from agents.people.access import SYSTEM, actor_of, require_access
 from agents.text.chunks import chunk_spans
 from agents.text.clean import document_name, one_line
 from agents.text.extraction import Kind, extract, normalise_text
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
 
 # Sent after the commit with `attachment_pk` and `now`. agents.apps connects the watches.
 document_attached = Signal()
+Row = TypeVar("Row", bound=models.Model)
 
 COLLECTION_NAME_CHARS = 120
 _CHUNKS_AT_ONCE = 500
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
+
+
+# --- Locks and audit events that playbooks and projects share ---
+
+
+def lock_row(rows: models.QuerySet[Row], name: str) -> Row:
+    """Return the row, locked until the transaction ends. On SQLite the transaction is the lock."""
+    row = rows.select_for_update(no_key=True).first()
+    if row is None:
+        raise NotFound(f"There is no such {name}.")
+    return row
+
+
+def save_named(row: Collection | Playbook) -> None:
+    """Save a row whose name is unique among its owner's."""
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError:
+        name = f"{row._meta.verbose_name} named {row.name!r}"
+        raise Invalid(f"A {name} exists already: edit that one, or choose another name.") from None
+
+
+def record_change(
+    row: Any, kind: str, *, now: datetime, by: User | None = None, actor: str = SYSTEM, what: str = "", **details: Any
+) -> None:
+    """Append an audit event about a row; `what` names the row where that is not the name of its model."""
+    name, key = what or row._meta.model_name, str(row.public_id)
+    recorder.append(
+        SYSTEM_CHAIN,
+        kind,
+        now=now,
+        actor=actor_of(by, actor),
+        subject=f"{name}:{key}",
+        details={f"{name}_id": key, **details},
+    )
 
 
 # --- Collections ---
@@ -45,7 +83,7 @@ def collection_create(*, owner: User, name: str, by: User | None, now: datetime)
     """Create a collection; its name is unique among the owner's."""
     require_access(by, owner_id=owner.pk, permission="agents.add_collection")
     collection = Collection(owner=owner, name=_collection_name(name), created_at=now)
-    _save_named(collection)
+    save_named(collection)
     record_change(collection, "collection.created", by=by, now=now)
     return collection
 
@@ -58,7 +96,7 @@ def collection_rename(*, collection: Collection, name: str, by: User | None, now
     wanted = _collection_name(name)
     if wanted != row.name:
         row.name = wanted
-        _save_named(row)
+        save_named(row)
         record_change(row, "collection.edited", by=by, now=now, fields=["name"])
     return row
 
@@ -80,14 +118,6 @@ def _collection_name(value: str) -> str:
     if not name:
         raise Invalid("A collection needs a name.")
     return name
-
-
-def _save_named(collection: Collection) -> None:
-    try:
-        with transaction.atomic():
-            collection.save()
-    except IntegrityError:
-        raise Invalid(f"A collection named {collection.name!r} exists already: choose another name.") from None
 
 
 def _lock_collection(pk: int, *, owner_id: int) -> Collection:
@@ -116,22 +146,21 @@ def document_add(
     if collection is not None and (collection.owner_id != owner.pk or collection.deleted_at is not None):
         raise NotFound("There is no such collection.")
     digest = hashlib.sha256(data).hexdigest()
-    known = _known(owner.pk, digest, DocumentOrigin.UPLOAD)
-    if known is not None:
-        return _attach_known(known, collection, by=by, actor=actor_of(by), now=now)
-    name = document_name(name)
-    extracted = extract(data, name=name, media_type=media_type)
-    bytes_store(data, digest=digest)
-    document = Document(
-        owner_id=owner.pk,
-        name=name,
-        media_type=extracted.media_type,
-        digest=digest,
-        size=len(data),
-        text=extracted.text,
-        origin=DocumentOrigin.UPLOAD,
-        created_at=now,
-    )
+    document = _known(owner.pk, digest, DocumentOrigin.UPLOAD)
+    if document is None:
+        name = document_name(name)
+        extracted = extract(data, name=name, media_type=media_type)
+        bytes_store(data, digest=digest)
+        document = Document(
+            owner_id=owner.pk,
+            name=name,
+            media_type=extracted.media_type,
+            digest=digest,
+            size=len(data),
+            text=extracted.text,
+            origin=DocumentOrigin.UPLOAD,
+            created_at=now,
+        )
     return _save(document, collection, by=by, actor=actor_of(by), now=now)
 
 
@@ -145,10 +174,6 @@ def artifact_add(
     text = normalise_text(content)
     data = text.encode()
     digest = hashlib.sha256(data).hexdigest()
-    actor = f"session:{session.public_id}"
-    known = _known(session.owner_id, digest, DocumentOrigin.ARTIFACT)
-    if known is not None:
-        return _attach_known(known, collection, by=None, actor=actor, now=now)
     bytes_store(data, digest=digest)
     document = Document(
         owner_id=session.owner_id,
@@ -161,7 +186,7 @@ def artifact_add(
         session=session,
         created_at=now,
     )
-    return _save(document, collection, by=None, actor=actor, now=now)
+    return _save(document, collection, by=None, actor=f"session:{session.public_id}", now=now)
 
 
 @transaction.atomic
@@ -202,38 +227,37 @@ def _known(owner_id: int, digest: str, origin: str) -> Document | None:
 
 
 @transaction.atomic
-def _attach_known(
-    document: Document, collection: Collection | None, *, by: User | None, actor: str, now: datetime
-) -> tuple[Document, bool]:
-    if collection is not None:
-        _attach(document, collection, by=by, actor=actor, now=now)
-    return document, False
-
-
-@transaction.atomic
 def _save(
     document: Document, collection: Collection | None, *, by: User | None, actor: str, now: datetime
 ) -> tuple[Document, bool]:
-    try:
-        with transaction.atomic():
-            document.save(force_insert=True)
-    except IntegrityError:
-        known = _known(document.owner_id, document.digest, document.origin)
-        if known is None:
-            raise
-        return _attach_known(known, collection, by=by, actor=actor, now=now)  # added by somebody else meanwhile
+    """Write the document if it is new, and attach it; return it and whether it is new."""
+    is_new = document.pk is None
+    if is_new:
+        try:
+            with transaction.atomic():
+                document.save(force_insert=True)
+        except IntegrityError:  # the owner has these bytes already
+            known = _known(document.owner_id, document.digest, document.origin)
+            if known is None:
+                raise
+            document, is_new = known, False
+    if is_new:
+        _write_chunks(document)
+        details: dict[str, Any] = {"digest": document.digest, "size": document.size, "origin": document.origin}
+        if document.session is not None:
+            details["session_id"] = str(document.session.public_id)
+        record_change(document, "document.added", actor=actor, now=now, **details)
+    if collection is not None:
+        _attach(document, collection, by=by, actor=actor, now=now)
+    return document, is_new
+
+
+def _write_chunks(document: Document) -> None:
     chunks = [
         Chunk(document=document, number=number, start=start, end=end, text=document.text[start:end])
         for number, (start, end) in enumerate(chunk_spans(document.text), 1)
     ]
     Chunk.objects.bulk_create(chunks, batch_size=_CHUNKS_AT_ONCE)
-    details: dict[str, Any] = {"digest": document.digest, "size": document.size, "origin": document.origin}
-    if document.session is not None:
-        details["session_id"] = str(document.session.public_id)
-    record_change(document, "document.added", actor=actor, now=now, **details)
-    if collection is not None:
-        _attach(document, collection, by=by, actor=actor, now=now)
-    return document, True
 
 
 def _attach(document: Document, collection: Collection, *, by: User | None, actor: str, now: datetime) -> Attachment:

@@ -6,31 +6,30 @@ audit log and cannot run. A prompt skill runs only as the files that somebody ac
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import QuerySet, prefetch_related_objects
 
 from agents.conf import skill_folders
 from agents.definitions.playbooks import (
     PlaybookText,
     Position,
-    parse_playbook,
+    checked_playbook,
     read_playbook,
     render_playbook,
     write_playbook,
 )
 from agents.definitions.skill_files import SkillFiles, read_skill, skill_names
 from agents.exceptions import Invalid, NotAllowed, NotFound, SkillChanged
-from agents.knowledge.rows import lock_row, record_change
+from agents.knowledge.documents import lock_row, record_change, save_named
 from agents.models import Playbook, PlaybookPosition, PromptSkill
 from agents.people.access import actor_of, require_access
-from agents.text.strict_yaml import UNSTORABLE
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact, redact_data
@@ -46,9 +45,9 @@ def playbook_create(
 ) -> Playbook:
     """Create version 1 of a playbook. Names are unique per owner; the name of a deleted playbook is free again."""
     require_access(by, owner_id=owner.pk, permission="agents.add_playbook")
-    name, positions = checked_name(name), checked_positions(positions)
+    name, positions = _checked(name, positions)
     playbook = Playbook(owner=owner, name=name, digest=_digest(name, 1, positions), created_at=now, updated_at=now)
-    _save(playbook)
+    save_named(playbook)
     _write_positions(playbook, positions)
     _record_version(playbook, "playbook.created", positions, by=by, now=now)
     return playbook
@@ -67,15 +66,14 @@ def playbook_edit(
     require_access(by, owner_id=playbook.owner_id, permission="agents.change_playbook")
     row = _lock_playbook(Playbook.objects.filter(pk=playbook.pk))
     before = positions_of(row)
-    wanted_name = row.name if name is None else checked_name(name)
-    wanted = before if positions is None else checked_positions(positions)
+    wanted_name, wanted = _checked(row.name if name is None else name, before if positions is None else positions)
     if (wanted_name, wanted) == (row.name, before):
         return row
     row.name = wanted_name
     row.version += 1
     row.updated_at = now
     row.digest = _digest(row.name, row.version, wanted)
-    _save(row)
+    save_named(row)
     if wanted != before:
         row.positions.all().delete()
         _write_positions(row, wanted)
@@ -98,7 +96,6 @@ def playbook_delete(playbook: Playbook, *, by: User | None, now: datetime) -> Pl
 def playbook_import(*, owner: User, text: str, by: User | None, now: datetime) -> Playbook:
     """Create a playbook from YAML, or the next version of the owner's playbook of that name."""
     name, positions = read_playbook(text)
-    name = checked_name(name)
     existing = Playbook.objects.filter(owner=owner, name=name, deleted_at__isnull=True).first()
     if existing is None:
         return playbook_create(owner=owner, name=name, positions=positions, by=by, now=now)
@@ -146,18 +143,12 @@ def positions_of(playbook: Playbook) -> tuple[Position, ...]:
     )
 
 
+def _checked(name: str, positions: Sequence[Position]) -> tuple[str, tuple[Position, ...]]:
+    return checked_playbook({"name": name, "positions": [asdict(position) for position in positions]})
+
+
 def _lock_playbook(rows: QuerySet[Playbook]) -> Playbook:
     return lock_row(rows.filter(deleted_at__isnull=True), "playbook")
-
-
-def _save(playbook: Playbook) -> None:
-    try:
-        with transaction.atomic():
-            playbook.save()
-    except IntegrityError:
-        raise Invalid(
-            f"A playbook named {playbook.name!r} exists already; edit that one, or choose another name."
-        ) from None
 
 
 def _write_positions(playbook: Playbook, positions: Sequence[Position]) -> None:
@@ -186,60 +177,6 @@ def _digest(name: str, version: int, positions: Sequence[Position]) -> str:
 
 def _record_version(row: Playbook, kind: str, positions: Sequence[Position], *, by: User | None, now: datetime) -> None:
     record_change(row, kind, by=by, now=now, version=row.version, digest=row.digest, positions=len(positions))
-
-
-# --- Limits of playbooks: sizes, characters, no secrets ---
-#
-# Errors name the place as in YAML, `positions[2].guidance`, the limit and the value. Text that looks like a secret is
-# refused: masked, a phrase would check for something else.
-
-NAME_CHARS: Final = 120
-MAX_POSITIONS: Final = 200
-MAX_LISTED: Final = 50
-TEXT_CHARS: Final = 20_000
-LIMITS: Final = {"issue": 200, "severity": 32}
-
-
-def checked_name(name: object) -> str:
-    """Return the name on one line."""
-    return " ".join(_text("name", name, NAME_CHARS, needed=True).split())
-
-
-def checked_positions(positions: Sequence[Position]) -> tuple[Position, ...]:
-    """Check the positions and return them as a reader of the rendered text reads them back."""
-    if not 0 < len(positions) <= MAX_POSITIONS:
-        raise Invalid(f"positions: a playbook has 1 to {MAX_POSITIONS} of them, not {len(positions)}.")
-    for number, position in enumerate(positions):
-        for place, value in _texts(position, f"positions[{number}]"):
-            field = place.rpartition(".")[2]
-            _text(place, value, LIMITS.get(field, TEXT_CHARS), needed=field == "issue")
-    return parse_playbook(_render("", 1, positions)).positions
-
-
-def _texts(position: Position, path: str) -> Iterator[tuple[str, object]]:
-    for field in fields(position):
-        value = getattr(position, field.name)
-        if not isinstance(value, list | tuple):
-            yield f"{path}.{field.name}", value
-            continue
-        if len(value) > MAX_LISTED:
-            raise Invalid(f"{path}.{field.name}: at most {MAX_LISTED} are kept, not {len(value)}.")
-        yield from ((f"{path}.{field.name}[{number}]", item) for number, item in enumerate(value))
-
-
-def _text(place: str, value: object, limit: int, *, needed: bool = False) -> str:
-    if not isinstance(value, str):
-        raise Invalid(f"{place}: expected text, found {type(value).__name__}.")
-    plain = value.replace("\r\n", "\n").replace("\r", "\n")
-    if len(plain) > limit:
-        raise Invalid(f"{place}: {len(plain)} characters; at most {limit} are kept: shorten it.")
-    if unstorable := UNSTORABLE.search(plain):
-        raise Invalid(f"{place}: the character U+{ord(unstorable[0]):04X} cannot be stored.")
-    if needed and not plain.strip():
-        raise Invalid(f"{place}: is missing.")
-    if redact(plain) != plain:
-        raise Invalid(f"{place}: looks like a secret; write it without.")
-    return plain
 
 
 # --- Prompt skills ---

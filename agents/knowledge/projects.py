@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 
 from agents.enums import Outcome, ProposalStatus, ToolIntent
 from agents.exceptions import Invalid, InvalidTransition, NotFound
-from agents.knowledge.rows import lock_row, record_change
+from agents.knowledge.documents import lock_row, record_change
 from agents.models import AgentSession, ContextProposal, ContextRevision, Memory, Precedent, Project, ToolCall
 from agents.people.access import require_access, require_owner
 from agents.text.clean import one_line

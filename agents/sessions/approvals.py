@@ -4,7 +4,6 @@ An approval is a single-use ticket for one digest of a call; whoever decides sho
 again, with every brake, when the ticket is used.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -24,16 +23,13 @@ from agents.people.activity import event_emit
 from agents.people.notifications import notification_create
 from agents.policy.consent import call_digest, free_values_are_harmless, held_arguments, named_arguments, reshaped
 from agents.policy.transitions import TERMINAL
-from agents.sessions.lifecycle import session_lock, session_wake
+from agents.sessions.lifecycle import each_under_lock, session_lock, session_wake
 from agents.types import Capability
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.receipts import label_of
 from audit.redaction import redact, redact_data
 from audit.rows import canonical
-
-logger = logging.getLogger(__name__)
-
 
 # --- Standing approvals: a yes for similar calls of one session; and who may decide on approvals ---
 #
@@ -43,32 +39,6 @@ logger = logging.getLogger(__name__)
 
 
 _GRADES: Final = ("", *Risk.values)  # ascending; a harmless call has none
-
-
-def standing_write(
-    approval: Approval, *, free: tuple[str, ...], uses: int, by: User, now: datetime
-) -> StandingApproval:
-    """Write the row and link its ticket.
-
-    The caller has checked who decides, on what and how often, and holds the session's lock.
-    """
-    if unknown := sorted(set(free) - named_arguments(approval.arguments).keys()):
-        raise Invalid(f"The call has no argument {', '.join(unknown)} that could be left free.")
-    if not free_values_are_harmless(approval.arguments, free):
-        raise NotAllowed("An argument that holds an address cannot be left free.")
-    approval.standing = StandingApproval.objects.create(
-        session_id=approval.session_id,
-        action=approval.action,
-        version=approval.version,
-        fixed_arguments=held_arguments(approval.arguments, free),
-        free_arguments=sorted(free),
-        uses_left=uses,
-        expires_at=now + approval_lifetime(),
-        created_by=by,
-        created_at=now,
-    )
-    approval.save(update_fields=["standing"])
-    return approval.standing
 
 
 def standing_use(
@@ -138,9 +108,10 @@ def notify_approvers(approval: Approval, *, now: datetime) -> None:
 
 # Returns the arguments as a call of the intent stores them; raises ValueError if no call could be made with them.
 Fits = Callable[[str, Mapping[str, Any]], dict[str, Any]]
+LIVE: Final = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
 MAX_PENDING = 20
 MAX_STANDING_USES = 20
-_TOLD = {
+_EVENT_KINDS = {
     "requested": EventKind.APPROVAL_REQUESTED,
     **dict.fromkeys(("approved", "edited", "rejected", "expired"), EventKind.APPROVAL_RESOLVED),
 }
@@ -289,23 +260,12 @@ def approval_reject(
 
 
 def approvals_expire(now: datetime) -> int:
-    """End every ticket that was not decided or not used in time. One failure does not stop the others."""
-    live = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
-    due = Approval.objects.filter(status__in=live, consumed_at__isnull=True, expires_at__lte=now)
-    return sum(_try_to_expire(approval, now=now) for approval in due.order_by("pk"))
+    """End every ticket that was not decided or not used in time."""
+    due = Approval.objects.filter(status__in=LIVE, consumed_at__isnull=True, expires_at__lte=now)
+    return each_under_lock(due.order_by("pk"), _expire, now=now)
 
 
-def _try_to_expire(approval: Approval, *, now: datetime) -> bool:
-    try:
-        return _expire(approval, now=now)
-    except Exception:  # the other tickets are ended all the same
-        logger.exception("approval %s could not be ended; it is tried again", approval.public_id)
-        return False
-
-
-@transaction.atomic
-def _expire(approval: Approval, *, now: datetime) -> bool:
-    session_lock(approval.session_id)
+def _expire(approval: Approval, now: datetime) -> bool:
     expired = Approval.objects.filter(pk=approval.pk, status=approval.status, consumed_at__isnull=True).update(
         status=ApprovalStatus.EXPIRED, resolved_at=now
     )
@@ -335,7 +295,23 @@ def standing_create(
         raise NotAllowed("A call that is PRIVILEGED or of high risk is approved one by one.")
     if not 1 <= uses <= MAX_STANDING_USES:
         raise NotAllowed(f"A standing approval has 1 to {MAX_STANDING_USES} uses, not {uses}.")
-    standing = standing_write(approval, free=free_arguments, uses=uses, by=by, now=now)
+    if unknown := sorted(set(free_arguments) - named_arguments(approval.arguments).keys()):
+        raise Invalid(f"The call has no argument {', '.join(unknown)} that could be left free.")
+    if not free_values_are_harmless(approval.arguments, free_arguments):
+        raise NotAllowed("An argument that holds an address cannot be left free.")
+    standing = StandingApproval.objects.create(
+        session_id=approval.session_id,
+        action=approval.action,
+        version=approval.version,
+        fixed_arguments=held_arguments(approval.arguments, free_arguments),
+        free_arguments=sorted(free_arguments),
+        uses_left=uses,
+        expires_at=now + approval_lifetime(),
+        created_by=by,
+        created_at=now,
+    )
+    approval.standing = standing
+    approval.save(update_fields=["standing"])
     who: dict[str, Any] = {"by": by, "key_id": key_id, "now": now, "standing_id": str(standing.public_id)}
     _decided(approval, "approval.standing_created", action=approval.action, uses=uses, **who)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note="")
@@ -394,8 +370,8 @@ def _go_on(session_pk: int, *, now: datetime) -> None:
 
 def _decided(approval: Approval, kind: str, *, by: User, key_id: str, now: datetime, **details: Any) -> None:
     """Record a person's decision, with the API key they used, if any."""
-    spoken = {"key_id": key_id} if key_id else {}
-    _record(approval, kind, now=now, actor=actor_of(by), **spoken, **details)
+    used_key = {"key_id": key_id} if key_id else {}
+    _record(approval, kind, now=now, actor=actor_of(by), **used_key, **details)
 
 
 def _record(approval: Approval, kind: str, *, now: datetime, actor: str, **details: Any) -> None:
@@ -408,13 +384,13 @@ def _record(approval: Approval, kind: str, *, now: datetime, actor: str, **detai
         details={"approval_id": str(approval.public_id), "digest": approval.digest, **details},
     )
     decision = kind.removeprefix("approval.")
-    if decision not in _TOLD:
+    if decision not in _EVENT_KINDS:
         return
-    told: dict[str, Any] = {"approval_id": str(approval.public_id), "action": approval.action, "level": approval.level}
+    facts: dict[str, Any] = {"approval_id": str(approval.public_id), "action": approval.action, "level": approval.level}
     if decision != "requested":
-        told["decision"] = decision
+        facts["decision"] = decision
     # Read afresh: the row in a worker's hands may name an agent that was deleted.
-    event_emit(_TOLD[decision], session=AgentSession.objects.get(pk=approval.session_id), now=now, **told)
+    event_emit(_EVENT_KINDS[decision], session=AgentSession.objects.get(pk=approval.session_id), now=now, **facts)
 
 
 # --- Unknown outcomes ---
@@ -460,9 +436,6 @@ def tool_call_resolve(call_pk: int, decision: Decision, *, by: User, now: dateti
 
 
 # --- Tickets ---
-
-
-LIVE: Final = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
 
 
 def ticket_consume(approval: Approval, *, digest: str, now: datetime) -> bool:

@@ -3,10 +3,10 @@
 Each function runs a fixed number of statements over a bounded number of rows, however long the installation has run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -59,14 +59,14 @@ BRAKES: Final = (
 CALL: Final = "autonomous_session.tool_call"
 # Labels for the reasons for which calls are refused.
 REASONS: Final = {
-    "rejected": "a person said no",
-    "expired": "nobody decided in time",
-    "cancelled": "its run had ended",
-    "refused_before": "a person said no to the same call before",
-    "ticket_refused": "it is another call than the one that was asked for",
-    "budget_spent": "a shared budget has no room for it",
-    "budget_busy": "the money is held by other calls",
-    "dimension:cost": "what is left of the run's cap has no room for it",
+    "rejected": "denied",
+    "expired": "no decision in time",
+    "cancelled": "the run had ended",
+    "refused_before": "the same call was denied before",
+    "ticket_refused": "it is not the approved call",
+    "budget_spent": "a shared budget is used up",
+    "budget_busy": "other calls have reserved the rest of a budget",
+    "dimension:cost": "the rest of the run's cap is too small",
     "dimension:tokens": "the run's tokens are used up",
 }
 REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RATE_LIMITED})
@@ -192,31 +192,23 @@ def refusals_lately() -> tuple[Refusal, ...]:
     events = [event for kind in BRAKES for event in AuditEvent.objects.filter(kind=kind).order_by("-id")[:SHOWN]]
     calls = AuditEvent.objects.filter(kind=CALL).order_by("-id")[:LOOKED_AT]
     events += [call for call in calls if call.details.get("outcome") in REFUSED][:SHOWN]
-    events.sort(key=lambda event: (event.at, event.pk), reverse=True)
-    shown = [(event, _session_of(event)) for event in events[:SHOWN]]
-    known = _purposes({public_id for _, public_id in shown if public_id})
-    fired = _triggers({str(event.details.get("trigger_id") or "") for event, _ in shown} - {""})
-    return tuple(_refusal(event, named, known.get(named, ""), fired) for event, named in shown)
-
-
-def _refusal(event: AuditEvent, session_id: str, purpose: str, fired: dict[str, Trigger]) -> Refusal:
-    """Build a refusal; a trigger is shown by its name."""
-    public_id, said = str(event.details.get("trigger_id")), _reason_text(event)
-    trigger = fired.get(public_id)
-    return Refusal(
-        event.at, said.replace(public_id, f"“{trigger.name}”") if trigger else said, session_id, purpose, trigger
-    )
-
-
-def _triggers(public_ids: set[str]) -> dict[str, Trigger]:
-    rows = Trigger.objects.filter(public_id__in=public_ids) if public_ids else ()
-    return {str(row.public_id): row for row in rows}
-
-
-def _purposes(public_ids: set[str]) -> dict[str, str]:
-    rows = list(AgentSession.objects.filter(public_id__in=public_ids).select_related("agent", "trigger"))
+    events = sorted(events, key=lambda event: (event.at, event.pk), reverse=True)[:SHOWN]
+    sessions = AgentSession.objects.filter(public_id__in={_session_of(event) for event in events} - {""})
+    rows = list(sessions.select_related("agent", "trigger"))
     known = purposes(rows)
-    return {str(row.public_id): known[row.pk] for row in rows}
+    named = {str(row.public_id): known[row.pk] for row in rows}
+    fired = Trigger.objects.filter(public_id__in={event.details.get("trigger_id") for event in events} - {None, ""})
+    triggers = {str(trigger.public_id): trigger for trigger in fired}
+    return tuple(_refusal(event, named, triggers) for event in events)
+
+
+def _refusal(event: AuditEvent, purposes: dict[str, str], triggers: dict[str, Trigger]) -> Refusal:
+    """Build a refusal; a trigger is shown by its name."""
+    trigger_id, session_id = str(event.details.get("trigger_id")), _session_of(event)
+    trigger, sentence = triggers.get(trigger_id), _reason_text(event)
+    if trigger:
+        sentence = sentence.replace(trigger_id, f"“{trigger.name}”")
+    return Refusal(event.at, sentence, session_id, purposes.get(session_id, ""), trigger)
 
 
 def _reason_text(event: AuditEvent) -> str:
@@ -241,7 +233,7 @@ def is_new() -> dict[str, bool]:
     """Return what a new installation lacks, for the hints on an empty page."""
     return {
         "no_triggers": not Trigger.objects.filter(deleted_at__isnull=True).exists(),
-        "no_sessions": not AgentSession.objects.filter(Q(pk__gt=0)).exists(),
+        "no_sessions": not AgentSession.objects.exists(),
     }
 
 
@@ -281,7 +273,7 @@ class Health:
     outbox_oldest_at: datetime | None
     suspended: tuple[str, ...]
     checkpoint_at: datetime | None
-    red: tuple[str, ...]
+    red: tuple[str, ...] = ()
 
 
 def health(now: datetime) -> Health:
@@ -289,8 +281,7 @@ def health(now: datetime) -> Health:
 
     Raises Installation.DoesNotExist when the row that every call needs is missing.
     """
-    halted = Installation.objects.get(pk=1).halt_id is not None
-    suspended = tuple(SuspendedModel.objects.order_by("model").values_list("model", flat=True))
+    installation = Installation.objects.get(pk=1)
     ticker = Lease.objects.filter(name=TICKER).first()
     queue = AgentSession.objects.filter(status=Status.QUEUED).aggregate(
         number=Count("pk"), oldest=Min(Coalesce("enqueued_at", "created_at"))
@@ -300,23 +291,23 @@ def health(now: datetime) -> Health:
     held = running.values("lease_owner").annotate(number=Count("pk"), until=Min("lease_until")).order_by("lease_owner")
     pending = OutboxMessage.objects.filter(status=OutboxStatus.PENDING)
     outbox = pending.aggregate(number=Count("pk"), oldest=Min("due_at"))
-    facts: dict[str, Any] = {
-        "halted": halted,
-        "ticker_owner": ticker.owner if ticker else "",
-        "ticker_done_at": ticker.done_at if ticker else None,
-        "queued": queue["number"],
-        "oldest_queued_at": queue["oldest"],
-        "broker_depth": OrmQ.objects.count() if "orm" in settings.Q_CLUSTER else None,
-        "workers": tuple(Worker(row["lease_owner"], row["number"], row["until"]) for row in held[:WORKERS_SHOWN]),
-        "oldest_lease_until": leases["oldest"],
-        "lost": leases["lost"],
-        "outbox_pending": outbox["number"],
-        "outbox_failed": OutboxMessage.objects.filter(status=OutboxStatus.FAILED).count(),
-        "outbox_oldest_at": outbox["oldest"],
-        "suspended": suspended,
-        "checkpoint_at": _checkpoint_at(),
-    }
-    return Health(**facts, red=_red(facts, now))
+    found = Health(
+        halted=installation.halt_id is not None,
+        ticker_owner=ticker.owner if ticker else "",
+        ticker_done_at=ticker.done_at if ticker else None,
+        queued=queue["number"],
+        oldest_queued_at=queue["oldest"],
+        broker_depth=OrmQ.objects.count() if "orm" in settings.Q_CLUSTER else None,
+        workers=tuple(Worker(row["lease_owner"], row["number"], row["until"]) for row in held[:WORKERS_SHOWN]),
+        oldest_lease_until=leases["oldest"],
+        lost=leases["lost"],
+        outbox_pending=outbox["number"],
+        outbox_failed=OutboxMessage.objects.filter(status=OutboxStatus.FAILED).count(),
+        outbox_oldest_at=outbox["oldest"],
+        suspended=tuple(SuspendedModel.objects.order_by("model").values_list("model", flat=True)),
+        checkpoint_at=_checkpoint_at(),
+    )
+    return replace(found, red=_red(found, now))
 
 
 def _checkpoint_at() -> datetime | None:
@@ -324,21 +315,18 @@ def _checkpoint_at() -> datetime | None:
     return datetime.fromisoformat(last["at"]) if last else None
 
 
-def _red(facts: dict[str, Any], now: datetime) -> tuple[str, ...]:
-    lines = [f"Model {model} is suspended: it billed more than its bound." for model in facts["suspended"]]
-    if facts["halted"]:
+def _red(found: Health, now: datetime) -> tuple[str, ...]:
+    lines = [f"Model {model} is suspended: it billed more than its bound." for model in found.suspended]
+    if found.halted:
         lines.append(HALTED)
-    if facts["lost"]:
-        lines.append("A worker has not been heard of for a whole lease.")
-    done_at = facts["ticker_done_at"]
-    oldest = facts["oldest_queued_at"]
-    checkpoint = facts["checkpoint_at"]
-    if done_at is None or now - done_at > TICKER_LATE:
+    if found.lost:
+        lines.append("A worker did not renew its lease and counts as lost.")
+    if found.ticker_done_at is None or now - found.ticker_done_at > TICKER_LATE:
         lines.append("The ticker is not running: nothing that is due is started. Start `manage.py tick`.")
-    if oldest is not None and now - oldest > 2 * requeue_after():
+    if found.oldest_queued_at is not None and now - found.oldest_queued_at > 2 * requeue_after():
         lines.append("A session has been waiting for a worker. Start `manage.py qcluster`, or more of its workers.")
-    if facts["outbox_failed"]:
-        lines.append(f"{facts['outbox_failed']} notices could not be sent by e-mail.")
-    if checkpoint is not None and now - checkpoint > 4 * EVERY:
-        lines.append("No checkpoint of the record was written lately; a cut tail would not be seen.")
+    if found.outbox_failed:
+        lines.append(f"{found.outbox_failed} notifications could not be sent by e-mail.")
+    if found.checkpoint_at is not None and now - found.checkpoint_at > 4 * EVERY:
+        lines.append("No checkpoint of the audit log was written lately: removed rows at its end would go unnoticed.")
     return tuple(lines)

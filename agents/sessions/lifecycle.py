@@ -5,9 +5,10 @@ the state it starts from (and, for a worker, its fencing number), writes and rec
 """
 
 import logging
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
@@ -33,6 +34,7 @@ from agents.queue import TaskName, enqueue
 from audit import recorder
 
 logger = logging.getLogger(__name__)
+Ticket = TypeVar("Ticket", Approval, Question)
 
 
 @transaction.atomic
@@ -113,6 +115,22 @@ def session_lock(session_pk: int) -> AgentSession:
     for row in AgentSession.objects.raw(f"SELECT * FROM {table} WHERE id = %s {lock}", [session_pk]):  # noqa: S608
         return row
     raise AgentSession.DoesNotExist(f"There is no session {session_pk}.")
+
+
+def each_under_lock(rows: Iterable[Ticket], act: Callable[[Ticket, datetime], bool], *, now: datetime) -> int:
+    """Return for how many rows the act had an effect, each under its session's lock in a transaction of its own.
+
+    One failure does not stop the others.
+    """
+    done = 0
+    for row in rows:
+        try:
+            with transaction.atomic():
+                session_lock(row.session_id)
+                done += act(row, now)
+        except Exception:  # the others are done all the same
+            logger.exception("%s %s failed; it is tried again", row._meta.verbose_name, row.public_id)
+    return done
 
 
 def halt_reason(row: AgentSession) -> TerminalReason:

@@ -3,29 +3,24 @@
 The session waits meanwhile. Reminders cover approvals too.
 """
 
-import logging
-from collections.abc import Callable, Iterable
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from agents.conf import approval_lifetime
-from agents.enums import ApprovalStatus, NoticeKind, QuestionStatus
+from agents.enums import NoticeKind, QuestionStatus
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
 from agents.models import AgentSession, Approval, Question
 from agents.people.access import actor_of
 from agents.people.notifications import notification_create
 from agents.sessions.approvals import PERMISSION, notify_approvers
-from agents.sessions.lifecycle import session_lock, session_wake
+from agents.sessions.lifecycle import Ticket, each_under_lock, session_lock, session_wake
 from audit import recorder
 from audit.redaction import redact
-
-logger = logging.getLogger(__name__)
-
 
 # --- Ends ---
 
@@ -92,10 +87,10 @@ def question_answer(question: Question, *, answer: str, by: User, now: datetime,
     session = session_lock(question.session_id)
     if not may_answer(session, by):
         raise NotAllowed(f"{by} may not answer this question: it is for the run's owner and for approvers.")
-    said = redact(answer).strip()
-    if not said or len(said) > MAX_CHARS:
-        raise Invalid(f"An answer has 1 to {MAX_CHARS} characters; this one has {len(said)}.")
-    given = {"answer": said, "answered_by": by, "answered_at": now}
+    text = redact(answer).strip()
+    if not text or len(text) > MAX_CHARS:
+        raise Invalid(f"An answer has 1 to {MAX_CHARS} characters; this one has {len(text)}.")
+    given = {"answer": text, "answered_by": by, "answered_at": now}
     in_time = now < question.expires_at
     answered = QuestionStatus.ANSWERED
     if not in_time or not question_end(question, answered, now=now, actor=actor_of(by), key_id=key_id, **given):
@@ -106,25 +101,12 @@ def question_answer(question: Question, *, answer: str, by: User, now: datetime,
 
 
 def questions_expire(now: datetime) -> int:
-    """End questions that nobody answered in time; the run goes on and learns of it.
-
-    One failure does not stop the others.
-    """
+    """End questions that nobody answered in time; the run goes on and learns of it."""
     due = Question.objects.filter(status=QuestionStatus.PENDING, expires_at__lte=now).select_related("session")
-    return sum(_try_to_expire(question, now=now) for question in due.order_by("expires_at", "pk")[:AT_ONCE])
+    return each_under_lock(due.order_by("expires_at", "pk")[:AT_ONCE], _expire, now=now)
 
 
-def _try_to_expire(question: Question, *, now: datetime) -> bool:
-    try:
-        return _expire(question, now=now)
-    except Exception:  # the other questions are ended all the same
-        logger.exception("question %s could not be ended; it is tried again", question.public_id)
-        return False
-
-
-@transaction.atomic
-def _expire(question: Question, *, now: datetime) -> bool:
-    session_lock(question.session_id)
+def _expire(question: Question, now: datetime) -> bool:
     expired = question_end(question, QuestionStatus.EXPIRED, now=now, actor="system")
     if expired:
         notify_question(question, "Nobody answered in time: the run goes on without an answer", now=now)
@@ -134,46 +116,29 @@ def _expire(question: Question, *, now: datetime) -> bool:
 
 # --- Reminders: after a quarter and after three quarters of the time ---
 #
-# Approvals remind those who may decide; questions remind the run's owner.
+# Approvals remind those who may decide; questions remind the run's owner. Each reminder is sent once; only one if both
+# became due since the last time.
 
 
 AFTER = (Fraction(1, 4), Fraction(3, 4))
-Waiting = TypeVar("Waiting", Approval, Question)
 
 
 def approvals_remind(now: datetime) -> int:
-    """Send the reminders that are due, each once; one only if both became due since the last time.
-
-    One failure does not stop the others.
-    """
-    waiting = Approval.objects.filter(
-        status=ApprovalStatus.PENDING, expires_at__gt=now, reminders_sent__lt=len(AFTER)
-    ).order_by("pk")
-    return _remind_each(waiting, _remind, now)
+    """Send reminders of pending approvals."""
+    return each_under_lock(_to_remind(Approval.objects.all(), now), _remind, now=now)
 
 
 def questions_remind(now: datetime) -> int:
     """Send reminders of open questions."""
-    waiting = Question.objects.filter(
-        status=QuestionStatus.PENDING, expires_at__gt=now, reminders_sent__lt=len(AFTER)
-    ).select_related("session")
-    return _remind_each(waiting.order_by("pk"), _remind_of_question, now)
+    return each_under_lock(_to_remind(Question.objects.all(), now), _remind, now=now)
 
 
-def _remind_each(waiting: Iterable[Waiting], remind: Callable[[Waiting, datetime], bool], now: datetime) -> int:
-    sent = 0
-    for row in waiting:
-        if not _reminders_due(row, now):
-            continue
-        try:
-            sent += remind(row, now)
-        except Exception:  # the other reminders are sent all the same
-            kind = row._meta.verbose_name
-            logger.exception("nobody could be reminded of %s %s; it is tried again", kind, row.public_id)
-    return sent
+def _to_remind(rows: QuerySet[Ticket], now: datetime) -> list[Ticket]:
+    waiting = rows.filter(status=QuestionStatus.PENDING, expires_at__gt=now, reminders_sent__lt=len(AFTER))
+    return [row for row in waiting.select_related("session").order_by("pk") if _reminder_due(row, now)]
 
 
-def _reminders_due(row: Approval | Question, now: datetime) -> int:
+def _reminder_due(row: Approval | Question, now: datetime) -> int:
     """Return the number of the reminder that is due and unsent; 0 if there is none."""
     begun_at = row.created_at if isinstance(row, Approval) else row.asked_at
     lifetime = row.expires_at - begun_at
@@ -181,37 +146,19 @@ def _reminders_due(row: Approval | Question, now: datetime) -> int:
     return passed if passed > row.reminders_sent else 0
 
 
-@transaction.atomic
-def _remind(approval: Approval, now: datetime) -> bool:
+def _remind(row: Approval | Question, now: datetime) -> bool:
     """Count the reminder, write the notifications and the audit row together."""
-    session = session_lock(approval.session_id)
-    reminder = _reminders_due(approval, now)
-    sent = Approval.objects.filter(
-        pk=approval.pk, status=ApprovalStatus.PENDING, reminders_sent=approval.reminders_sent
-    ).update(reminders_sent=reminder)
-    if not sent:
+    reminder = _reminder_due(row, now)
+    same = type(row).objects.filter(pk=row.pk, status=QuestionStatus.PENDING)
+    if not same.filter(reminders_sent=row.reminders_sent).update(reminders_sent=reminder):
         return False
-    notify_approvers(approval, now=now)
-    recorder.append(
-        session.chain,
-        "approval.reminded",
-        now=now,
-        subject=f"approval:{approval.public_id}",
-        details={"approval_id": str(approval.public_id), "digest": approval.digest, "reminder": reminder},
-    )
-    return True
-
-
-@transaction.atomic
-def _remind_of_question(question: Question, now: datetime) -> bool:
-    session = session_lock(question.session_id)
-    reminder = _reminders_due(question, now)
-    sent = Question.objects.filter(
-        pk=question.pk, status=QuestionStatus.PENDING, reminders_sent=question.reminders_sent
-    ).update(reminders_sent=reminder)
-    if not sent:
-        return False
-    notify_question(question, f"A run waits for your answer until {question.expires_at:%-d %B, %H:%M} UTC", now=now)
-    details = {"question_id": str(question.public_id), "reminder": reminder}
-    recorder.append(session.chain, "question.reminded", now=now, details=details)
+    if isinstance(row, Approval):
+        notify_approvers(row, now=now)
+        details = {"approval_id": str(row.public_id), "digest": row.digest, "reminder": reminder}
+        subject = f"approval:{row.public_id}"
+        recorder.append(row.session.chain, "approval.reminded", now=now, subject=subject, details=details)
+    else:
+        notify_question(row, f"A run waits for your answer until {row.expires_at:%-d %B, %H:%M} UTC", now=now)
+        details = {"question_id": str(row.public_id), "reminder": reminder}
+        recorder.append(row.session.chain, "question.reminded", now=now, details=details)
     return True

@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from agents.enums import Mode, Outcome, ToolIntent, TriggerKind
-from agents.models import AgentSession, Approval, Collection, Document, Halt, InboundEvent, Playbook, Question, ToolCall
+from agents.models import AgentSession, Collection, Document, Halt, InboundEvent, Playbook, ToolCall
 from audit.kinds import TERMINAL_KINDS, usernames
 from audit.models import AuditEvent
 from audit.receipts import ApprovalSentences, call_label, with_names
@@ -24,6 +24,7 @@ MESSAGE_CHARS: Final = 100
 EVENT_CHARS: Final = 80
 MOST_NAMED: Final = 200
 PURPOSES: Final = ("trigger", "run_now", "goal", "chat", "loop", "heartbeat", "sensor")
+_NAMED: Final[dict[Any, str]] = {Playbook: "playbook", Document: "document", Collection: "collection"}
 _BY_ITSELF: Final[dict[str, str]] = {Mode.LOOP: "loop", Mode.SENSOR: "sensors", Mode.HEARTBEAT: "heartbeat"}
 
 
@@ -46,40 +47,30 @@ def read_by(session: AgentSession) -> Read:
     ids = list(dict.fromkeys(filter(None, map(as_uuid, given))))
     known = {row.public_id: row for row in _rows(Document, ids[:SHOWN_DOCUMENTS]).defer("text")}
     return Read(
-        collection=_rows(Collection, [as_uuid(session.spec.collection)]).first(),
+        collection=_rows(Collection, [session.spec.collection]).first(),
         documents=tuple(known[one] for one in ids[:SHOWN_DOCUMENTS] if one in known),
         more=max(len(ids) - SHOWN_DOCUMENTS, 0),
         left_out=sum(summary.get("left_out", 0) for summary in summaries),
     )
 
 
-def _rows(model: Any, public_ids: Sequence[uuid.UUID | None]) -> Any:
-    return model._meta.default_manager.filter(public_id__in=[one for one in public_ids if one is not None])
+def _rows(model: Any, public_ids: Iterable[object]) -> Any:
+    wanted = {found for given in public_ids if (found := as_uuid(given)) is not None}
+    return model._meta.default_manager.filter(public_id__in=wanted)
 
 
 def purposes(sessions: Sequence[AgentSession]) -> dict[int, str]:
-    """Return by primary key what each session is for: what is checked, and by what."""
-    playbooks = _names(Playbook, (session.spec.playbook for session in sessions))
-    documents = _names(Document, (session.spec.document for session in sessions))
-    collections = _names(Collection, (session.spec.collection for session in sessions))
-    told = {session.pk: _purpose(session, playbooks, documents, collections) for session in sessions}
-    return told | _purposes_of_events(sessions)
+    """Return by primary key what each session is for: what is checked, and by what.
 
-
-def _purposes_of_events(sessions: Sequence[AgentSession]) -> dict[int, str]:
-    """Tell runs of one event trigger apart by their event. Events were redacted when they came in."""
-    ids = {session.pk: found for session in sessions if (found := as_uuid(_event_id(session))) is not None}
-    events = InboundEvent.objects.only("public_id", "title", "source", "event_type")
-    rows = events.filter(public_id__in=set(ids.values())) if ids else ()
-    said = {event.public_id: _cut(str(event).strip() or "an event", EVENT_CHARS) for event in rows}
-    named = {session.pk: session.trigger.name for session in sessions if session.trigger}
-    return {pk: f"{named.get(pk, 'event')}: {said[one]}" for pk, one in ids.items() if one in said}
-
-
-def _event_id(session: AgentSession) -> object:
-    """Return the event of a run, unless it was asked for in words."""
-    spec = session.spec
-    return None if session.params.get("message") or spec.goal else spec.event
+    Runs of one event trigger are told apart by their event, which was redacted when it came in.
+    """
+    specs = [session.spec for session in sessions]
+    events = _rows(InboundEvent, (spec.event for spec in specs)).only("public_id", "title", "source", "event_type")
+    names = {str(event.public_id): _cut(str(event).strip() or "an event", EVENT_CHARS) for event in events}
+    for model, field in _NAMED.items():
+        rows = _rows(model, (getattr(spec, field) for spec in specs)).values_list("public_id", "name")
+        names |= {str(public_id): name for public_id, name in rows}
+    return {session.pk: _purpose(session, names) for session in sessions}
 
 
 def _cut(words: str, limit: int) -> str:
@@ -87,19 +78,18 @@ def _cut(words: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[:limit]}…"
 
 
-def _purpose(
-    session: AgentSession, playbooks: dict[str, str], documents: dict[str, str], collections: dict[str, str]
-) -> str:
+def _purpose(session: AgentSession, names: Mapping[str, str]) -> str:
     spec = session.spec
-    read = documents.get(spec.document) or collections.get(spec.collection)
-    if read is None and spec.query:
-        read = f"“{spec.query}”"
+    trigger = session.trigger.name if session.trigger else ""
     if words := session.params.get("message") or spec.goal:
         return f"“{_cut(str(words), MESSAGE_CHARS)}”"
-    by = spec.skill or playbooks.get(spec.playbook)
+    if event := names.get(str(spec.event)):
+        return f"{trigger or 'event'}: {event}"
+    read = names.get(spec.document) or names.get(spec.collection) or (f"“{spec.query}”" if spec.query else "")
+    by = spec.skill or names.get(spec.playbook)
     if read and by:
         return f"{read} by {by}"
-    return str(read or by or (session.trigger.name if session.trigger else _of_agent(session)))
+    return read or by or trigger or _of_agent(session)
 
 
 def titled(words: str) -> Q:
@@ -107,8 +97,7 @@ def titled(words: str) -> Q:
     found = Q(agent__name__icontains=words) | Q(trigger__name__icontains=words)
     for name in ("message", "goal", "skill", "query"):
         found |= Q(**{f"params__{name}__icontains": words})
-    models: dict[str, Any] = {"playbook": Playbook, "document": Document, "collection": Collection}
-    for name, model in models.items():
+    for model, name in _NAMED.items():
         rows = model._meta.default_manager.filter(name__icontains=words).order_by("-pk")
         ids = [str(one) for one in rows.values_list("public_id", flat=True)[:MOST_NAMED]]
         found |= Q(**{f"params__{name}__in": ids})
@@ -143,14 +132,6 @@ def asked_by(session: AgentSession) -> str:
     return "a chat" if session.mode == Mode.CHAT else "run by hand"
 
 
-def _names(model: Any, public_ids: Iterable[object]) -> dict[str, str]:
-    wanted = {found for given in public_ids if (found := as_uuid(given)) is not None}
-    if not wanted:
-        return {}
-    rows = model._meta.default_manager.filter(public_id__in=wanted).values_list("public_id", "name")
-    return {str(public_id): name for public_id, name in rows}
-
-
 def as_uuid(given: object) -> uuid.UUID | None:
     try:
         return uuid.UUID(str(given))
@@ -175,15 +156,15 @@ def receipt_names(receipt: Mapping[str, Any], user: AbstractBaseUser | Anonymous
     def may_see(thing: str) -> bool:
         return session.owner_id == user.pk or (isinstance(user, PermissionsMixin) and user.has_perm(f"agents.{thing}"))
 
-    told: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     if session.agent and may_see("view_agent"):
-        told["agent_name"] = session.agent.name
+        names["agent_name"] = session.agent.name
     if session.trigger and may_see("view_trigger"):
-        told["trigger_name"] = session.trigger.name
+        names["trigger_name"] = session.trigger.name
     if may_see("view_document"):
         read = read_by(session)
-        told |= {"documents": read.documents, "more_documents": read.more}
-    return told
+        names |= {"documents": read.documents, "more_documents": read.more}
+    return names
 
 
 # --- What a run has done so far, read from its journal; a resumed run knows nothing else of earlier slices ---
@@ -218,18 +199,10 @@ def call_latest(session: AgentSession, key: str) -> ToolCall | None:
 
 
 def arguments_asked(session: AgentSession, key: str) -> dict[str, Any] | None:
-    """Return the arguments of that attempt, unless a person changed them.
-
-    In SQL: it is read at every call.
-    """
-    rows = ToolCall.objects.raw(
-        f"SELECT id, arguments, digest, asked_digest FROM {ToolCall._meta.db_table} "  # noqa: S608
-        "WHERE session_id = %s AND key = %s ORDER BY attempt DESC LIMIT 1",
-        [session.pk, key],
-    )
-    for made in rows:
-        return made.arguments if made.digest == made.asked_digest else None
-    return None
+    """Return the arguments of that attempt, unless a person changed them."""
+    rows = ToolCall.objects.filter(session_id=session.pk, key=key).order_by("-attempt")
+    made = rows.values_list("arguments", "digest", "asked_digest").first()
+    return made[0] if made and made[1] == made[2] else None
 
 
 def calls_latest(session: AgentSession, *, under: str = "") -> dict[str, ToolCall]:
@@ -286,7 +259,6 @@ class Moment:
     title: str
     look: str = ""
     actor: str = ""
-    phase: str = ""
     outcome: str = ""
     detail: str = ""
     model: str = ""
@@ -303,114 +275,74 @@ class Timeline:
     left_out: bool
 
 
-@dataclass(frozen=True)
-class Found:
-    """What the audit log does not hold: calls, reasons of halts, texts of questions, names of refused skills."""
-
-    calls: dict[str, ToolCall]
-    halts: dict[int, str]
-    questions: dict[str, str]
-    refused: dict[str, str]
-
-
 def timeline(session: AgentSession) -> Timeline:
     newest = list(AuditEvent.objects.filter(chain=session.chain).order_by("-seq")[: SHOWN_EVENTS + 1])
     events = newest[:SHOWN_EVENTS][::-1]
-    found = Found(_calls(session, events), _halt_reasons(session, events), _asked(session, events), _refused(session))
-    names = usernames(event.actor for event in events)
-    about = ApprovalSentences(_actions(session, events))
-    moments: list[Moment] = []
-    places: dict[str, int] = {}
+    calls = _named_rows(events, "call_id", session.tool_calls.all(), "public_id", "pk", "error")
+    details = _named_rows(events, "halt_id", Halt.objects.all(), "pk", "reason")
+    details |= _named_rows(events, "question_id", session.questions.all(), "public_id", "text")
+    actions = _named_rows(events, "approval_id", session.approvals.all(), "public_id", "action")
+    about = ApprovalSentences({public_id: action for public_id, (action,) in actions.items()})
+    names = {**usernames(event.actor for event in events), "system": ""}
+    moments: dict[object, Moment] = {}
     for event in events:
         about.take(event.kind, event.actor, event.details)
-        said = with_names(about.sentence(event.kind, event.details), names)
-        moment = _moment(event, found, said, action=about.action(event.details) or "")
-        moment = replace(moment, actor=names.get(moment.actor, moment.actor))
-        call_id = event.details.get("call_id") if event.kind == CALL else None
-        if call_id in places:
-            begun = moments[places[call_id]]
-            moments[places[call_id]] = replace(moment, at=begun.at, took_ms=_milliseconds(begun.at, event.at))
-            continue
-        if call_id is not None:
-            places[call_id] = len(moments)
-        moments.append(moment)
-    return Timeline(tuple(moments), left_out=len(newest) > SHOWN_EVENTS)
+        if event.kind == CALL:
+            key = event.details.get("call_id") or event.pk
+            moment = _call_moment(event, calls.get(str(key)), about.action(event.details) or "")
+            if begun := moments.get(key):
+                took = (event.at - begun.at).total_seconds()
+                moment = replace(moment, at=begun.at, took_ms=int(took * 1000))
+        else:
+            key = event.pk
+            text = with_names(about.sentence(event.kind, event.details), names)
+            named = event.details.get("halt_id") or event.details.get("question_id")
+            moment = _moment(event, text, names.get(event.actor, event.actor), *details.get(str(named), ("",)))
+        moments[key] = moment
+    return Timeline(tuple(moments.values()), left_out=len(newest) > SHOWN_EVENTS)
 
 
-def _moment(event: AuditEvent, found: Found, said: str, *, action: str) -> Moment:
-    actor = "" if event.actor == "system" else event.actor
-    if event.kind == CALL:
-        skill = action or found.refused.get(str(event.details.get("detail")), "")
-        return _call_moment(event, found.calls.get(str(event.details.get("call_id"))), skill)
+def _named_rows(events: Iterable[AuditEvent], key: str, rows: QuerySet[Any], *columns: str) -> dict[str, Any]:
+    """Return the rows whose id the events name under this key: the first column, and the others as a tuple."""
+    ids = {event.details[key] for event in events if event.details.get(key)}
+    found = rows.filter(**{f"{columns[0]}__in": ids}).values_list(*columns)
+    return {str(first): tuple(others) for first, *others in found}
+
+
+def _moment(event: AuditEvent, text: str, actor: str, detail: str) -> Moment:
+    """Build the moment of anything but a call. `detail` is the reason of a halt or the text of a question."""
     if event.kind == PHASE:
         return Moment(event.at, "phase", str(event.details.get("to_phase", "")), "info")
     if event.kind == HALT:
-        why = found.halts.get(event.details.get("halt_id", 0), "")
-        return Moment(event.at, "halt", said, "bad", actor=actor, detail=why)
+        return Moment(event.at, "halt", text, "bad", actor=actor, detail=detail)
     if event.kind in TERMINAL_KINDS:
-        return Moment(event.at, "end", said, _END_LOOKS.get(event.kind, "warn"), actor=actor)
-    if (text := found.questions.get(str(event.details.get("question_id")))) and event.kind in _QUESTIONS:
+        return Moment(event.at, "end", text, _END_LOOKS.get(event.kind, "warn"), actor=actor)
+    if event.kind in _QUESTIONS and detail:
         title = _QUESTIONS[event.kind].format(status=event.details.get("status"))
-        return Moment(event.at, "question", title, actor=actor, detail=text)
+        return Moment(event.at, "question", title, actor=actor, detail=detail)
     sort = "approval" if event.kind.startswith("approval.") else "note"
     look = "warn" if event.kind in {"approval.requested", "budget.warned", "model.suspended"} else ""
-    return Moment(event.at, sort, said, look, actor=actor)
+    return Moment(event.at, sort, text, look, actor=actor)
 
 
-def _call_moment(event: AuditEvent, call: ToolCall | None, skill: str) -> Moment:
+def _call_moment(event: AuditEvent, call: tuple[int, str] | None, skill: str) -> Moment:
     """Build the moment of a call. `skill` names a call that got no further than requesting approval."""
     details = event.details
     outcome = str(details.get("outcome", ""))
     look = "good" if outcome in _GOOD else "warn" if outcome in _PENDING else "bad"
     nameless = details.get("tool") == ToolIntent.RUN_SKILL and not details.get("budget")
-    what = call_label({"name": skill, **details} if nameless else details)
+    label = call_label({"name": skill, **details} if nameless else details)
+    call_pk, error = call or (None, "")
     return Moment(
         event.at,
         "call",
-        what[:1].upper() + what[1:],
+        label[:1].upper() + label[1:],
         look,
-        phase=str(details.get("phase", "")),
         outcome=outcome,
         detail=str(details.get("detail", "")),
         model=str(details.get("model", "")),
         cost_usd=str(details.get("cost_usd", "")),
         actual_usd=str(details.get("actual_usd", "")),
-        error=call.error if call else "",
-        call_pk=call.pk if call else None,
+        error=error,
+        call_pk=call_pk,
     )
-
-
-def _actions(session: AgentSession, events: Iterable[AuditEvent]) -> dict[str, str]:
-    """Return what the approvals of these rows are about; the row that says so may be older than the timeline."""
-    ids = {str(event.details["approval_id"]) for event in events if event.details.get("approval_id")}
-    rows = Approval.objects.filter(session=session, public_id__in=ids).values_list("public_id", "action")
-    return {str(public_id): action for public_id, action in rows} if ids else {}
-
-
-def _refused(session: AgentSession) -> dict[str, str]:
-    """Return the skill that was denied or expired; none if there are several, since rows do not say which."""
-    rows = Approval.objects.filter(session=session, intent=ToolIntent.RUN_SKILL).values_list("status", "action")
-    known = set(rows.distinct())
-    statuses = [status for status, _ in known]
-    return {status: action for status, action in known if statuses.count(status) == 1}
-
-
-def _asked(session: AgentSession, events: Iterable[AuditEvent]) -> dict[str, str]:
-    ids = {str(event.details["question_id"]) for event in events if event.details.get("question_id")}
-    rows = Question.objects.filter(session=session, public_id__in=ids).values_list("public_id", "text")
-    return {str(public_id): text for public_id, text in rows} if ids else {}
-
-
-def _calls(session: AgentSession, events: Iterable[AuditEvent]) -> dict[str, ToolCall]:
-    wanted = {event.details["call_id"] for event in events if event.kind == CALL and event.details.get("call_id")}
-    rows = ToolCall.objects.filter(session=session, public_id__in=wanted).only("public_id", "error", "session_id")
-    return {str(row.public_id): row for row in rows}
-
-
-def _halt_reasons(session: AgentSession, events: Iterable[AuditEvent]) -> dict[int, str]:
-    ids: set[Any] = {event.details.get("halt_id") for event in events if event.kind == HALT}
-    return dict(Halt.objects.filter(pk__in=[pk for pk in ids if pk]).values_list("pk", "reason"))
-
-
-def _milliseconds(start: datetime, end: datetime) -> int:
-    return int((end - start).total_seconds() * 1000)

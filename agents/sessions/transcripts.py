@@ -5,7 +5,7 @@ Entries are added by the worker that holds the session and never changed.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, takewhile
@@ -126,33 +126,6 @@ class Exchange:
         return self.session.status not in TERMINAL
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call that an agent requested, with its result, if it is over."""
-
-    name: str
-    arguments: str
-    result: Message | None
-
-
-@dataclass(frozen=True)
-class Transcript:
-    """The latest part of a transcript, each call with its result. `earlier` is quoted from before the run."""
-
-    spoken: tuple["TranscriptEntry", ...]
-    earlier: tuple[Message, ...]
-    more_before: bool
-
-
-@dataclass(frozen=True)
-class TranscriptEntry:
-    """An entry of a transcript with the calls that it requested. `internal` entries were written by lqops."""
-
-    entry: Message
-    calls: tuple[Call, ...]
-    internal: bool
-
-
 def chats_of(owner_id: int) -> QuerySet[Any, Any]:
     """Return a person's chats, the most recent first; `conversations` makes them readable."""
     rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT).annotate(chat=KT("params__chat"))
@@ -243,18 +216,26 @@ def written_so_far(session: AgentSession) -> tuple[str, int]:
     return text, newest[0][0] if newest else 0
 
 
-def transcript_shown(session: AgentSession) -> Transcript:
+def transcript_shown(session: AgentSession) -> dict[str, Any]:
+    """Return the latest part of a transcript for its page: `spoken`, each with its calls and their results.
+
+    `earlier` is quoted from before the run. `internal` entries were written by lqops.
+    """
     newest = list(Message.objects.filter(session=session).order_by("-seq")[: SHOWN_ENTRIES + 1])
     entries = newest[:SHOWN_ENTRIES][::-1]
     earlier = _earlier(entries) if session.mode == Mode.CHAT else []
     results = {entry.call_id: entry for entry in entries if entry.role == "tool"}
-    asked = {call["id"] for entry in entries for call in entry.calls}
-    shown = [
-        TranscriptEntry(entry, _calls(entry, results), entry.role == "system" or bool(entry.reason))
+    requested = {call["id"] for entry in entries for call in entry.calls}
+    spoken = [
+        {
+            "entry": entry,
+            "calls": [{**call, "result": results.get(call["id"])} for call in entry.calls],
+            "internal": entry.role == "system" or bool(entry.reason),
+        }
         for entry in entries
-        if entry not in earlier and (entry.role != "tool" or entry.call_id not in asked)
+        if entry not in earlier and (entry.role != "tool" or entry.call_id not in requested)
     ]
-    return Transcript(tuple(shown), tuple(earlier), more_before=len(newest) > SHOWN_ENTRIES)
+    return {"spoken": spoken, "earlier": earlier, "more_before": len(newest) > SHOWN_ENTRIES}
 
 
 def _earlier(entries: Sequence[Message]) -> list[Message]:
@@ -262,10 +243,6 @@ def _earlier(entries: Sequence[Message]) -> list[Message]:
     opening = list(takewhile(lambda entry: not entry.stop, entries))
     quoted = [entry for entry in opening if entry.role in {"user", "assistant"} and not entry.reason]
     return quoted[:-1]
-
-
-def _calls(entry: Message, results: dict[str, Message]) -> tuple[Call, ...]:
-    return tuple(Call(str(call["name"]), str(call["arguments"]), results.get(call["id"])) for call in entry.calls)
 
 
 # --- Notes on a run's row: inputs, judges, its name, waits, whether it found anything ---
@@ -288,8 +265,8 @@ class Inputs:
     goal_digest: str = ""
 
     def details(self) -> dict[str, Any]:
-        said = {name: value for name, value in vars(self).items() if value not in (None, "")}
-        return {**said, "memory_ids": list(self.memory_ids), "memories": len(self.memory_ids)}
+        given = {name: value for name, value in vars(self).items() if value not in (None, "")}
+        return {**given, "memory_ids": list(self.memory_ids), "memories": len(self.memory_ids)}
 
 
 @transaction.atomic
@@ -307,46 +284,42 @@ def note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> Agen
 
 
 @transaction.atomic
+def _note(session: AgentSession, notes_for: Callable[[AgentSession], Mapping[str, Any]]) -> dict[str, Any]:
+    """Write notes to the held row, unless they stand there already; return all its notes."""
+    row = held(session)
+    notes = {**row.metadata, **notes_for(row)}
+    if row.metadata != notes:
+        row.metadata = notes
+        row.save(update_fields=["metadata"])
+    return notes
+
+
 def session_note_judges(
     session: AgentSession, *, citations: int, judges: Sequence[str], now: datetime
 ) -> tuple[str, ...]:
     """Choose the judges of this run once: estimates move, and a resumed run must ask the same ones."""
-    row = held(session)
-    if "judges" not in row.metadata:
-        chosen = judges_within_budget(citations=citations, judges=judges, now=now, chain=row.chain)
-        row.metadata["judges"] = list(chosen)
-        row.save(update_fields=["metadata"])
-    return tuple(row.metadata["judges"])
+
+    def choose(row: AgentSession) -> dict[str, Any]:
+        if "judges" in row.metadata:
+            return {}
+        return {"judges": list(judges_within_budget(citations=citations, judges=judges, now=now, chain=row.chain))}
+
+    return tuple(_note(session, choose)["judges"])
 
 
-@transaction.atomic
 def session_note_purpose(session: AgentSession, purpose: str) -> str:
     """Note the run's name once: rows are renamed, and an approval holds for the words that were shown."""
-    row = held(session)
-    if "purpose" not in row.metadata:
-        row.metadata["purpose"] = purpose
-        row.save(update_fields=["metadata"])
-    return str(row.metadata["purpose"])
+    return str(_note(session, lambda row: {"purpose": row.metadata.get("purpose", purpose)})["purpose"])
 
 
-@transaction.atomic
 def session_note_wait(session: AgentSession) -> int:
     """Count the run's waits for money that other calls hold."""
-    row = held(session)
-    row.metadata["waits"] = int(row.metadata.get("waits", 0)) + 1
-    row.save(update_fields=["metadata"])
-    return int(row.metadata["waits"])
+    return int(_note(session, lambda row: {"waits": int(row.metadata.get("waits", 0)) + 1})["waits"])
 
 
-@transaction.atomic
-def session_note_empty(session: AgentSession, *, empty: bool, fault: str = "") -> AgentSession:
+def session_note_empty(session: AgentSession, *, empty: bool, fault: str = "") -> None:
     """Note whether the run found nothing, and which fault kept it from looking."""
-    row = held(session)
-    noted = {"empty": empty, **({"fault": fault} if fault else {})}
-    if row.metadata != {**row.metadata, **noted}:
-        row.metadata |= noted
-        row.save(update_fields=["metadata"])
-    return row
+    _note(session, lambda _: {"empty": empty, **({"fault": fault} if fault else {})})
 
 
 # --- Stream parts: removed when their run is over ---

@@ -6,11 +6,10 @@ Started by agents.skills.running as `python -m agents.skills.isolated`.
 import gc
 import json
 import sys
-from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import django
+from pydantic import TypeAdapter
 
 _OUT = sys.stdout
 
@@ -22,16 +21,7 @@ def main() -> None:
 
     job = json.load(sys.stdin)
     skill = skill_named(job["skill"])
-    given = job["context"]
-    context = SkillContext(
-        session_pk=given["session_pk"],
-        session_id=UUID(given["session_id"]),
-        owner_id=given["owner_id"],
-        call_id=UUID(given["call_id"]),
-        idempotency_key=given["idempotency_key"],
-        now=datetime.fromisoformat(given["now"]),
-        infer=_no_model,
-    )
+    context = TypeAdapter(SkillContext).validate_python({**job["context"], "infer": _no_model})
     _write(job["mark"])
     try:
         if skill is None:

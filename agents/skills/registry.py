@@ -7,7 +7,7 @@ reported and left out; the others work. Skills that only loops may use are found
 import importlib
 import logging
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -22,7 +22,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet, Sum
 from pydantic import Field
 
-from agents.definitions.schema import AgentDefinition, Problem, SensorSpec
+from agents.definitions.schema import AgentDefinition, Problem
 from agents.enums import Level
 from agents.exceptions import Invalid, NotAllowed, NotFound
 from agents.models import SkillCount, SkillSetting
@@ -283,6 +283,17 @@ def hour_of(now: datetime) -> datetime:
 
 
 SHOWN_HOURS: Final = 24
+# Facts of a declaration that the list shows as they are.
+_DECLARED: Final = (
+    "version",
+    "side_effects",
+    "idempotent",
+    "requires_approval",
+    "timeout_seconds",
+    "isolation",
+    "local",
+    "cooldown_seconds",
+)
 
 
 @dataclass(frozen=True)
@@ -335,7 +346,6 @@ class ListedSkill:
             "name": self.name,
             "installed": skill is not None,
             "description": skill.description if skill else "",
-            "version": skill.version if skill else None,
             "enabled": self.enabled,
             "lacking": skill.lacking if skill else "",
             "declared_level": self.declared,
@@ -343,13 +353,7 @@ class ListedSkill:
             "hourly_limit": self.chosen_limit,
             "hourly_limit_in_force": self.limit,
             **vars(self.use),
-            "side_effects": skill.side_effects if skill else None,
-            "idempotent": skill.idempotent if skill else None,
-            "requires_approval": skill.requires_approval if skill else None,
-            "timeout_seconds": skill.timeout_seconds if skill else None,
-            "isolation": skill.isolation if skill else None,
-            "local": skill.local if skill else None,
-            "cooldown_seconds": skill.cooldown_seconds if skill else None,
+            **{name: getattr(skill, name, None) for name in _DECLARED},
             "addresses": list(skill.addresses) if skill else [],
             "arguments": skill.parameters if skill else None,
             "updated_at": self.setting.updated_at if self.setting else None,
@@ -401,11 +405,6 @@ def _uses(names: Iterable[str], *, now: datetime) -> dict[str, SkillUse]:
 # --- Skills and models that an agent.yaml names and this installation does not have ---
 
 
-_SKILL: Final = "the name of an installed and enabled skill"
-_SET_UP: Final = "a skill that is available in this installation: "
-_MODEL: Final = "the name of a declared model"
-
-
 def unresolved_names(definition: AgentDefinition, *, file: str = "agent.yaml") -> list[Problem]:
     """Return the missing skills and models with their lines. They are warnings: the agent starts."""
     off = set(SkillSetting.objects.filter(enabled=False).values_list("name", flat=True))
@@ -414,41 +413,26 @@ def unresolved_names(definition: AgentDefinition, *, file: str = "agent.yaml") -
 
 def missing_names(skills: Set[str], definition: AgentDefinition, *, file: str) -> list[Problem]:
     """Return the missing skills and models, given the available skills; without a database."""
-    missing = [(key, name, _expected_skill(name, skills)) for key, name in _missing_skills(definition, skills)]
-    missing += [(key, name, _MODEL) for key, name in _missing_models(definition)]
+    sensors = [(definition.sensor_keys[sensor.name], sensor) for sensor in definition.sensors]
+    fields = definition.hot_state.fields.items()
+    tools = [(f"skills[{number}]", name) for number, name in enumerate(definition.skills or ())]
+    tools += [(f"hot_state.fields.{field}.refresh_tool", spec.refresh_tool or "") for field, spec in fields]
+    tools += [(f"{key}.source.tool", sensor.source.tool or "") for key, sensor in sensors]
+    models = [("model", definition.model)]
+    models += [("autonomy.precheck_model", definition.autonomy.precheck_model)] if definition.autonomy else []
+    for key, sensor in sensors:
+        models += [(f"{key}.signals[{number}].model", signal.model) for number, signal in enumerate(sensor.signals)]
+    missing = [(key, name, expected) for key, name in tools if name and (expected := _expected_skill(name, skills))]
+    for key, model in models:
+        if model is not None and model not in settings.LQOPS_MODELS:
+            missing.append((key, model, "the name of a declared model"))
     return [Problem(file, definition.line_of(key), key, expected, name) for key, name, expected in missing]
 
 
 def _expected_skill(name: str, skills: Set[str]) -> str:
+    """Return what to write instead of this skill; "" if it is available."""
     if name in skills:
-        return f"{_SET_UP}{_lacking(name)}"
+        lacking = installed_skills()[name].lacking
+        return f"a skill that is available in this installation: {lacking}" if lacking else ""
     near = get_close_matches(name, skills, n=1)
-    return f"{_SKILL} (did you mean {near[0]}?)" if near else _SKILL
-
-
-def _lacking(name: str) -> str:
-    found = installed_skills().get(name)
-    return found.lacking if found else ""
-
-
-def _missing_skills(definition: AgentDefinition, skills: Set[str]) -> Iterator[tuple[str, str]]:
-    named = [(f"skills[{number}]", name) for number, name in enumerate(definition.skills or ())]
-    fields = definition.hot_state.fields.items()
-    named += [(f"hot_state.fields.{field}.refresh_tool", spec.refresh_tool or "") for field, spec in fields]
-    named += [(f"{key}.source.tool", sensor.source.tool or "") for key, sensor in _sensors(definition)]
-    yield from ((key, name) for key, name in named if name and (name not in skills or _lacking(name)))
-
-
-def _missing_models(definition: AgentDefinition) -> Iterator[tuple[str, str]]:
-    named = {"model": definition.model}
-    if definition.autonomy is not None:
-        named["autonomy.precheck_model"] = definition.autonomy.precheck_model
-    for key, sensor in _sensors(definition):
-        named |= {f"{key}.signals[{number}].model": signal.model for number, signal in enumerate(sensor.signals)}
-    for key, name in named.items():
-        if name is not None and name not in settings.LQOPS_MODELS:
-            yield key, name
-
-
-def _sensors(definition: AgentDefinition) -> Iterator[tuple[str, SensorSpec]]:
-    return ((definition.sensor_keys[sensor.name], sensor) for sensor in definition.sensors)
+    return "the name of an installed and enabled skill" + (f" (did you mean {near[0]}?)" if near else "")

@@ -114,19 +114,12 @@ def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any
         "mark": mark,
         "skill": skill.name,
         "arguments": dict(arguments),
-        "context": {
-            "session_pk": context.session_pk,
-            "session_id": str(context.session_id),
-            "owner_id": context.owner_id,
-            "call_id": str(context.call_id),
-            "idempotency_key": context.idempotency_key,
-            "now": context.now.isoformat(),
-        },
+        "context": {name: value for name, value in vars(context).items() if name != "infer"},
     }
     try:
         answer = subprocess.run(
             [sys.executable, "-m", "agents.skills.isolated"],
-            input=json.dumps(job),
+            input=json.dumps(job, default=str),
             capture_output=True,
             text=True,
             errors="replace",

@@ -114,15 +114,16 @@ class Skill:
         """Return the arguments in canonical form: validated, with defaults, secrets as handles."""
         try:
             plain, handles = _with_placeholders(given, self.secret_arguments)
-            checked: dict[str, Any] = _with_handles_again(
-                self.arguments_model.model_validate(plain).model_dump(mode="json"), handles
+            checked = self.arguments_model.model_validate(plain).model_dump(mode="json")
+            arguments: dict[str, Any] = _rebuilt(
+                checked, lambda part: handles.get(part) if isinstance(part, str) else None
             )
         except BadHandle as error:
             raise BadArguments(f"{self.name} cannot be called like this: {error}.") from None
         except ValidationError as error:
             problems = "; ".join(_problem(found) for found in error.errors()[:MAX_PROBLEMS])
             raise BadArguments(f"{self.name} cannot be called like this: {problems}.") from None
-        return checked
+        return arguments
 
     def capability(self, level: Level) -> Capability:
         return Capability(
@@ -255,17 +256,18 @@ def _with_placeholders(given: Mapping[str, Any], allowed: Iterable[str]) -> tupl
     return _replace_handles(given, allowed, placeholder), handles
 
 
-def _with_handles_again(value: Any, handles: Mapping[str, Any]) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_handles_again(item, handles) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_with_handles_again(item, handles) for item in value]
-    return handles.get(value, value) if isinstance(value, str) else value
-
-
 def resolve_handles(given: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
     """Return the arguments with the secrets themselves, for the skill only."""
     return _replace_handles(given, allowed, lambda name: named_secrets()[name])
+
+
+def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a JSON value with parts replaced: by what `change` returns, unless that is None."""
+    if (changed := change(value)) is not None:
+        return changed
+    if isinstance(value, Mapping):
+        return {name: _rebuilt(item, change) for name, item in value.items()}
+    return [_rebuilt(item, change) for item in value] if isinstance(value, list | tuple) else value
 
 
 def with_handles(schema: dict[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
@@ -303,15 +305,11 @@ def _replace_handles(
         if name not in names and has_handle(value):
             where = f"a handle is allowed in {', '.join(sorted(names))}" if names else "no argument of this skill does"
             raise BadHandle(f"{name} takes no secret; {where}")
-    return {name: _replace_inside(value, replacement) if name in names else value for name, value in given.items()}
 
+    def change(part: Any) -> str | None:
+        return replacement(_secret_name(part)) if isinstance(part, Mapping) and HANDLE in part else None
 
-def _replace_inside(value: Any, replacement: Callable[[str], str]) -> Any:
-    if isinstance(value, Mapping):
-        if HANDLE in value:
-            return replacement(_secret_name(value))
-        return {name: _replace_inside(item, replacement) for name, item in value.items()}
-    return [_replace_inside(item, replacement) for item in value] if isinstance(value, list | tuple) else value
+    return {name: _rebuilt(value, change) if name in names else value for name, value in given.items()}
 
 
 def _secret_name(handle: Mapping[str, Any]) -> str:

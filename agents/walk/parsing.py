@@ -118,7 +118,7 @@ def parse_analysis(text: str) -> Analysis:
 
 def parse_judgement(text: str) -> bool | None:
     """Return whether a judge says that the quote supports the claim; None if the reply does not say."""
-    for told in _objects(text):
+    for told in json_objects(text):
         if "supported" in told:
             said = told["supported"]
             return said if isinstance(said, bool) else _yes_or_no(_text(said, LINE_CHARS))
@@ -134,10 +134,10 @@ def _yes_or_no(text: str) -> bool | None:
 
 
 def _structured(text: str) -> dict[str, Any] | None:
-    return next((told for told in _objects(text) if KEYS & told.keys()), None)
+    return next((told for told in json_objects(text) if KEYS & told.keys()), None)
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+def json_objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield JSON objects that the text may have meant, likeliest first. Bounded."""
     for candidate in (*_fenced(text), text):
         told = _decoded(candidate.strip())

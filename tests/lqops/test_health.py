@@ -92,7 +92,7 @@ def test_lost_worker_is_red():
     status, found = health()
 
     assert status == 200
-    assert "whole lease" in found["red"][0]
+    assert "counts as lost" in found["red"][0]
 
 
 def test_stopped_ticker_is_red(ticker):

@@ -72,7 +72,7 @@ def test_lost_worker_is_a_red_line():
 
     assert [(worker.owner, worker.sessions) for worker in found.workers] == [("one", 2), ("two", 1)]
     assert (found.lost, found.oldest_lease_until) == (1, NOW - timedelta(seconds=1))
-    assert any("not been heard of" in line for line in found.red)
+    assert any("counts as lost" in line for line in found.red)
 
 
 def test_outbox_suspended_models_and_halt_are_shown():

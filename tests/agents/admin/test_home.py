@@ -148,7 +148,7 @@ def test_old_refusals_are_not_shown():
     session = make_session()
     refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock(), detail="budget_spent")
     [refusal] = control_room.refusals_lately()
-    assert refusal.sentence == "Notify: denied (a shared budget has no room for it)."
+    assert refusal.sentence == "Notify: denied (a shared budget is used up)."
 
     for _ in range(control_room.LOOKED_AT):
         refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.SUCCESS, now=clock())

@@ -79,7 +79,7 @@ def test_a_playbook_without_positions_is_refused(client):
 
     answer = client.post(page(Playbook, "add"), {"owner": user.pk, "name": "NDA", **positions()})
 
-    assert "a playbook has 1 to" in text_of(answer)
+    assert "a list of at least 1 positions" in text_of(answer)
 
 
 def test_viewer_cannot_save_a_playbook(client):

@@ -1,12 +1,9 @@
 """Playbooks and rules as text: one golden rendering, and reading gives back what was rendered."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.definitions.playbooks import (
-    FORMS,
     PlaybookText,
     Position,
     Rule,
@@ -14,7 +11,6 @@ from agents.definitions.playbooks import (
     parse_playbook,
     parse_rules,
     render_playbook,
-    render_rules,
 )
 from tests.table import every_row
 
@@ -108,51 +104,8 @@ def test_untidy_values_are_normalised_once(name, issue, text):
     assert parse_playbook(render_playbook(tidy)) == tidy
 
 
-def test_playbook_written_by_hand_is_read():
-    text = """# Leases
-Some words before the first position.
-
-## Deposit
-**Severity:** high
-- Standard position: One month's rent
-  at most.
-Fallback: two months
-Fallback: three months
-Notes: ask the owner
-Must contain: "deposit", “interest”
-Must not contain: key money; premium
-"""
-    deposit = Position(
-        "Deposit",
-        "high",
-        "One month's rent\n  at most.",
-        ("two months", "three months"),
-        "ask the owner",
-        ("deposit", "interest"),
-        ("key money", "premium"),
-    )
-
-    assert parse_playbook(text) == PlaybookText("Leases", 1, (deposit,))
-    assert parse_playbook("") == PlaybookText("(unnamed)", 1, ())
-    assert parse_playbook("# \n## 1. \n") == PlaybookText("(unnamed)", 1, (Position("(unnamed)"),))
-
-
-PLAIN = st.text("abc xyz018 %:,.", min_size=1, max_size=30).map(lambda text: " ".join(text.split()).strip(" :"))
-RULES = st.builds(
-    Rule, st.sampled_from(sorted(FORMS)), PLAIN.filter(bool), st.just(()), st.sampled_from(["info", "high"])
-)
-MENTIONS = st.builds(
-    Rule,
-    st.sampled_from([form for form in FORMS if "mention" in form]),
-    st.just(""),
-    st.lists(PLAIN.filter(bool), min_size=1, max_size=3).map(tuple),
-    st.just("critical"),
-)
-
-
-@given(st.lists(RULES | MENTIONS, max_size=6).map(tuple))
-def test_rendered_rules_are_read_back(rules):
-    assert parse_rules(render_rules(rules)) == RuleSet(rules)
+def test_text_without_a_playbook_is_an_empty_one():
+    assert parse_playbook("") == parse_playbook("words\nStandard: x\n") == PlaybookText("(unnamed)", 1, ())
 
 
 @every_row(
@@ -187,9 +140,3 @@ def test_unknown_items_are_reported_and_prose_is_skipped():
 1. must: be dated
 """
     assert parse_rules(text) == RuleSet((Rule("must", "be signed"), Rule("must", "be dated")), ("be nice", "must:"))
-
-
-def test_characters_that_break_a_rule_line_are_replaced():
-    rule = Rule("must mention", phrases=('a "b" c',), severity="a]b")
-
-    assert parse_rules(render_rules([rule])).rules == (replace(rule, phrases=("a 'b' c",), severity="a)b"),)

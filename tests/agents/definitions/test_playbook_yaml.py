@@ -1,5 +1,6 @@
 """Playbooks in YAML: what is read, how a mistake is told, and that writing and reading give the same values."""
 
+from dataclasses import asdict
 from unittest.mock import patch
 
 import pytest
@@ -7,9 +8,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.definitions.playbooks import Position, read_playbook, write_playbook
+from agents.definitions.playbooks import Position, checked_playbook, read_playbook, write_playbook
 from agents.exceptions import Invalid
-from agents.knowledge.playbooks import checked_positions
 from agents.text import strict_yaml
 from tests.table import every_row
 
@@ -39,7 +39,7 @@ def test_complete_playbook_is_read():
             Position(
                 "Deposit",
                 "critical",
-                "The deposit is at most\nthree months' rent.\n",
+                "The deposit is at most\nthree months' rent.",
                 ("Four months' rent.", "Five months' rent."),
                 "Ask the landlord.",
                 ("deposit", "2024"),
@@ -56,35 +56,33 @@ def position(text):
 @every_row(
     ("text", "says"),
     [
-        ("- a", "the playbook: expected map of name, positions, found list (line 1)"),
-        ("just words", "the playbook: expected map of name, positions, found text (line 1)"),
-        ("positions: []", "name: is missing (line 1)"),
-        ("name:\npositions: []", "name: is missing (line 1)"),
-        ("name: '  '\npositions: []", "name: is missing (line 1)"),
-        ("name: [a]\npositions: []", "name: expected text, found list (line 1)"),
-        ("name: 2024\npositions: []", "name: expected text, found number; put it in quotes (line 1)"),
-        ("name: yes\npositions: []", "name: expected text, found boolean; put it in quotes (line 1)"),
-        ("name: 2024-01-01\npositions: []", "name: expected text, found date; put it in quotes (line 1)"),
-        ("\nname: n", "positions: is missing (line 2)"),
-        ("name: n\npositions:", "positions: is missing (line 2)"),
-        ("name: n\npositions: {a: b}", "positions: expected list, found map (line 2)"),
-        ("name: n\npositions: text", "positions: expected list, found text (line 2)"),
-        ("name: n\nversion: '3'", "version: unknown key; known keys: name, positions (line 2)"),
-        ("name: n\npositions:\n  - text", "positions[0]: expected map of issue, severity, standard"),
-        ("name: n\npositions:\n  - severity: info", "positions[0].issue: is missing (line 3)"),
-        (position("    severity:\n      - info"), "positions[1].severity: expected text, found list (line 6)"),
-        (position("    standard: {a: b}"), "positions[1].standard: expected text, found map (line 5)"),
-        (position("    guidance: 12"), "positions[1].guidance: expected text, found number; put it in quotes (line 5)"),
-        (position("    fallbacks: text"), "positions[1].fallbacks: expected list of texts, found text (line 5)"),
-        (position("    fallbacks: [a, ~]"), "positions[1].fallbacks[1]: expected text, found nothing (line 5)"),
+        ("- a", "expected a map with the keys name, positions; got a list (line 1)"),
+        ("just words", 'expected a map with the keys name, positions; got "just words" (line 1)'),
+        ("positions: [{issue: a}]", "name: expected a value: name is required; got nothing (line 1)"),
+        ("name:\npositions: [{issue: a}]", "name: expected a value: name is required; got nothing (line 1)"),
+        ("name: '  '\npositions: [{issue: a}]", 'name: expected text that is not empty; got "  " (line 1)'),
+        ("name: [a]\npositions: [{issue: a}]", "name: expected text; got a list (line 1)"),
+        ("name: 2024\npositions: [{issue: a}]", "name: expected text, in quotes; got 2024 (line 1)"),
+        ("name: true\npositions: [{issue: a}]", "name: expected text, in quotes; got true (line 1)"),
+        ("\nname: n", "positions: expected a value: positions is required; got nothing (line 2)"),
+        ("name: n\npositions:", "positions: expected a value: positions is required; got nothing (line 2)"),
+        ("name: n\npositions: []", "positions: expected a list of at least 1 positions; got a list (line 2)"),
+        ("name: n\npositions: {a: b}", "positions: expected a list of positions; got a map (line 2)"),
+        ("name: n\npositions:\n  - text", "positions[0]: expected a map with the keys issue, severity, standard"),
+        ("name: n\npositions:\n  - severity: info", "positions[0].issue: expected a value: issue is required"),
+        (position("    severity:\n      - info"), "positions[1].severity: expected text; got a list (line 5)"),
+        (position("    guidance: 12"), "positions[1].guidance: expected text, in quotes; got 12 (line 5)"),
+        (position("    fallbacks: text"), 'positions[1].fallbacks: expected a list of texts; got "text" (line 5)'),
+        (position("    fallbacks: [a, ~]"), "positions[1].fallbacks[1]: expected text; got nothing (line 5)"),
         (
             position("    must_contain:\n      - a\n      - [b]"),
-            "positions[1].must_contain[1]: expected text, found list (line 7)",
+            "positions[1].must_contain[1]: expected text; got a list (line 7)",
         ),
         (
             position("    fallback: x"),
-            "positions[1].fallback: unknown key; known keys: issue, severity, standard, fallbacks, guidance, ",
+            "positions[1].fallback: expected one of the keys issue, severity, standard, fallbacks, guidance, ",
         ),
+        ("name: 5\npositions: 6", "name: expected text, in quotes; got 5 (line 1)\npositions: expected a list of"),
     ],
 )
 def test_error_names_key_and_line(text, says):
@@ -143,22 +141,26 @@ POSITIONS = st.builds(
 )
 
 
+def checked(name, positions):
+    return checked_playbook({"name": name, "positions": [asdict(one) for one in positions]})
+
+
 @pytest.mark.parametrize("parser", [strict_yaml.LOADER, yaml.SafeLoader], ids=["usual", "in Python"])
 @REPEATED
 @given(name=TEXT.filter(str.strip), positions=st.lists(POSITIONS, min_size=1, max_size=3))
 def test_written_playbook_is_read_back(parser, name, positions):
-    kept = checked_positions(positions)
+    kept = checked(name, positions)
 
     with patch.object(strict_yaml, "LOADER", parser):
-        assert read_playbook(write_playbook(name, kept)) == (name, kept)
+        assert read_playbook(write_playbook(*kept)) == kept
 
 
 @REPEATED
 @given(st.lists(POSITIONS, min_size=1, max_size=3))
 def test_stored_positions_survive_writing_and_reading(positions):
-    kept = checked_positions(positions)
+    kept = checked("n", positions)
 
-    assert checked_positions(kept) == kept
+    assert checked(*kept) == kept
 
 
 @REPEATED

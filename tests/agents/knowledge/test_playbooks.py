@@ -7,13 +7,9 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import Permission
 
-from agents.definitions.playbooks import Position, parse_playbook
+from agents.definitions.playbooks import MAX_LISTED, MAX_POSITIONS, TEXT_CHARS, Position, parse_playbook
 from agents.exceptions import Invalid, NotFound
 from agents.knowledge.playbooks import (
-    MAX_LISTED,
-    MAX_POSITIONS,
-    NAME_CHARS,
-    TEXT_CHARS,
     playbook_create,
     playbook_delete,
     playbook_edit,
@@ -252,22 +248,23 @@ def test_import_creates_or_edits_and_export_is_stable():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"name": ""}, "name: is missing"),
-        ({"name": " \n"}, "name: is missing"),
-        ({"name": 5}, "name: expected text, found int"),
-        ({"name": "x" * (NAME_CHARS + 1)}, f"name: {NAME_CHARS + 1} characters; at most {NAME_CHARS}"),
-        ({"positions": []}, f"1 to {MAX_POSITIONS} of them, not 0"),
+        ({"name": ""}, "name: expected text that is not empty"),
+        ({"name": 5}, "name: expected text, in quotes; got 5"),
+        ({"name": "x" * 121}, "name: expected text of at most 120 characters, not 121"),
+        ({"positions": []}, "positions: expected a list of at least 1 positions"),
         ({"positions": [PETS] * (MAX_POSITIONS + 1)}, f"not {MAX_POSITIONS + 1}"),
-        ({"positions": [PETS, Position(" ")]}, r"positions\[1\].issue: is missing"),
-        ({"positions": [Position("x" * 201)]}, r"positions\[0\].issue: 201 characters; at most 200"),
-        ({"positions": [Position("i", "x" * 33)]}, r"positions\[0\].severity: 33 characters; at most 32"),
-        ({"positions": [Position("i", guidance="a\x00b")]}, r"positions\[0\].guidance: the character U\+0000"),
-        ({"positions": [Position("i", fallbacks=("a", None))]}, r"fallbacks\[1\]: expected text, found NoneType"),
-        ({"positions": [Position("i", standard="x" * (TEXT_CHARS + 1))]}, f"at most {TEXT_CHARS} are kept"),
-        ({"positions": [Position("i", must_contain=("x",) * 51)]}, f"must_contain: at most {MAX_LISTED} are kept"),
+        ({"positions": [PETS, Position(" ")]}, r"positions\[1\].issue: expected text that is not empty"),
+        ({"positions": [Position("x" * 201)]}, r"positions\[0\].issue: expected text of at most 200 characters"),
+        ({"positions": [Position("i", "x" * 33)]}, r"positions\[0\].severity: expected text of at most 32 char"),
+        ({"positions": [Position("i", fallbacks=("a", None))]}, r"fallbacks\[1\]: expected text; got nothing"),
+        ({"positions": [Position("i", standard="x" * (TEXT_CHARS + 1))]}, f"text of at most {TEXT_CHARS} char"),
+        (
+            {"positions": [Position("i", must_contain=("x",) * 51)]},
+            f"must_contain: expected a list of at most {MAX_LISTED}",
+        ),
         (
             {"positions": [Position("i", must_contain=("ok", "ghp_" + "a1B2c3D4e5F6" * 3))]},
-            r"positions\[0\].must_contain\[1\]: looks like a secret",
+            r"positions\[0\].must_contain\[1\]: expected text without secrets",
         ),
         ({"positions": [Position("i", standard="x" * TEXT_CHARS)] * 14}, "bytes of text"),
     ],

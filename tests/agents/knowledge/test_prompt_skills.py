@@ -262,7 +262,7 @@ def test_one_bad_folder_does_not_stop_the_others(root, write_skill, settings, tm
     assert [one.name for one in report.skills] == ["a-good", "d-good"]
     assert report.problems == (
         f"{tmp_path / 'absent'}: cannot be read: No such file or directory.",
-        f"{bad / 'SKILL.md'}: description: expected text, found list (line 3)",
+        f"{bad / 'SKILL.md'}: description: expected text; got a list (line 3)",
         f"{root / 'c-empty'}: there is no SKILL.md.",
     )
     assert kinds() == ["skill.loaded"] * 2

@@ -125,7 +125,7 @@ def test_import_reports_the_line_of_an_error(file):
     with pytest.raises(CommandError) as refusal:
         call_command("import_playbook", str(file), "--owner", "bob")
 
-    assert str(refusal.value) == f"{file}: positions[0].severity: expected text, found list (line 4)"
+    assert str(refusal.value) == f"{file}: positions[0].severity: expected text; got a list (line 4)"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from agents.enums import ApprovalStatus, NoticeKind, Status, WaitingOn
 from agents.models import Approval, Notification
-from agents.sessions import approvals, questions
+from agents.sessions import approvals, lifecycle, questions
 from agents.sessions.approvals import approvals_expire
 from agents.sessions.halts import session_halt
 from agents.sessions.questions import approvals_remind
@@ -105,14 +105,14 @@ def test_a_halt_cancels_what_waits_and_its_reminders(approval):
 
 def test_of_two_that_look_at_once_one_reminds(approval, monkeypatch):
     approver = allowed("resolve_approval")
-    real = questions.session_lock
+    real = lifecycle.session_lock
 
     def slower(pk):
-        monkeypatch.setattr(questions, "session_lock", real)
+        monkeypatch.setattr(lifecycle, "session_lock", real)
         assert approvals_remind(after(30)) == 1  # the other one was first
         return real(pk)
 
-    monkeypatch.setattr(questions, "session_lock", slower)
+    monkeypatch.setattr(lifecycle, "session_lock", slower)
     assert approvals_remind(after(30)) == 0
     assert told() == [approver.pk]
 

@@ -6,7 +6,7 @@ import pytest
 
 from agents.enums import NoticeKind, QuestionStatus, Status
 from agents.models import AgentSession, Notification, Question
-from agents.sessions import questions
+from agents.sessions import lifecycle, questions
 from agents.sessions.halts import session_halt
 from agents.sessions.questions import questions_expire, questions_remind
 from agents.ticker import DUTIES
@@ -57,14 +57,14 @@ def test_what_is_closed_is_not_reminded_of(status):
 
 def test_of_two_that_look_at_once_one_reminds(monkeypatch):
     asked()
-    real = questions.session_lock
+    real = lifecycle.session_lock
 
     def slower(pk):
-        monkeypatch.setattr(questions, "session_lock", real)
+        monkeypatch.setattr(lifecycle, "session_lock", real)
         assert questions_remind(after(30)) == 1  # the other one was first
         return real(pk)
 
-    monkeypatch.setattr(questions, "session_lock", slower)
+    monkeypatch.setattr(lifecycle, "session_lock", slower)
     assert (questions_remind(after(30)), Notification.objects.count()) == (0, 1)
 
 
