@@ -22,7 +22,7 @@ from watchfiles import awatch
 from agents.conf import clock
 from agents.net.streams import StreamingClient
 from agents.policy.schedule import backoff
-from agents.sensors.rows import Failure, FiredSignal, LeasedSensor, Reading
+from agents.sensors.rows import Failure, LeasedSensor, Reading
 from agents.sensors.signals import SensorCalls, SignalScoring
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,6 @@ class FileChangeWatcher:
 
 
 LONGEST_INTERVAL: Final = 300.0
-FAILURES_BEFORE_NOTICE: Final = 10  # in a row; the owner is notified once
 RETRY_CHECK_SECONDS: Final = 1.0  # between two checks for signals that are due
 
 
@@ -229,21 +228,18 @@ class Sensing:
                 self.scoring.add(added, occurrence, mark)
             fired, problems = await self.scoring.score_due(self.loop_pk)
             self.failures = 0
-            return await self.services.hand_in(
-                self._reading(
-                    fired,
-                    [problem, *problems],
-                    items=tuple(items),
-                    unchanged=unchanged,
-                    cursor=dict(self.cursor),
-                    next_due_at=None if due is None else _at(due - monotonic()),
-                )
+            reading = Reading(
+                self.held,
+                clock(),
+                items=tuple(items),
+                unchanged=unchanged,
+                cursor=dict(self.cursor),
+                signals=self.scoring.state(),
+                fired=tuple(fired),
+                problem="; ".join(filter(None, [problem, *problems])),
+                next_due_at=None if due is None else _at(due - monotonic()),
             )
-
-    def _reading(self, fired: Sequence[FiredSignal], problems: Sequence[str], **fields: Any) -> Reading:
-        problem = "; ".join(filter(None, problems))
-        signals = self.scoring.state()
-        return Reading(self.held, clock(), signals=signals, fired=tuple(fired), problem=problem, **fields)
+            return await self.services.hand_in(reading)
 
     async def _retry_signals(self) -> None:
         held = True
@@ -256,7 +252,16 @@ class Sensing:
         """Hand in scores of data that were handed in before."""
         async with self._one_result():
             fired, problems = await self.scoring.score_due(self.loop_pk)
-            return await self.services.hand_in(self._reading(fired, problems, items=self.late_items(), late=True))
+            reading = Reading(
+                self.held,
+                clock(),
+                items=self.late_items(),
+                late=True,
+                signals=self.scoring.state(),
+                fired=tuple(fired),
+                problem="; ".join(problems),
+            )
+            return await self.services.hand_in(reading)
 
     def late_items(self) -> tuple[Any, ...]:
         """Return what a gated field gets when its signal fires late, if not the scored data."""
@@ -274,7 +279,6 @@ class Sensing:
                 problem=problem,
                 failures=self.failures,
                 wait_seconds=wait,
-                notify=self.failures == FAILURES_BEFORE_NOTICE,
                 cursor=dict(self.cursor),
                 next_due_at=_at(real),
             )

@@ -36,7 +36,6 @@ from agents.sensors.rows import (
     lease_state,
     leases_renew,
     sensor_session_is_needed,
-    sensors_adopt,
     sensors_drop,
     sensors_lease,
     sensors_release,
@@ -226,13 +225,13 @@ class Slice:
             batch = self._results[:MOST_WRITTEN]
             self._results = self._results[MOST_WRITTEN:]
             try:
-                lost = await self._in_rows(partial(_write_rows, [result for result, _ in batch]))
+                lost = await self._in_rows(partial(sensors_write, [result for result, _ in batch]))
             except BaseException:
                 self._results = batch + self._results  # to be tried again
                 raise
             for result, written in batch:
                 held = result.held.row.pk not in lost
-                if held and isinstance(result, Reading) and any(fired.spawn for fired in result.fired):
+                if held and isinstance(result, Reading) and any(one.signal.spawn for one in result.fired):
                     self._to_spawn.append(result.held)
                 if not written.done():
                     written.set_result(held)
@@ -243,11 +242,9 @@ class Slice:
         return await asyncio.get_running_loop().run_in_executor(self._rows, _with_fresh_connection, work)
 
     def _lease(self) -> list[LeasedSensor]:
-        """Lease sensors added to the agents at hand and, while there is room, any that nobody holds."""
-        agents = self._leases.loops
-        added = sensors_adopt(owner=self.owner, agent_ids=agents, now=clock()) if agents else []
-        room = MOST_HELD - len(self._leases.fencing) - len(added)
-        return runnable([*added, *(sensors_lease(owner=self.owner, now=clock(), limit=room) if room > 0 else [])])
+        """Lease sensors that nobody holds, while there is room."""
+        room = MOST_HELD - len(self._leases.fencing)
+        return runnable(sensors_lease(owner=self.owner, now=clock(), limit=room) if room > 0 else [])
 
     def _read_leases(self, *, renew: bool) -> LeaseState:
         if renew:
@@ -287,7 +284,3 @@ def _with_fresh_connection(work: Callable[[], Result]) -> Result:
     except DatabaseError:
         connections.close_all()
         raise
-
-
-def _write_rows(results: list[Reading | Failure]) -> set[int]:
-    return {result.held.row.pk for result in sensors_write(results)} if results else set()
