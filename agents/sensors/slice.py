@@ -182,7 +182,7 @@ class Slice:
         while tasks := [task for _, task in self._running.values()]:
             late = monotonic() > end
             for sensing, task in self._running.values():
-                if late or not sensing.busy:
+                if (late or not sensing.busy) and not task.cancelling():  # once: it may be closing its connection
                     task.cancel()
             await asyncio.wait(tasks, timeout=WRITE_SECONDS / 4)
             await self._write()
