@@ -41,7 +41,7 @@ class Yielded:
 
 @dataclass(frozen=True)
 class Pace:
-    """What a loop remembers between its turns; stored as JSON in the session's metadata."""
+    """The memory of a loop between its turns, stored as JSON in the session's metadata."""
 
     consecutive: int = 0  # turns since the last sleep
     errors: int = 0  # failed turns in a row
@@ -81,7 +81,7 @@ class Triggered:
 
 @dataclass(frozen=True)
 class Move:
-    """What comes next. `wakes` are the alerts that end the sleep early."""
+    """The next move of a loop. `wakes` are the alerts that end the sleep early."""
 
     end: End
     pace: Pace

@@ -152,8 +152,8 @@ def _change(view: FieldView, short: str, old_digest: str | None) -> Change:
     old, new = _json(view.previous), _json(view.value)
     differ = (place for place, (before, now) in enumerate(zip(old, new, strict=False)) if before != now)
     start = max(next(differ, min(len(old), len(new))) - BEFORE_CHARS, 0)
-    shown = [f"{ELIDED}{cut(text[start:], SHORT_CHARS)}" for text in (old, new)]
-    return Change(view.name, *shown)
+    texts = [f"{ELIDED}{cut(text[start:], SHORT_CHARS)}" for text in (old, new)]
+    return Change(view.name, *texts)
 
 
 # --- Writing ---

@@ -51,7 +51,7 @@ class LeasedSensor:
 
 @dataclass(frozen=True)
 class LeaseState:
-    """What a slice still holds: fencing numbers by sensor, and loop sessions by agent."""
+    """The leases of a slice: fencing numbers by sensor, and loop sessions by agent."""
 
     fencing: Mapping[int, int]
     loops: Mapping[int, int]

@@ -122,7 +122,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class SensorServices:
-    """What a slice provides to its sensors. Waits are multiplied by `time_scale`, which tests make smaller."""
+    """Services that a slice provides to its sensors."""
 
     hand_in: Callable[[Reading | Failure], Awaitable[bool]]
     loop_of: Callable[[int], int]
@@ -131,7 +131,6 @@ class SensorServices:
     fetches: asyncio.Semaphore
     files: Executor
     watcher: FileChangeWatcher
-    time_scale: float = 1.0
 
 
 class Sensing:
@@ -144,7 +143,7 @@ class Sensing:
         self.spec = held.spec
         self.services = services
         self.cursor: dict[str, Any] = dict(held.row.cursor)
-        self.scoring = SignalScoring(held, services.calls, services.time_scale)
+        self.scoring = SignalScoring(held, services.calls)
         self.failures = held.row.failures
         self.busy = 0
         self._looks = 0
@@ -199,7 +198,7 @@ class Sensing:
         if self.held.row.next_due_at is None:
             return 0.0
         left = (self.held.row.next_due_at - clock()).total_seconds()
-        return min(max(left, 0.0), self._backoff() * self.services.time_scale)
+        return min(max(left, 0.0), self._backoff())
 
     def _backoff(self) -> float:
         """Return the seconds to wait after the failures so far: never less than the interval."""
@@ -244,7 +243,7 @@ class Sensing:
     async def _retry_signals(self) -> None:
         held = True
         while held:
-            await asyncio.sleep(RETRY_CHECK_SECONDS * self.services.time_scale)
+            await asyncio.sleep(RETRY_CHECK_SECONDS)
             if self.scoring.is_due() and not self._result_lock.locked():
                 held = await self._hand_in_late_scores()
 
@@ -268,10 +267,9 @@ class Sensing:
         return ()
 
     async def fail(self, problem: str) -> float | None:
-        """Hand in a failure; return the real seconds to wait, or None when the slice has lost the sensor."""
+        """Hand in a failure; return the seconds to wait, or None when the slice has lost the sensor."""
         self.failures += 1
         wait = self._backoff()
-        real = wait * self.services.time_scale
         held = await self.services.hand_in(
             Failure(
                 held=self.held,
@@ -280,10 +278,10 @@ class Sensing:
                 failures=self.failures,
                 wait_seconds=wait,
                 cursor=dict(self.cursor),
-                next_due_at=_at(real),
+                next_due_at=_at(wait),
             )
         )
-        return real if held else None
+        return wait if held else None
 
 
 def _at(seconds: float) -> datetime:

@@ -310,10 +310,10 @@ class PendingScore:
         """Tell whether to try now. A clock that was set back does not make the wait longer."""
         return self.after is None or not timedelta(0) < self.after - now <= LONGEST_WAIT
 
-    def postpone(self, time_scale: float) -> None:
+    def postpone(self) -> None:
         self.tries += 1
         wait = backoff(self.tries, first=RETRY_SECONDS, longest=LONGEST_WAIT.total_seconds())
-        self.after = clock() + timedelta(seconds=wait * time_scale)
+        self.after = clock() + timedelta(seconds=wait)
 
 
 def _masked(item: Any) -> Any:
@@ -327,10 +327,9 @@ def _masked(item: Any) -> Any:
 class SignalScoring:
     """The signals of one sensor: `add` takes data to score, `score_due` asks the model, `state` is what to store."""
 
-    def __init__(self, held: LeasedSensor, calls: SensorCalls, time_scale: float) -> None:
+    def __init__(self, held: LeasedSensor, calls: SensorCalls) -> None:
         self._held = held
         self._calls = calls
-        self._time_scale = time_scale
         self._state = {name: {**state} for name, state in held.row.signals.items()}
         self._pending: dict[str, PendingScore] = {}
         for signal in held.spec.signals:
@@ -422,7 +421,7 @@ class SignalScoring:
         reason = safe_text(error)[:ERROR_CHARS]
         known = state.get("unable") == reason
         state["unable"] = reason
-        pending.postpone(self._time_scale)
+        pending.postpone()
         return [] if known else [f"{signal.name} could not be judged: {reason}"]
 
     def _record_reply(self, signal: Signal, pending: PendingScore, score: Decimal | None, reply: str) -> list[str]:
@@ -438,7 +437,7 @@ class SignalScoring:
             return []
         state["said"] = safe_text(reply)[:REPLY_CHARS]
         pending.unscored += 1
-        pending.postpone(self._time_scale)
+        pending.postpone()
         if pending.unscored < MOST_TRIES:
             return []
         del self._pending[signal.name]

@@ -87,22 +87,19 @@ def run_sensor_session(session: AgentSession) -> End:
     return Asleep(next_day(now)) if needed else Finished()
 
 
-def run_slice(
-    shard: int, *, seconds: float | None = None, time_scale: float = 1.0, over: Callable[[], bool] = asked_to_stop
-) -> int:
+def run_slice(shard: int, *, seconds: float | None = None, over: Callable[[], bool] = asked_to_stop) -> int:
     """Run sensors until the time is up or `over` says so; return how many there were at the start."""
     if over():
         return 0
     duration = min(sensor_slice_lifetime().total_seconds() if seconds is None else seconds, LONGEST)
-    return asyncio.run(Slice(shard, duration=duration, time_scale=time_scale, over=over).run())
+    return asyncio.run(Slice(shard, duration=duration, over=over).run())
 
 
 class Slice:
-    def __init__(self, shard: int, *, duration: float, time_scale: float, over: Callable[[], bool]) -> None:
+    def __init__(self, shard: int, *, duration: float, over: Callable[[], bool]) -> None:
         self.owner = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"[-96:]
         self._shard = shard
         self._duration = duration
-        self._time_scale = time_scale
         self._over = over
         self._rows = ThreadPoolExecutor(1, thread_name_prefix="sensor-rows")
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="sensor-call")
@@ -138,7 +135,6 @@ class Slice:
                 fetches=asyncio.Semaphore(FETCHES_AT_ONCE),
                 files=self._files,
                 watcher=watcher,
-                time_scale=self._time_scale,
             )
             try:
                 self._leases = await self._in_rows(partial(self._read_leases, renew=True))

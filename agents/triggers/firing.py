@@ -49,14 +49,14 @@ from audit.redaction import redact
 # trigger is paused, and nothing more is written for what it refuses. All of it happens under the trigger's lock.
 
 
-# What a spec names, besides a skill: rows of the owner's.
+# Rows of the owner that a spec names, besides a skill.
 NAMED_ROWS: Final[dict[str, type[models.Model]]] = {
     "playbook": Playbook,
     "collection": Collection,
     "document": Document,
     "event": InboundEvent,
 }
-# What a session that is run again by its trigger keeps of its own.
+# Parts of its own spec that a session keeps when its trigger runs it again.
 _KEPT_WITH_TRIGGER: Final = ("document", "collection", "event", "since", "until", "baseline", "judge_citations")
 
 MAX_DEPTH: Final = 3
@@ -180,7 +180,7 @@ def trigger_fire(
     With `can_wait` a trigger without room in this hour has refused nothing: the caller asks again later.
     """
     if not slot:
-        raise ValueError("A firing needs a slot: without one it could not be told from another.")
+        raise ValueError("A firing needs a slot: without one it cannot be distinguished from another.")
     row = trigger_lock(trigger.pk)
     if row is None:
         return Refused(Reason.DELETED)

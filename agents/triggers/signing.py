@@ -51,9 +51,9 @@ def verified_id(trigger: Trigger | None, headers: Mapping[str, str], body: bytes
     except UnicodeDecodeError:
         return None
     # As bytes: constant-time comparison takes no text beyond ASCII. Only the first few are checked.
-    shown = [entry.encode(errors="replace") for entry in named.get("webhook-signature", "").split(" ")[:MAX_SIGNATURES]]
+    given = [entry.encode(errors="replace") for entry in named.get("webhook-signature", "").split(" ")[:MAX_SIGNATURES]]
     wanted = [Webhook(secret).sign(webhook_id, signed_at, text).encode() for secret in _secrets(trigger, now)]
-    found = [hmac.compare_digest(entry, one) for entry in shown for one in wanted]
+    found = [hmac.compare_digest(entry, one) for entry in given for one in wanted]
     return webhook_id if trigger is not None and any(found) else None
 
 

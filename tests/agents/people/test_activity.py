@@ -79,7 +79,6 @@ def test_failure_to_write_an_event_stops_nothing(monkeypatch, caplog):
 def test_newest_events_of_each_agent_are_kept(settings, monkeypatch):
     settings.LQOPS_EVENTS_KEPT = 3
     monkeypatch.setattr(activity, "ROWS_PER_BATCH", 2)
-    monkeypatch.setattr(activity, "ROWS_PER_BATCH", 2)
     crowded, second, few = make_agent(), make_agent(), make_agent()
     kept = {
         who: make_events(who, number)[-3:] for who, number in ((crowded, 8), (few, 2), (second, 5), (None, 4), (few, 1))
