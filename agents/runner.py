@@ -62,7 +62,7 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
     with heartbeat(session):
         end = _run(session, engine)
     try:
-        _record_end(session, end)
+        record_end(session, end)
     except LeaseLost:
         logger.warning("session %s was taken over; this worker leaves it alone", session.public_id)
     return True
@@ -87,7 +87,8 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
         return Finished(TerminalReason.WORKER_ERROR, error=redact_exception(error))
 
 
-def _record_end(session: AgentSession, end: End | None) -> None:
+def record_end(session: AgentSession, end: End | None) -> None:
+    """Write how the work on a session ended."""
     now = clock()
     match end:
         case Finished(reason, error):

@@ -161,7 +161,7 @@ class AgentDefinitionAdmin(FormAdmin):
         agent = defined.agent
         outcome = f"saved as version {agent.definition_version}" if defined.changed else "not changed"
         messages.success(request, f"Definition of {agent} {outcome}.")
-        for note in defined.told:
+        for note in defined.messages:
             messages.info(request, note)
         for sensor in defined.definition.broken_sensors:
             messages.warning(request, f"Sensor {sensor.name} is skipped: {sensor.problem}")

@@ -17,13 +17,13 @@ from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, Ru
 from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
 from agents.api.schema import describe, detail_action, list_action
 from agents.api.sessions import SessionSerializer
+from agents.definitions.schema import KINDS
 from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.models import Agent, Collection, InboundEvent, Playbook, Project, PromptSkill, Trigger
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.events import TITLE_CHARS, WORD_CHARS, EventAnswer, EventIn, event_receive
 from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
-    KINDS,
     trigger_create,
     trigger_delete,
     trigger_edit,

@@ -5,9 +5,10 @@ A key without a value counts as omitted. docs/agents.md is the reference.
 """
 
 from collections.abc import Iterator, Set
+from dataclasses import Field as RunOption
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -15,6 +16,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -46,8 +48,9 @@ from agents.definitions.values import (
     unknown_key,
     whole,
 )
-from agents.enums import AnalysisMode, ApprovalMode, EventSeverity, SensorKind, TriggerKind
+from agents.enums import ApprovalMode, EventSeverity, SensorKind, TriggerKind
 from agents.exceptions import Invalid
+from agents.policy.run_spec import OPTIONS, QUERY_CHARS
 from agents.policy.schedule import MAX_CHARS, validate
 
 # --- Problems ---
@@ -142,20 +145,20 @@ OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
     "category": TriggerKind.EVENT,
     "min_severity": TriggerKind.EVENT,
 }
-# Keys that a kind requires: one of each group.
+# What a kind requires: one key of each group.
 NEEDED: Final[dict[TriggerKind, dict[tuple[str, ...], str]]] = {
-    TriggerKind.WATCH: {("collection",): "the name of a collection: a watch needs one"},
+    TriggerKind.WATCH: {("collection",): "a collection"},
     TriggerKind.SCHEDULE: {
-        ("cron",): 'five fields, such as "0 6 * * 1": a schedule needs them',
-        ("playbook", "skill"): "the name of a playbook or a skill: a schedule needs one",
-        ("collection", "query"): "the name of a collection, or a query: a schedule needs one",
+        ("cron",): 'five fields, such as "0 6 * * 1"',
+        ("playbook", "skill"): "a playbook or a skill",
+        ("collection", "query"): "a collection or a query",
     },
 }
 Named = Annotated[str, text(200, what="a name")]
 
 
-class TriggerSpec(Section):
-    """A trigger of the agent. What it binds to is looked up when it is created."""
+class TriggerKeys(Section):
+    """A trigger of the agent, without the options of runs. What it binds to is looked up when it is created."""
 
     name: Annotated[str, text(120, what="a name")]
     kind: Annotated[TriggerKind, one_of(tuple(kind.value for kind in KINDS))]
@@ -164,7 +167,7 @@ class TriggerSpec(Section):
     playbook: Named | None = None
     skill: Named | None = None
     project: Named | None = None
-    query: Annotated[str, text(500, what="words", needed=False)] = ""
+    query: Annotated[str, text(QUERY_CHARS, what="words", needed=False)] = ""
     cron: Annotated[str, text(MAX_CHARS, what='five fields, such as "0 6 * * 1",')] = ""
     zone: Zone | None = None
     catch_up_minutes: Annotated[int, whole("minutes", most=525_600)] = 1_440
@@ -176,12 +179,6 @@ class TriggerSpec(Section):
     max_cost_per_day_usd: Amount | None = None
     max_runs_per_hour: Annotated[int, whole("runs", least=1, most=10_000)] = 60
     pause_after: Annotated[int, whole("runs", most=1_000)] = 50
-    emit_artifacts: Flag = False
-    review_flagged: Flag = False
-    judge_citations: Flag = False
-    analysis_mode: Annotated[AnalysisMode, one_of(tuple(AnalysisMode.values))] = AnalysisMode.SINGLE
-    loop: LoopSettings = Field(default_factory=dict)
-    guardrails: GuardrailSettings = Field(default_factory=dict)
 
     def misfits(self, agent_zone: str, wrong: Set[str]) -> Iterator[tuple[str, str]]:
         """Yield keys that do not fit the others, with what was expected. Skips keys that depend on a `wrong` one."""
@@ -192,7 +189,7 @@ class TriggerSpec(Section):
                 yield key, f"nothing: only {kind} triggers have it, and this is of kind {self.kind}"
         for keys, needed in NEEDED.get(self.kind, {}).items():
             if not wrong & set(keys) and not any(getattr(self, key) for key in keys):
-                yield keys[0], needed
+                yield keys[0], f"{needed}: a {self.kind} needs it"
         if self.kind == TriggerKind.SCHEDULE and self.cron:
             yield from self._never_due(self.zone or agent_zone)
 
@@ -208,6 +205,27 @@ class TriggerSpec(Section):
         unused = {key for key, kind in OF_ONE_KIND.items() if kind != self.kind}
         given = {key: getattr(self, key) for key in type(self).model_fields if key not in bound | unused}
         return {**given, "zone": self.zone or zone} if "zone" in given else given
+
+
+# Options of runs that are settings by name, each with the names and values of its own.
+_SETTINGS: Final = {"loop": LoopSettings, "guardrails": GuardrailSettings}
+
+
+def _option_key(option: RunOption[Any]) -> tuple[Any, Any]:
+    """Return the type and the default of an option of runs, as the key of a trigger."""
+    if settings := _SETTINGS.get(option.name):
+        return settings, Field(default_factory=dict)
+    if choices := option.metadata["choices"]:
+        return Annotated[choices, one_of(tuple(choices.values))], next(iter(choices))
+    return Flag, False
+
+
+if TYPE_CHECKING:
+    TriggerSpec = TriggerKeys
+else:
+    TriggerSpec = create_model(
+        "TriggerSpec", __base__=TriggerKeys, **{option.name: _option_key(option) for option in OPTIONS}
+    )
 
 
 # --- Loops, state and sensors ---

@@ -136,7 +136,12 @@ def _fraction(value: object) -> Decimal:
 
 def _amount(value: object) -> Decimal:
     number = _number(value)
-    if number is None or not 0 <= number <= MOST_USD or number != number.quantize(SMALLEST_AMOUNT):
+    if (
+        number is None
+        or not number.is_finite()
+        or not 0 <= number <= MOST_USD
+        or number != number.quantize(SMALLEST_AMOUNT)
+    ):
         raise expected("an amount of US dollars, 0 or more, with at most 4 places")
     return number
 

@@ -1,4 +1,4 @@
-"""What the model sees in a turn: the rules, alerts and hot state as data, and the last turns.
+"""The context of a turn for the model: the rules, alerts and hot state as data, and the last turns.
 
 Sensors and tools speak through alerts and hot state, so these are sent in marked blocks and never in the system prompt.
 Both blocks together stay within a quarter of the model's context window: long values are cut, with a mark, and alerts
@@ -67,12 +67,12 @@ class View:
 def render(fields: Sequence[FieldView], alerts: Sequence[Alert], *, window: int, nonce: str) -> View:
     """Render both blocks. `window` is the context window in tokens; 0: unknown."""
     room = room_in(window)
-    lines, shown = _alert_lines(alerts, room // 2 - _FRAME)
-    blocks = [render_block("alerts", lines, nonce=nonce)] if shown else []
+    lines, pks = _alert_lines(alerts, room // 2 - _FRAME)
+    blocks = [render_block("alerts", lines, nonce=nonce)] if pks else []
     if fields:
         left = room - sum(map(len, blocks)) - _FRAME
         blocks.append(render_block("hot_state", hot_lines(fields, most=left), nonce=nonce))
-    return View("\n".join(blocks), shown)
+    return View("\n".join(blocks), pks)
 
 
 def room_in(window: int) -> int:
@@ -134,15 +134,15 @@ def _cut_length(lengths: Sequence[int], room: int) -> int:
 
 def opening_of(turn: Turn, view: View) -> tuple[Entry, ...]:
     """Return the messages that open a turn. Transcripts show them only as internal messages."""
-    shown = (Entry("user", view.text, reason=HOT_STATE),) if view.text else ()
-    return (*shown, Entry("user", LOOK.format(number=turn.number, now=turn.started_at), reason=OBSERVE))
+    state = (Entry("user", view.text, reason=HOT_STATE),) if view.text else ()
+    return (*state, Entry("user", LOOK.format(number=turn.number, now=turn.started_at), reason=OBSERVE))
 
 
 def seen_of(session: AgentSession, views: Sequence[FieldView], alerts: Sequence[Alert], view: View) -> dict[str, Any]:
     """Return what to store of a turn's context: fields in short, alerts, and the definition's version."""
-    shown = [{"id": alert.pk, "name": alert.name} for alert in alerts if alert.pk in view.alerts]
+    named = [{"id": alert.pk, "name": alert.name} for alert in alerts if alert.pk in view.alerts]
     version = session.agent.definition_version if session.agent else 0
-    return {"fields": hot_summary(views), "alerts": shown, "definition": version}
+    return {"fields": hot_summary(views), "alerts": named, "definition": version}
 
 
 def history_of(session: AgentSession, turn: Turn) -> tuple[Message, ...]:

@@ -52,20 +52,18 @@ from agents.loop.pacing import (
 from agents.loop.state import FieldView, hot_snapshot, hot_write
 from agents.loop.turns import (
     PACE,
-    TurnCall,
     alerts_pending,
     calls_since,
     pace_save,
+    succeeded,
     turn_begin,
     turn_close,
-    turn_fail,
     turn_has_begun,
     turn_latest,
     turn_open,
     turn_settle,
-    turn_skip,
 )
-from agents.models import Agent, AgentSession, Turn
+from agents.models import Agent, AgentSession, ToolCall, Turn
 from agents.policy.consent import needs_person
 from agents.policy.guardrails import YIELD, LoopConfig
 from agents.sessions.reads import call_latest
@@ -196,23 +194,19 @@ class Cycle:
             yielded = read_yield(self._session, calls)
             if yielded.sleep > limits.longest_sleep:
                 logger.info("a sleep of %s seconds is cut to %s", yielded.sleep, limits.longest_sleep)
+                yielded = replace(yielded, sleep=limits.longest_sleep)
             turn_close(
                 self._session,
                 turn,
+                TurnState.DONE,
+                reason=yielded.reason,
                 calls=calls,
-                actions=[call.name for call in calls if call.ok and is_action(call)],
                 yielded=yielded,
-                sleep_seconds=min(yielded.sleep, limits.longest_sleep) or None,
+                actions=[call.name for call in calls if succeeded(call) and is_action(call)],
                 now=now,
             )
             self._pace, spent = count_hour_tokens(self._session, self._agent, self._pace, now=now)
-            move = next_move(
-                replace(self._pace, cut=cut),
-                yielded,
-                max_sleep=limits.longest_sleep,
-                wake_on_chat=limits.wake_on_chat,
-                now=now,
-            )
+            move = next_move(replace(self._pace, cut=cut), yielded, wake_on_chat=limits.wake_on_chat, now=now)
             move = apply_guardrails(move, limits, spent=spent, rate=rate, now=now)
             report_triggered(self._session, move, now=now)
             turn_settle(self._session, move, now=now)
@@ -223,18 +217,20 @@ class Cycle:
         transcript_append(self._session, [Entry("user", text, reason=ROUNDS)], turn=turn.number, now=clock())
         return self._close(turn, rate, cut=True)
 
+    @transaction.atomic
     def _skip(self, turn: Turn, cause: str) -> Move:
         now = clock()
         calls = self._account_calls(now)
         move = renew_daily(after_skip(self._pace, now=now), self._limits, now=now)
-        turn_skip(self._session, turn, cause=cause, calls=calls, move=move, now=now)
+        turn_close(self._session, turn, TurnState.SKIPPED, reason=cause, calls=calls, now=now)
+        turn_settle(self._session, move, now=now)
         return move
 
     def _fail(self, turn: Turn, error: str) -> End:
         now = clock()
         calls = self._account_calls(now)
         move = after_failure(self._pace, now=now)
-        turn_fail(self._session, turn, error=error, calls=calls, move=move, now=now)
+        self._close_failed(turn, error, calls, move, now=now)
         return replace(move.end, error=error) if isinstance(move.end, Finished) else move.end
 
     def _wait_for_budget(self, turn: Turn, refused: BudgetRefused) -> End:
@@ -243,15 +239,20 @@ class Cycle:
         numbers = {"budget": refused.budget, "cap_usd": str(refused.cap), "until": refused.resets_at.isoformat()}
         triggered = (Triggered("budget", numbers),)
         move = Move(Asleep(refused.resets_at), after_sleep(self._pace), triggered=triggered)
-        turn_fail(self._session, turn, error=str(refused), calls=calls, move=move, now=now)
-        report_triggered(self._session, move, now=now)
+        self._close_failed(turn, str(refused), calls, move, now=now)
         return move.end
 
-    def _account_calls(self, now: datetime, *, closes: bool = True) -> list[TurnCall]:
+    @transaction.atomic
+    def _close_failed(self, turn: Turn, error: str, calls: list[ToolCall], move: Move, *, now: datetime) -> None:
+        turn_close(self._session, turn, TurnState.FAILED, reason=error, calls=calls, now=now)
+        pace_save(self._session, move.pace, move.wakes)
+        report_triggered(self._session, move, now=now)
+
+    def _account_calls(self, now: datetime, *, closes: bool = True) -> list[ToolCall]:
         """Return the calls of the turn; add idle time and recent actions to the pace."""
         calls = calls_since(self._session, self._pace.last_call)
         actions = [call for call in calls if is_action(call)]
-        last = max((call.settled_at for call in actions if call.ok and call.settled_at), default=None)
+        last = max((call.settled_at for call in actions if succeeded(call) and call.settled_at), default=None)
         self._pace = add_idle_time(self._pace, since=self._began_at, last_action_at=last, now=now)
         if closes and calls:
             started = [*map(datetime.fromisoformat, self._pace.actions), *(call.started_at for call in actions)]
@@ -321,9 +322,9 @@ def _read_value(session: AgentSession, tool: str, params: dict[str, Any], *, key
 # --- Reading the yield ---
 
 
-def read_yield(session: AgentSession, calls: Sequence[TurnCall]) -> Yielded:
+def read_yield(session: AgentSession, calls: Sequence[ToolCall]) -> Yielded:
     """Read the last successful `yield` from the journal, never from the agent's words."""
-    taken = [call for call in calls if call.name == YIELD and call.ok]
+    taken = [call for call in calls if call.name == YIELD and succeeded(call)]
     made = call_latest(session, max(taken, key=_position).key) if taken else None
     if made is None:
         return Yielded()
@@ -336,6 +337,6 @@ def read_yield(session: AgentSession, calls: Sequence[TurnCall]) -> Yielded:
     )
 
 
-def _position(call: TurnCall) -> tuple[int, ...]:
+def _position(call: ToolCall) -> tuple[int, ...]:
     """Return its position in the turn: parallel calls are journalled in any order."""
     return tuple(int(number) for number in call.key.rpartition(":")[2].split("_")[1:])

@@ -32,8 +32,8 @@ from agents.loop.pacing import (
     sleep_at_least,
     wake_at_midnight,
 )
-from agents.loop.turns import TurnCall, calls_since
-from agents.models import Agent, AgentSession, InferenceLog
+from agents.loop.turns import calls_since
+from agents.models import Agent, AgentSession, InferenceLog, ToolCall
 from agents.people.activity import event_emit
 from agents.policy.guardrails import LoopConfig
 from agents.policy.schedule import Hours
@@ -156,7 +156,7 @@ def _token_budget_spent(tokens: int, limits: Autonomy, now: datetime) -> Trigger
 # --- Actions per minute ---
 
 
-def is_action(call: TurnCall) -> bool:
+def is_action(call: ToolCall) -> bool:
     """Tell whether a call was of a skill with side effects, as its author declared. Reading is free."""
     skill = skill_named(call.name)
     return skill is not None and skill.side_effects

@@ -140,5 +140,5 @@ def _messages(session: AgentSession, agent: Agent) -> tuple[Entry, ...]:
     prompt = Entry("user", beat.prompt if beat else "")
     beats = AgentSession.objects.filter(agent=agent, mode=Mode.HEARTBEAT, pk__lt=session.pk).order_by("-pk")
     answers = answers_of(reversed(beats[:MOST_BEFORE]))
-    said = (entry for answer in answers.values() if answer for entry in (prompt, Entry("assistant", answer)))
-    return (*said, prompt)
+    before = (entry for answer in answers.values() if answer for entry in (prompt, Entry("assistant", answer)))
+    return (*before, prompt)

@@ -41,7 +41,7 @@ class Yielded:
 
 @dataclass(frozen=True)
 class Pace:
-    """What a loop remembers between its turns; stored as JSON in the session's metadata."""
+    """The memory of a loop between its turns, stored as JSON in the session's metadata."""
 
     consecutive: int = 0  # turns since the last sleep
     errors: int = 0  # failed turns in a row
@@ -81,7 +81,7 @@ class Triggered:
 
 @dataclass(frozen=True)
 class Move:
-    """What comes next. `wakes` are the alerts that end the sleep early."""
+    """The next move of a loop. `wakes` are the alerts that end the sleep early."""
 
     end: End
     pace: Pace
@@ -101,18 +101,17 @@ def after_sleep(pace: Pace) -> Pace:
     return replace(pace, consecutive=0, slept=True)
 
 
-def next_move(pace: Pace, yielded: Yielded, *, max_sleep: int, wake_on_chat: bool, now: datetime) -> Move:
-    """Do what the agent yielded. A sleep is cut to `max_sleep`."""
+def next_move(pace: Pace, yielded: Yielded, *, wake_on_chat: bool, now: datetime) -> Move:
+    """Do what the agent yielded."""
     fresh = replace(pace, errors=0, skips=0, slept=False, sleep_until="", sleep_seconds=0, wakes=())
     match yielded.mode:
         case YieldMode.SHUTDOWN:
             return Move(Finished(TerminalReason.AGENT_SHUTDOWN), fresh)
         case YieldMode.SLEEP:
-            seconds = min(yielded.sleep, max_sleep)
             names = (*yielded.wake_early_if, *((CHAT_MESSAGE,) if wake_on_chat else ()))
             wakes = tuple(dict.fromkeys(names))
-            pace = replace(after_sleep(fresh), sleep_seconds=seconds, wakes=wakes)
-            return Move(Asleep(now + timedelta(seconds=seconds)), pace, wakes)
+            pace = replace(after_sleep(fresh), sleep_seconds=yielded.sleep, wakes=wakes)
+            return Move(Asleep(now + timedelta(seconds=yielded.sleep)), pace, wakes)
     return Move(SliceOver(), replace(fresh, consecutive=pace.consecutive + 1))
 
 

@@ -19,7 +19,6 @@ from agents.enums import HotSource, Mode
 from agents.exceptions import Invalid
 from agents.models import AgentSession, HotField
 from agents.policy.transitions import TERMINAL
-from agents.sessions.lifecycle import session_lock
 from agents.text.clean import json_safe
 from audit.redaction import redact_data
 from audit.rows import digest
@@ -31,7 +30,6 @@ SHORT_CHARS: Final = 120
 FORGOTTEN_AT_ONCE: Final = 5_000
 BEFORE_CHARS: Final = 20  # shown of the unchanged text before a change
 NAME_CHARS: Final = 64
-STATE_VALUE_BYTES: Final = 4_096  # of a field outside of loops
 CUT: Final = "…[cut]"
 ELIDED: Final = "[…]"
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -154,8 +152,8 @@ def _change(view: FieldView, short: str, old_digest: str | None) -> Change:
     old, new = _json(view.previous), _json(view.value)
     differ = (place for place, (before, now) in enumerate(zip(old, new, strict=False)) if before != now)
     start = max(next(differ, min(len(old), len(new))) - BEFORE_CHARS, 0)
-    shown = [f"{ELIDED}{cut(text[start:], SHORT_CHARS)}" for text in (old, new)]
-    return Change(view.name, *shown)
+    texts = [f"{ELIDED}{cut(text[start:], SHORT_CHARS)}" for text in (old, new)]
+    return Change(view.name, *texts)
 
 
 # --- Writing ---
@@ -241,30 +239,11 @@ def _json(value: Any) -> str:
 # --- The agent's own state ---
 
 
-@transaction.atomic
 def session_set_state(session_pk: int, *, name: str, value: Any, now: datetime) -> dict[str, Any]:
-    """Write a declared field and return the state: hot state in a loop, else the session's `state_fields`."""
-    row = session_lock(session_pk)
-    if row.mode == Mode.LOOP:
-        return _set_hot(row, name=name, value=value, now=now)
-    listed = row.params.get("state_fields")
-    declared = [field for field in listed if isinstance(field, str)] if isinstance(listed, list) else []
-    if name not in declared:
-        known = f"declared are {', '.join(declared)}" if declared else "none is declared for this run"
-        raise Invalid(f"There is no field {name[:NAME_CHARS]!r} of the state: {known}.")
-    size = len(json.dumps(value, ensure_ascii=False).encode())
-    if size > STATE_VALUE_BYTES:
-        raise Invalid(f"The value of {name} is {size} bytes long; at most {STATE_VALUE_BYTES} are kept. Shorten it.")
-    state: dict[str, Any] = {**row.metadata.get("state", {}), name: value}
-    row.metadata["state"] = state
-    row.metadata["state_set_at"] = {**row.metadata.get("state_set_at", {}), name: now.isoformat()}
-    row.save(update_fields=["metadata"])
-    return state
-
-
-def _set_hot(row: AgentSession, *, name: str, value: Any, now: datetime) -> dict[str, Any]:
-    if row.agent is None:
-        raise Invalid("The agent of this run was deleted, and its fields with it.")
+    """Write a declared field of the hot state of a loop, and return it."""
+    row = AgentSession.objects.select_related("agent").get(pk=session_pk)
+    if row.mode != Mode.LOOP or row.agent is None:
+        raise Invalid("Only the loop of an agent has fields to set.")
     definition = definition_of(row.agent)
     if problem := hot_refusal(definition, name, value):
         raise Invalid(problem)

@@ -5,9 +5,7 @@ and the events about them are written together or not at all.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any, Final
 
 from django.db import transaction
@@ -112,24 +110,6 @@ FORGOTTEN_AT_ONCE: Final = 5_000
 MOST_HEARD: Final = 100
 
 
-@dataclass(frozen=True)
-class TurnCall:
-    """One call of a turn, with what the turn's account needs."""
-
-    pk: int
-    key: str
-    name: str
-    outcome: str
-    tokens: int
-    charged_usd: Decimal
-    started_at: datetime
-    settled_at: datetime | None
-
-    @property
-    def ok(self) -> bool:
-        return self.outcome == Outcome.SUCCESS
-
-
 # --- Reading ---
 
 
@@ -148,11 +128,14 @@ def turn_has_begun(session: AgentSession, turn: Turn) -> bool:
     return last == turn.number
 
 
-def calls_since(session: AgentSession, after: int) -> list[TurnCall]:
+def calls_since(session: AgentSession, after: int) -> list[ToolCall]:
     """Return the calls of a session after one of them, in order, without reading the earlier ones."""
-    columns = ("pk", "key", "name", "outcome", "tokens", "charged_usd", "started_at", "settled_at")
-    rows = ToolCall.objects.filter(session_id=session.pk, pk__gt=after).order_by("pk")
-    return [TurnCall(*values) for values in rows.values_list(*columns)]
+    columns = ("key", "name", "outcome", "tokens", "charged_usd", "started_at", "settled_at")
+    return list(ToolCall.objects.filter(session_id=session.pk, pk__gt=after).order_by("pk").only(*columns))
+
+
+def succeeded(call: ToolCall) -> bool:
+    return call.outcome == Outcome.SUCCESS
 
 
 # --- Steps of a turn ---
@@ -189,60 +172,52 @@ def turn_begin(session: AgentSession, turn: Turn, *, seen: Mapping[str, Any], no
 
 
 @transaction.atomic
-def turn_skip(
-    session: AgentSession, turn: Turn, *, cause: str, calls: Sequence[TurnCall], move: Move, now: datetime
-) -> None:
-    """Close a turn that the gate skipped."""
-    row = held(session)
-    _close(turn, TurnState.SKIPPED, calls=calls, reason=cause, now=now)
-    _remember(session, row, move.pace, move.wakes)
-    _push_kept_events(row, move.pace, now=now)
-    event_emit(EventKind.PRECHECK_SKIPPED, session=session, now=now, turn=turn.number, cause=cause)
-
-
-@transaction.atomic
-def turn_fail(
-    session: AgentSession, turn: Turn, *, error: str, calls: Sequence[TurnCall], move: Move, now: datetime
-) -> None:
-    """Close a turn that failed. Its alerts are not cleared."""
-    row = held(session)
-    _close(turn, TurnState.FAILED, calls=calls, reason=error, now=now)
-    _remember(session, row, move.pace, move.wakes)
-
-
-@transaction.atomic
 def turn_close(
     session: AgentSession,
     turn: Turn,
+    state: TurnState,
     *,
-    calls: Sequence[TurnCall],
-    actions: Sequence[str],
-    yielded: Yielded,
-    sleep_seconds: int | None,
+    reason: str,
+    calls: Sequence[ToolCall],
     now: datetime,
+    yielded: Yielded | None = None,
+    actions: Sequence[str] = (),
 ) -> None:
-    """Close a completed turn and clear the alerts that it showed. `turn_settle` follows in the same transaction."""
+    """Close a turn. A completed one, with its yield, clears the alerts that it showed; a failed one does not.
+
+    The pace is saved in the same transaction.
+    """
     row = held(session)
-    turn.yielded = str(yielded.mode)
-    turn.sleep_seconds = sleep_seconds
+    turn.state = state
+    turn.ended_at = now
+    turn.reason = reason[:REASON_CHARS]
+    turn.definition = ""
+    turn.tokens = sum(call.tokens for call in calls)
+    turn.cost_usd = sum((call.charged_usd for call in calls), ZERO)
     turn.actions = len(actions)
-    _close(turn, TurnState.DONE, calls=calls, reason=yielded.reason, now=now)
-    alerts_clear(row, [alert["id"] for alert in turn.seen.get("alerts", ())], now)
-    data: dict[str, Any] = {
-        "yield": turn.yielded,
-        "sleep_seconds": sleep_seconds,
-        "wake_early_if": list(yielded.wake_early_if),
-        "reason": yielded.reason,
-        "actions": list(actions),
-        "tokens": turn.tokens,
-        "cost_usd": str(turn.cost_usd),
-    }
-    event_emit(EventKind.TURN_COMPLETED, session=session, now=now, turn=turn.number, **data)
+    if yielded is not None:
+        turn.yielded = str(yielded.mode)
+        turn.sleep_seconds = yielded.sleep or None
+        alerts_clear(row, [alert["id"] for alert in turn.seen.get("alerts", ())], now)
+    turn.save()
+    if state == TurnState.SKIPPED:
+        event_emit(EventKind.PRECHECK_SKIPPED, session=session, now=now, turn=turn.number, cause=reason)
+    if yielded is not None:
+        data: dict[str, Any] = {
+            "yield": turn.yielded,
+            "sleep_seconds": turn.sleep_seconds,
+            "wake_early_if": list(yielded.wake_early_if),
+            "reason": yielded.reason,
+            "actions": list(actions),
+            "tokens": turn.tokens,
+            "cost_usd": str(turn.cost_usd),
+        }
+        event_emit(EventKind.TURN_COMPLETED, session=session, now=now, turn=turn.number, **data)
 
 
 @transaction.atomic
 def turn_settle(session: AgentSession, move: Move, *, now: datetime) -> None:
-    """Remember the pace after a completed turn."""
+    """Save the pace after a completed or skipped turn, and give the loop the events that it now wakes for."""
     row = held(session)
     _remember(session, row, move.pace, move.wakes)
     _push_kept_events(row, move.pace, now=now)
@@ -250,18 +225,8 @@ def turn_settle(session: AgentSession, move: Move, *, now: datetime) -> None:
 
 @transaction.atomic
 def pace_save(session: AgentSession, pace: Pace, wakes: Sequence[str] = ()) -> None:
-    """Remember the pace without a change to a turn."""
+    """Save the pace, and the alerts that end the sleep."""
     _remember(session, held(session), pace, wakes)
-
-
-def _close(turn: Turn, state: TurnState, *, calls: Sequence[TurnCall], reason: str, now: datetime) -> None:
-    turn.state = state
-    turn.ended_at = now
-    turn.reason = reason[:REASON_CHARS]
-    turn.definition = ""
-    turn.tokens = sum(call.tokens for call in calls)
-    turn.cost_usd = sum((call.charged_usd for call in calls), ZERO)
-    turn.save()
 
 
 def _remember(session: AgentSession, row: AgentSession, pace: Pace, wakes: Sequence[str] = ()) -> None:

@@ -1,1 +1,1 @@
-"""Who may, and who is told: access, API keys, notifications, activity."""
+"""People: access, sign-ins, API keys, notifications, activity."""

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F, Max, OuterRef, Q, QuerySet
+from django.db.models import F, Max, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from agents.enums import EventKind
 from agents.models import Agent, AgentEvent, AgentSession
@@ -24,8 +25,7 @@ logger = logging.getLogger(__name__)
 
 TEXT_CHARS: Final = 500
 ROWS_PER_BATCH: Final = 5_000
-AGENTS_PER_BATCH: Final = 100
-MAX_BATCHES: Final = 50
+MAX_BATCHES: Final = 10
 
 
 def event_emit(
@@ -55,36 +55,19 @@ def _short(value: Any) -> Any:
 
 
 def events_trim() -> int:
-    """Delete all but the newest events of each agent, and of the work without an agent.
+    """Delete all but the newest events of each agent, and of the work without an agent; the oldest first.
 
-    The number of statements is bounded however many agents there are; the rest follows next time, oldest first.
+    The number of statements is bounded however many agents there are; the rest follows next time.
     """
+    newest_first = Window(RowNumber(), partition_by=F("agent_id"), order_by=F("id").desc())
+    excess = AgentEvent.objects.annotate(place=newest_first).filter(place__gt=settings.LQOPS_EVENTS_KEPT).order_by("id")
     removed = 0
-    excess = _excess_events(settings.LQOPS_EVENTS_KEPT)
     for _ in range(MAX_BATCHES):
-        condition = Q(*excess[:AGENTS_PER_BATCH], _connector=Q.OR)
-        if not condition:
-            break
-        rows = AgentEvent.objects.filter(condition).order_by("id")
-        ids = list(rows.values_list("id", flat=True)[:ROWS_PER_BATCH])
+        ids = list(excess.values_list("id", flat=True)[:ROWS_PER_BATCH])
         removed += AgentEvent.objects.filter(id__in=ids).delete()[0]
         if len(ids) < ROWS_PER_BATCH:
-            excess = excess[AGENTS_PER_BATCH:]
+            break
     return removed
-
-
-def _excess_events(kept: int) -> list[Q]:
-    """Return a condition for the old events of each agent that has too many; the oldest first."""
-    of_agent = AgentEvent.objects.filter(agent=OuterRef("pk"))
-    of_no_agent = AgentEvent.objects.filter(agent__isnull=True)
-    agents = Agent.objects.annotate(end=_oldest_kept(of_agent, kept), first=of_agent.order_by("id").values("id")[:1])
-    ends = agents.filter(first__lt=F("end")).order_by("first").values_list("pk", "end")
-    found = [Q(agent=pk, id__lt=end) for pk, end in ends]
-    return [Q(agent__isnull=True, id__lt=end) for end in _oldest_kept(of_no_agent, kept)] + found
-
-
-def _oldest_kept(rows: QuerySet[AgentEvent], kept: int) -> QuerySet[AgentEvent, int]:
-    return rows.order_by("-id").values_list("id", flat=True)[kept - 1 : kept]
 
 
 # --- Sentences. The data of an event may have any shape: a sentence never fails ---

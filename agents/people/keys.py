@@ -35,7 +35,7 @@ _NO_HASH: Final = "0" * 64
 
 
 class Scope(StrEnum):
-    """What a key may do. No scope implies another: a key with `write` alone can never approve."""
+    """A permission of a key. No scope implies another: a key with `write` alone can never approve."""
 
     READ = "read"
     WRITE = "write"

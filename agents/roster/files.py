@@ -40,7 +40,7 @@ class DefinitionResult:
     agent: Agent
     definition: AgentDefinition
     changed: bool
-    told: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def definition_write(
     if version is not None and version != row.definition_version:
         raise Superseded(_newer_version(row, version))
     before = _previous(row)
-    plan = _plan(row, definition, before, file=file)
+    plan = triggers_plan(row, definition, before, file=file)
     stopped = agent_stop_removed(agent=row, definition=definition, now=now, actor=actor_of(by))
     sensors_sync(row, stored_definition(new_text), now)  # problems name the file agent.yaml, as the agent's page does
     budgets_lock(agent_id=row.pk, trigger_id=None, now=now)  # a cap may change: locks come before audit events
@@ -99,7 +99,7 @@ def definition_write(
     row.definition_digest = hashlib.sha256(new_text.encode()).hexdigest()
     row.edited_by = by
     row.save(update_fields=["definition", "definition_version", "definition_digest", "edited_by"])
-    told = tuple(triggers_apply(plan, agent=row, by=by, now=now))
+    messages = tuple(triggers_apply(plan, agent=row, by=by, now=now))
     if stopped:
         agent_record(row, "agent.stopped", actor=actor_of(by), now=now)
     agent_record(
@@ -113,7 +113,7 @@ def definition_write(
         broken_sensors=len(definition.broken_sensors),
         triggers=len(definition.triggers),
     )
-    return DefinitionResult(row, definition, changed=True, told=told)
+    return DefinitionResult(row, definition, changed=True, messages=messages)
 
 
 @transaction.atomic
@@ -151,18 +151,10 @@ def _checked(text: str, agent: Agent, *, file: str, name: str = "") -> AgentDefi
         raise DefinitionError(sort_problems((*error.problems, *missing)), rest=error.rest) from None
 
 
-def _plan(row: Agent, definition: AgentDefinition, before: AgentDefinition | None, *, file: str) -> TriggerPlan:
-    taken: tuple[Problem, ...] = ()
+def _name_problems(row: Agent, definition: AgentDefinition, *, file: str) -> Iterator[Problem]:
     if Agent.objects.filter(owner_id=row.owner_id, name=definition.name).exclude(pk=row.pk).exists():
         wanted = "a name that no other agent of the owner has"
-        taken = (Problem(file, definition.line_of("name"), "name", wanted, f'"{definition.name}"'),)
-    try:
-        plan = triggers_plan(row, definition, before, file=file)
-    except DefinitionError as error:
-        raise DefinitionError(sort_problems((*taken, *error.problems)), rest=definition) from None
-    if taken:
-        raise DefinitionError(taken, rest=definition)
-    return plan
+        yield Problem(file, definition.line_of("name"), "name", wanted, f'"{definition.name}"')
 
 
 def _newer_version(row: Agent, version: int) -> str:
@@ -206,7 +198,7 @@ def triggers_plan(
     """Plan the changes for a new definition, with the agent's triggers locked; report all problems at once."""
     live = _locked_triggers(agent)
     old = {spec.name: spec for spec in before.triggers} if before else {}
-    problems: list[Problem] = []
+    problems = list(_name_problems(agent, definition, file=file))
     changes: list[TriggerChange] = []
     messages: list[str] = []
     for number, spec in enumerate(definition.triggers):
@@ -222,7 +214,7 @@ def triggers_plan(
         missing = spec.collection if spec.collection is not None and "collection" not in bound else None
         changes.append(TriggerChange(spec, found[0] if found else None, {**fields, **bound}, missing))
     if problems:
-        raise DefinitionError(tuple(problems))
+        raise DefinitionError(sort_problems(problems), rest=definition)
     named = {spec.name for spec in definition.triggers}
     dropped = [trigger for trigger in live if trigger.name in old.keys() - named and trigger.enabled]
     return TriggerPlan(tuple(changes), tuple(dropped), tuple(messages))

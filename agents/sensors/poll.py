@@ -26,7 +26,6 @@ class Poll(Sensing):
         self._calls = 0
 
     async def run(self) -> None:
-        interval = self.interval * self.services.time_scale
         due = monotonic() + self.seconds_until_due()
         while True:
             await asyncio.sleep(due - monotonic())
@@ -38,7 +37,7 @@ class Poll(Sensing):
                     wait = await self.fail(str(error))
                     held, due = wait is not None, failed + (wait or 0)
                 else:
-                    due = next_due(due, monotonic(), interval)
+                    due = next_due(due, monotonic(), self.interval)
                     held = await self._hand_in(payload, digest, due)
             if not held:
                 return

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Count, Exists, F, Min, OuterRef, Q, QuerySet
 
 from agents.conf import lease_lifetime
-from agents.definitions.schema import AgentDefinition, SensorSpec
+from agents.definitions.schema import AgentDefinition, SensorSpec, Signal
 from agents.enums import HaltState, Mode, SensorKind, SensorState, Status
 from agents.exceptions import LeaseLost, NotAllowed, SessionHalted
 from agents.loop.pacing import next_day
@@ -51,7 +51,7 @@ class LeasedSensor:
 
 @dataclass(frozen=True)
 class LeaseState:
-    """What a slice still holds: fencing numbers by sensor, and loop sessions by agent."""
+    """The leases of a slice: fencing numbers by sensor, and loop sessions by agent."""
 
     fencing: Mapping[int, int]
     loops: Mapping[int, int]
@@ -64,12 +64,10 @@ class LeaseState:
 class FiredSignal:
     """A signal that fired on `items`, oldest first. One `occurrence` alerts and spawns once."""
 
-    name: str
+    signal: Signal
     score: str
     occurrence: str
     items: tuple[Any, ...] = ()
-    notify: bool = True
-    spawn: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,14 +91,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Failure:
-    """A look that failed. `failures` counts them in a row; `notify` sends the owner a notification."""
+    """A look that failed. `failures` counts them in a row."""
 
     held: LeasedSensor
     at: datetime
     problem: str
     failures: int
     wait_seconds: float
-    notify: bool = False
     cursor: Mapping[str, Any] | None = None
     next_due_at: datetime | None = None
 
@@ -123,20 +120,26 @@ def preview(item: Any) -> str:
     return safe_text(line_of(item)[: 2 * PREVIEW_CHARS])[:PREVIEW_CHARS]
 
 
+def newest(items: Sequence[Any], most: int) -> list[Any]:
+    """Return as many of the newest items as fit into so many characters, at least one; oldest first."""
+    kept: list[Any] = []
+    left = most
+    for item in reversed(items):
+        size = len(line_of(item))
+        if kept and size >= left:
+            break
+        kept.append(item)
+        left -= size + 1
+    return kept[::-1]
+
+
 def quote(items: Sequence[Any]) -> str:
     """Quote data that were scored together: as many of the newest as fit, and their number."""
+    quotes = newest([preview(item) for item in items], QUOTED_CHARS)
     if len(items) == 1:
-        return preview(items[0])
-    quotes: list[str] = []
-    left = QUOTED_CHARS
-    for item in reversed(items):
-        text = preview(item)
-        if quotes and len(text) > left:
-            break
-        quotes.insert(0, text)
-        left -= len(text)
-    newest = f", the newest {len(quotes)}" if len(quotes) < len(items) else ""
-    return f"{len(items)} judged together{newest}: {' | '.join(quotes)}"
+        return str(quotes[0])
+    dropped = f", the newest {len(quotes)}" if len(quotes) < len(items) else ""
+    return f"{len(items)} judged together{dropped}: {' | '.join(quotes)}"
 
 
 # --- Rows of a definition ---
@@ -216,34 +219,18 @@ def loops_going() -> QuerySet[AgentSession]:
 
 @transaction.atomic
 def sensors_lease(*, owner: str, now: datetime, limit: int = MOST_HELD) -> list[Sensor]:
-    """Lease sensors that nobody holds: all of an agent together, the longest unheld first."""
+    """Lease sensors that nobody holds: all of an agent together, the longest unheld first.
+
+    Sensors that were added to an agent go to the slice that holds its others.
+    """
     agents: list[int] = []
     room = limit
-    for agent_id, number in _agents_unheld(now)[:limit]:
+    for agent_id, number in _agents_unheld(now, owner=owner)[:limit]:
         if agents and number > room:
             break
         agents.append(agent_id)
         room -= number
-    return _lease(agents, owner=owner, now=now)
-
-
-@transaction.atomic
-def sensors_adopt(*, owner: str, agent_ids: Iterable[int], now: datetime) -> list[Sensor]:
-    """Lease sensors that were added to agents whose other sensors this slice holds."""
-    added = Sensor.objects.unheld(now).filter(agent_id__in=list(agent_ids))
-    return _lease(sorted(set(added.values_list("agent_id", flat=True))), owner=owner, now=now)
-
-
-def _agents_unheld(now: datetime) -> QuerySet[Sensor, tuple[int, int]]:
-    """Return agents with their number of unheld sensors; not those that a slice holds in part."""
-    held = Sensor.objects.held(now).filter(agent_id=OuterRef("agent_id"))
-    unheld = Sensor.objects.unheld(now).filter(~Exists(held), agent_id__in=loops_going().values("agent_id"))
-    grouped = unheld.order_by().values("agent_id").annotate(number=Count("pk"), since=Min("lease_until"))
-    return grouped.order_by(F("since").asc(nulls_first=True), "agent_id").values_list("agent_id", "number")
-
-
-def _lease(agent_ids: list[int], *, owner: str, now: datetime) -> list[Sensor]:
-    rows = _locked(Sensor.objects.running().filter(agent_id__in=agent_ids)) if agent_ids else []
+    rows = _locked(Sensor.objects.running().filter(agent_id__in=agents)) if agents else []
     taken = {row.agent_id for row in rows if row.is_held(now) and row.lease_owner != owner}
     free = [row.pk for row in rows if row.agent_id not in taken and row.lease_owner != owner]
     if not free:
@@ -251,6 +238,14 @@ def _lease(agent_ids: list[int], *, owner: str, now: datetime) -> list[Sensor]:
     leased = Sensor.objects.filter(pk__in=free)
     leased.update(lease_owner=owner, lease_until=now + lease_lifetime(), fencing=F("fencing") + 1)
     return list(leased.select_related("agent").order_by("pk"))
+
+
+def _agents_unheld(now: datetime, *, owner: str = "") -> QuerySet[Sensor, tuple[int, int]]:
+    """Return agents with their number of unheld sensors; not those that another slice holds in part."""
+    held = Sensor.objects.held(now).filter(agent_id=OuterRef("agent_id")).exclude(lease_owner=owner)
+    unheld = Sensor.objects.unheld(now).filter(~Exists(held), agent_id__in=loops_going().values("agent_id"))
+    grouped = unheld.order_by().values("agent_id").annotate(number=Count("pk"), since=Min("lease_until"))
+    return grouped.order_by(F("since").asc(nulls_first=True), "agent_id").values_list("agent_id", "number")
 
 
 def _locked(rows: QuerySet[Sensor]) -> list[Sensor]:
@@ -286,9 +281,9 @@ def sensors_release(*, owner: str, shard: int, now: datetime) -> int:
     return released
 
 
-def sensors_drop(*, owner: str, pks: Iterable[int], now: datetime) -> int:
+def sensors_drop(*, owner: str, pks: Iterable[int], now: datetime) -> None:
     """Release some sensors of a slice that may not go on."""
-    return _release(Sensor.objects.filter(lease_owner=owner, pk__in=list(pks)), now)
+    _release(Sensor.objects.filter(lease_owner=owner, pk__in=list(pks)), now)
 
 
 def _release(rows: QuerySet[Sensor], now: datetime) -> int:

@@ -22,7 +22,7 @@ from watchfiles import awatch
 from agents.conf import clock
 from agents.net.streams import StreamingClient
 from agents.policy.schedule import backoff
-from agents.sensors.rows import Failure, FiredSignal, LeasedSensor, Reading
+from agents.sensors.rows import Failure, LeasedSensor, Reading
 from agents.sensors.signals import SensorCalls, SignalScoring
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,6 @@ class FileChangeWatcher:
 
 
 LONGEST_INTERVAL: Final = 300.0
-FAILURES_BEFORE_NOTICE: Final = 10  # in a row; the owner is notified once
 RETRY_CHECK_SECONDS: Final = 1.0  # between two checks for signals that are due
 
 
@@ -123,7 +122,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class SensorServices:
-    """What a slice provides to its sensors. Waits are multiplied by `time_scale`, which tests make smaller."""
+    """Services that a slice provides to its sensors."""
 
     hand_in: Callable[[Reading | Failure], Awaitable[bool]]
     loop_of: Callable[[int], int]
@@ -132,7 +131,6 @@ class SensorServices:
     fetches: asyncio.Semaphore
     files: Executor
     watcher: FileChangeWatcher
-    time_scale: float = 1.0
 
 
 class Sensing:
@@ -145,7 +143,7 @@ class Sensing:
         self.spec = held.spec
         self.services = services
         self.cursor: dict[str, Any] = dict(held.row.cursor)
-        self.scoring = SignalScoring(held, services.calls, services.time_scale)
+        self.scoring = SignalScoring(held, services.calls)
         self.failures = held.row.failures
         self.busy = 0
         self._looks = 0
@@ -200,7 +198,7 @@ class Sensing:
         if self.held.row.next_due_at is None:
             return 0.0
         left = (self.held.row.next_due_at - clock()).total_seconds()
-        return min(max(left, 0.0), self._backoff() * self.services.time_scale)
+        return min(max(left, 0.0), self._backoff())
 
     def _backoff(self) -> float:
         """Return the seconds to wait after the failures so far: never less than the interval."""
@@ -229,26 +227,23 @@ class Sensing:
                 self.scoring.add(added, occurrence, mark)
             fired, problems = await self.scoring.score_due(self.loop_pk)
             self.failures = 0
-            return await self.services.hand_in(
-                self._reading(
-                    fired,
-                    [problem, *problems],
-                    items=tuple(items),
-                    unchanged=unchanged,
-                    cursor=dict(self.cursor),
-                    next_due_at=None if due is None else _at(due - monotonic()),
-                )
+            reading = Reading(
+                self.held,
+                clock(),
+                items=tuple(items),
+                unchanged=unchanged,
+                cursor=dict(self.cursor),
+                signals=self.scoring.state(),
+                fired=tuple(fired),
+                problem="; ".join(filter(None, [problem, *problems])),
+                next_due_at=None if due is None else _at(due - monotonic()),
             )
-
-    def _reading(self, fired: Sequence[FiredSignal], problems: Sequence[str], **fields: Any) -> Reading:
-        problem = "; ".join(filter(None, problems))
-        signals = self.scoring.state()
-        return Reading(self.held, clock(), signals=signals, fired=tuple(fired), problem=problem, **fields)
+            return await self.services.hand_in(reading)
 
     async def _retry_signals(self) -> None:
         held = True
         while held:
-            await asyncio.sleep(RETRY_CHECK_SECONDS * self.services.time_scale)
+            await asyncio.sleep(RETRY_CHECK_SECONDS)
             if self.scoring.is_due() and not self._result_lock.locked():
                 held = await self._hand_in_late_scores()
 
@@ -256,17 +251,25 @@ class Sensing:
         """Hand in scores of data that were handed in before."""
         async with self._one_result():
             fired, problems = await self.scoring.score_due(self.loop_pk)
-            return await self.services.hand_in(self._reading(fired, problems, items=self.late_items(), late=True))
+            reading = Reading(
+                self.held,
+                clock(),
+                items=self.late_items(),
+                late=True,
+                signals=self.scoring.state(),
+                fired=tuple(fired),
+                problem="; ".join(problems),
+            )
+            return await self.services.hand_in(reading)
 
     def late_items(self) -> tuple[Any, ...]:
         """Return what a gated field gets when its signal fires late, if not the scored data."""
         return ()
 
     async def fail(self, problem: str) -> float | None:
-        """Hand in a failure; return the real seconds to wait, or None when the slice has lost the sensor."""
+        """Hand in a failure; return the seconds to wait, or None when the slice has lost the sensor."""
         self.failures += 1
         wait = self._backoff()
-        real = wait * self.services.time_scale
         held = await self.services.hand_in(
             Failure(
                 held=self.held,
@@ -274,12 +277,11 @@ class Sensing:
                 problem=problem,
                 failures=self.failures,
                 wait_seconds=wait,
-                notify=self.failures == FAILURES_BEFORE_NOTICE,
                 cursor=dict(self.cursor),
-                next_due_at=_at(real),
+                next_due_at=_at(wait),
             )
         )
-        return real if held else None
+        return wait if held else None
 
 
 def _at(seconds: float) -> datetime:

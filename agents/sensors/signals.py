@@ -27,7 +27,7 @@ from django.db import DatabaseError, connections
 
 from agents.conf import clock, model_for
 from agents.definitions.schema import Signal
-from agents.enums import Outcome, Purpose, Status, TerminalReason, ToolIntent, WaitingOn
+from agents.enums import Outcome, Purpose, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import (
     AutonomousBrake,
     BudgetExceeded,
@@ -42,20 +42,21 @@ from agents.guard import guarded_tool_call
 from agents.guard.selftest import arm
 from agents.models import AgentSession
 from agents.policy.schedule import backoff
+from agents.runner import record_end
 from agents.sensors.rows import (
     DAY,
     FiredSignal,
     LeasedSensor,
     day_of,
     line_of,
+    newest,
     safe_text,
     sensor_session_claim,
     sensor_session_rest,
 )
-from agents.sessions.ending import session_finish, session_rest
 from agents.text.blocks import nonce_of, render_block
 from agents.text.clean import json_safe
-from agents.types import ToolResult
+from agents.types import End, Finished, SliceOver, ToolResult, Waiting
 from audit.redaction import redact_data, redact_exception
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Params = Callable[[AgentSession], dict[str, Any]]
-EndSession = Callable[..., object]  # takes `now`
 
 CLAIM_SECONDS: Final = 0.25  # between two tries to claim a session that another slice still holds
 
@@ -91,7 +91,7 @@ class ClaimedSession:
 
     session: AgentSession
     running: "set[asyncio.Future[ToolResult]]" = field(default_factory=set)
-    end: EndSession | None = None
+    end: End | None = None
 
 
 class SensorCalls:
@@ -125,7 +125,7 @@ class SensorCalls:
             await asyncio.wait(running, timeout=seconds)
         for claimed in list(self._claimed.values()):
             if not claimed.running and claimed.end is None:
-                await self._close(claimed, partial(sensor_session_rest, claimed.session))
+                await self._close(claimed)
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -143,9 +143,9 @@ class SensorCalls:
 
     def _call_ended(self, claimed: ClaimedSession, call: "asyncio.Future[ToolResult]") -> None:
         claimed.running.discard(call)
-        claimed.end = claimed.end or _end_after(claimed.session, call)
+        claimed.end = claimed.end or _end_after(call)
         if claimed.end is not None and not claimed.running:
-            self._closing.add(closing := asyncio.ensure_future(self._close(claimed, claimed.end)))
+            self._closing.add(closing := asyncio.ensure_future(self._close(claimed)))
             closing.add_done_callback(self._closing.discard)
 
     async def _session_for(self, held: LeasedSensor, loop_pk: int) -> ClaimedSession:
@@ -160,7 +160,7 @@ class SensorCalls:
             if claimed is not None and claimed.end is not None:
                 raise CallFailed("today's sensor session is ending")
             if claimed is not None and not claimed.running and claimed.session.params[DAY] != day_of(clock()):
-                await self._close(claimed, partial(sensor_session_rest, claimed.session))
+                await self._close(claimed)
                 claimed = None
             if claimed is None:
                 while (session := await self._in_thread(claim)) is None:  # noqa: ASYNC110 another process holds it
@@ -170,10 +170,18 @@ class SensorCalls:
                 claimed = self._claimed[held.row.agent_id] = ClaimedSession(session)
             return claimed
 
-    async def _close(self, claimed: ClaimedSession, end: EndSession) -> None:
+    async def _close(self, claimed: ClaimedSession) -> None:
+        """Record the end of a session, or put it to rest if it has none."""
         self._claimed.pop(claimed.session.agent_id or 0, None)
+
+        def close() -> None:
+            if claimed.end is None:
+                sensor_session_rest(claimed.session, now=clock())
+            else:
+                record_end(claimed.session, claimed.end)
+
         try:
-            await self._in_thread(lambda: end(now=clock()))
+            await self._in_thread(close)
         except (LeaseLost, DatabaseError) as error:
             logger.warning("sensors: session %s could not be closed: %s", claimed.session.public_id, error)
 
@@ -188,22 +196,19 @@ def _with_connection(work: Callable[[], Result]) -> Result:
         connections.close_all()
 
 
-def _end_after(session: AgentSession, call: "asyncio.Future[ToolResult]") -> EndSession | None:
+def _end_after(call: "asyncio.Future[ToolResult]") -> End | None:
     """Return how a call ends the session, as the runner would end it; None when it goes on."""
-    needs_operator = partial(session_rest, session, Status.WAITING, waiting_on=WaitingOn.OPERATOR)
-    error = call.exception()
-    if error is None:
-        return needs_operator if call.result().outcome == Outcome.UNKNOWN else None
-    match error:
-        case SessionHalted():
-            return partial(session_finish, session, TerminalReason(error.reason))
-        case AutonomousBrake():
-            reason = _ENDING_BRAKES.get(type(error))
-            return partial(session_finish, session, reason) if reason else None
+    match call.exception():
+        case None if call.result().outcome == Outcome.UNKNOWN:
+            return Waiting(WaitingOn.OPERATOR)
         case OutcomeUnknown():
-            return needs_operator
+            return Waiting(WaitingOn.OPERATOR)
+        case SessionHalted(reason=reason):
+            return Finished(TerminalReason(reason))
         case LeaseLost():
-            return lambda **_: None  # the session is another holder's to write
+            return SliceOver()  # is refused: the session is another holder's to write
+        case AutonomousBrake() as brake if type(brake) in _ENDING_BRAKES:
+            return Finished(_ENDING_BRAKES[type(brake)])
     return None
 
 
@@ -242,22 +247,7 @@ def score_messages(signal: Signal, items: Sequence[Any], *, sensor: str, nonce: 
 
 def data_text(items: Sequence[Any]) -> str:
     """Return the newest data that fit, one per line, oldest first; one that is too long is cut."""
-    return "\n".join(line_of(item)[:DATA_CHARS] for item in newest(items))
-
-
-def newest(items: Sequence[Any]) -> list[Any]:
-    """Return as many of the newest items as one request holds, at least one; oldest first."""
-    kept: list[Any] = []
-    left = DATA_CHARS
-    for item in reversed(items):
-        size = len(line_of(item))
-        if kept and size >= left:
-            break
-        kept.append(item)
-        left -= size + 1
-        if left <= 0:
-            break
-    return kept[::-1]
+    return "\n".join(line_of(item)[:DATA_CHARS] for item in newest(items, DATA_CHARS))
 
 
 def read_score(text: str) -> Decimal | None:
@@ -320,10 +310,10 @@ class PendingScore:
         """Tell whether to try now. A clock that was set back does not make the wait longer."""
         return self.after is None or not timedelta(0) < self.after - now <= LONGEST_WAIT
 
-    def postpone(self, time_scale: float) -> None:
+    def postpone(self) -> None:
         self.tries += 1
         wait = backoff(self.tries, first=RETRY_SECONDS, longest=LONGEST_WAIT.total_seconds())
-        self.after = clock() + timedelta(seconds=wait * time_scale)
+        self.after = clock() + timedelta(seconds=wait)
 
 
 def _masked(item: Any) -> Any:
@@ -337,10 +327,9 @@ def _masked(item: Any) -> Any:
 class SignalScoring:
     """The signals of one sensor: `add` takes data to score, `score_due` asks the model, `state` is what to store."""
 
-    def __init__(self, held: LeasedSensor, calls: SensorCalls, time_scale: float) -> None:
+    def __init__(self, held: LeasedSensor, calls: SensorCalls) -> None:
         self._held = held
         self._calls = calls
-        self._time_scale = time_scale
         self._state = {name: {**state} for name, state in held.row.signals.items()}
         self._pending: dict[str, PendingScore] = {}
         for signal in held.spec.signals:
@@ -366,7 +355,7 @@ class SignalScoring:
                 self._suppress(state, len(items), mark, missed)
                 continue
             before = [] if mark or pending is None else pending.items
-            kept = newest([*before, *items])
+            kept = newest([*before, *items], DATA_CHARS)
             self._count_dropped(state, len(before) + len(items) - len(kept))
             added = self._pending[signal.name] = PendingScore(kept, occurrence)
             if mark:
@@ -402,16 +391,7 @@ class SignalScoring:
             score = read_score(reply)
             problems += self._record_reply(signal, pending, score, reply)
             if fires(score, signal.threshold):
-                fired.append(
-                    FiredSignal(
-                        name=signal.name,
-                        score=str(score),
-                        occurrence=pending.occurrence,
-                        items=tuple(pending.items),
-                        notify=signal.notify,
-                        spawn=signal.spawn or "",
-                    )
-                )
+                fired.append(FiredSignal(signal, str(score), pending.occurrence, tuple(pending.items)))
         return fired, problems
 
     async def _ask(self, signal: Signal, pending: PendingScore, loop_pk: int) -> str:
@@ -441,7 +421,7 @@ class SignalScoring:
         reason = safe_text(error)[:ERROR_CHARS]
         known = state.get("unable") == reason
         state["unable"] = reason
-        pending.postpone(self._time_scale)
+        pending.postpone()
         return [] if known else [f"{signal.name} could not be judged: {reason}"]
 
     def _record_reply(self, signal: Signal, pending: PendingScore, score: Decimal | None, reply: str) -> list[str]:
@@ -457,7 +437,7 @@ class SignalScoring:
             return []
         state["said"] = safe_text(reply)[:REPLY_CHARS]
         pending.unscored += 1
-        pending.postpone(self._time_scale)
+        pending.postpone()
         if pending.unscored < MOST_TRIES:
             return []
         del self._pending[signal.name]

@@ -36,7 +36,6 @@ from agents.sensors.rows import (
     lease_state,
     leases_renew,
     sensor_session_is_needed,
-    sensors_adopt,
     sensors_drop,
     sensors_lease,
     sensors_release,
@@ -88,22 +87,19 @@ def run_sensor_session(session: AgentSession) -> End:
     return Asleep(next_day(now)) if needed else Finished()
 
 
-def run_slice(
-    shard: int, *, seconds: float | None = None, time_scale: float = 1.0, over: Callable[[], bool] = asked_to_stop
-) -> int:
+def run_slice(shard: int, *, seconds: float | None = None, over: Callable[[], bool] = asked_to_stop) -> int:
     """Run sensors until the time is up or `over` says so; return how many there were at the start."""
     if over():
         return 0
     duration = min(sensor_slice_lifetime().total_seconds() if seconds is None else seconds, LONGEST)
-    return asyncio.run(Slice(shard, duration=duration, time_scale=time_scale, over=over).run())
+    return asyncio.run(Slice(shard, duration=duration, over=over).run())
 
 
 class Slice:
-    def __init__(self, shard: int, *, duration: float, time_scale: float, over: Callable[[], bool]) -> None:
+    def __init__(self, shard: int, *, duration: float, over: Callable[[], bool]) -> None:
         self.owner = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"[-96:]
         self._shard = shard
         self._duration = duration
-        self._time_scale = time_scale
         self._over = over
         self._rows = ThreadPoolExecutor(1, thread_name_prefix="sensor-rows")
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="sensor-call")
@@ -139,7 +135,6 @@ class Slice:
                 fetches=asyncio.Semaphore(FETCHES_AT_ONCE),
                 files=self._files,
                 watcher=watcher,
-                time_scale=self._time_scale,
             )
             try:
                 self._leases = await self._in_rows(partial(self._read_leases, renew=True))
@@ -183,7 +178,7 @@ class Slice:
         while tasks := [task for _, task in self._running.values()]:
             late = monotonic() > end
             for sensing, task in self._running.values():
-                if late or not sensing.busy:
+                if (late or not sensing.busy) and not task.cancelling():  # once: it may be closing its connection
                     task.cancel()
             await asyncio.wait(tasks, timeout=WRITE_SECONDS / 4)
             await self._write()
@@ -226,13 +221,13 @@ class Slice:
             batch = self._results[:MOST_WRITTEN]
             self._results = self._results[MOST_WRITTEN:]
             try:
-                lost = await self._in_rows(partial(_write_rows, [result for result, _ in batch]))
+                lost = await self._in_rows(partial(sensors_write, [result for result, _ in batch]))
             except BaseException:
                 self._results = batch + self._results  # to be tried again
                 raise
             for result, written in batch:
                 held = result.held.row.pk not in lost
-                if held and isinstance(result, Reading) and any(fired.spawn for fired in result.fired):
+                if held and isinstance(result, Reading) and any(one.signal.spawn for one in result.fired):
                     self._to_spawn.append(result.held)
                 if not written.done():
                     written.set_result(held)
@@ -243,11 +238,9 @@ class Slice:
         return await asyncio.get_running_loop().run_in_executor(self._rows, _with_fresh_connection, work)
 
     def _lease(self) -> list[LeasedSensor]:
-        """Lease sensors added to the agents at hand and, while there is room, any that nobody holds."""
-        agents = self._leases.loops
-        added = sensors_adopt(owner=self.owner, agent_ids=agents, now=clock()) if agents else []
-        room = MOST_HELD - len(self._leases.fencing) - len(added)
-        return runnable([*added, *(sensors_lease(owner=self.owner, now=clock(), limit=room) if room > 0 else [])])
+        """Lease sensors that nobody holds, while there is room."""
+        room = MOST_HELD - len(self._leases.fencing)
+        return runnable(sensors_lease(owner=self.owner, now=clock(), limit=room) if room > 0 else [])
 
     def _read_leases(self, *, renew: bool) -> LeaseState:
         if renew:
@@ -287,7 +280,3 @@ def _with_fresh_connection(work: Callable[[], Result]) -> Result:
     except DatabaseError:
         connections.close_all()
         raise
-
-
-def _write_rows(results: list[Reading | Failure]) -> set[int]:
-    return {result.held.row.pk for result in sensors_write(results)} if results else set()

@@ -6,8 +6,8 @@ last one that was committed. A source that cannot be resumed leaves a gap, which
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -109,22 +109,18 @@ class Stream(Sensing):
         url = str(self.spec.source.url)
         items = self._websocket_messages(url) if url.lower().startswith("ws") else self._server_events(url)
         try:
-            async for item in items:
-                await events.put(item)
+            async with aclosing(items):  # also when it is cancelled while the buffer is full
+                async for item in items:
+                    await events.put(item)
         except (UrlRefused, FetchFailed) as error:
             raise Failed(str(error)) from None
         except TimeoutError:
             raise Failed(f"the stream was silent for {self.spec.interval} seconds") from None
         raise Failed("the stream ended")
 
-    @property
-    def _silence_seconds(self) -> float | None:
-        """The longest silence before the stream is opened again; None: no limit."""
-        return self.spec.interval * self.services.time_scale if self.spec.interval else None
-
     # --- Server-sent events ---
 
-    async def _server_events(self, url: str) -> AsyncIterator[Item]:
+    async def _server_events(self, url: str) -> AsyncGenerator[Item]:
         resume_id = str(self.cursor.get("id") or "")
         repeated = self.cursor.get("last")  # some sources send the last event again
         headers = {"Accept": CONTENT_TYPE, "Cache-Control": "no-store"}
@@ -146,7 +142,7 @@ class Stream(Sensing):
             reader = EventReader(resume_id)
             pieces = aiter(answer.iter_bytes())
             while True:
-                async with asyncio.timeout(self._silence_seconds):
+                async with asyncio.timeout(self.spec.interval):
                     piece = await anext(pieces, None)
                 if piece is None:
                     return
@@ -158,11 +154,11 @@ class Stream(Sensing):
 
     # --- WebSocket ---
 
-    async def _websocket_messages(self, url: str) -> AsyncIterator[Item]:
+    async def _websocket_messages(self, url: str) -> AsyncGenerator[Item]:
         async with self.services.client.websocket(url, open_seconds=OPEN_SECONDS) as opened:
             self._record_gap()
             while True:
-                async with asyncio.timeout(self._silence_seconds):
+                async with asyncio.timeout(self.spec.interval):
                     message = await opened.receive()
                 try:
                     text = message if isinstance(message, str) else message.decode("utf-8")

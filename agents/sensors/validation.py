@@ -1,4 +1,4 @@
-"""Whether a sensor can run.
+"""Checks that a sensor can run.
 
 Its definition can be read, its path is allowed, its tool is installed, read-only and runs without approval.
 """

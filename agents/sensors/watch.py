@@ -79,8 +79,8 @@ class Watch(Sensing):
                 await change.wait()
         if not change.is_set():
             return
-        quiet = float(self.spec.interval or QUIET_SECONDS) * self.services.time_scale
-        latest = monotonic() + max(LONGEST_UNQUIET * self.services.time_scale, quiet)
+        quiet = float(self.spec.interval or QUIET_SECONDS)
+        latest = monotonic() + max(LONGEST_UNQUIET, quiet)
         while change.is_set() and monotonic() < latest:
             change.clear()
             await asyncio.sleep(quiet)
@@ -97,7 +97,7 @@ class Watch(Sensing):
         moved = found.missing != self.cursor.get("missing", False) or self.cursor.get("loop") != self.loop_pk
         if (news or first or moved) and not await self._hand_in(found, news, first=first):
             return None
-        return MISSING_SECONDS * self.services.time_scale if found.missing else -1.0
+        return MISSING_SECONDS if found.missing else -1.0
 
     async def _scan(self) -> Snapshot:
         path = str(self.spec.source.path)

@@ -8,7 +8,6 @@ picks a field, a trigger or a call: the definition does.
 import hashlib
 import json
 import logging
-import uuid
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -18,17 +17,16 @@ from django.db.models import QuerySet
 
 from agents.definitions.schema import Update
 from agents.definitions.values import PathNotFound, value_at_path
-from agents.enums import EventKind, EventOutcome, EventSeverity, HotSource, NoticeKind, SensorKind, SensorState
+from agents.enums import EventKind, HotSource, NoticeKind, SensorKind, SensorState
 from agents.loop.state import VALUE_BYTES, hot_refusal, hot_write
 from agents.loop.turns import alert_push
-from agents.models import Agent, AgentSession, HotField, InboundEvent, Sensor, Trigger
+from agents.models import Agent, AgentSession, HotField, Sensor, Trigger
 from agents.people.activity import event_emit
 from agents.people.notifications import notification_create
-from agents.policy.run_spec import RunSpec
 from agents.sensors.rows import PROBLEM_CHARS, Failure, LeasedSensor, Reading, loops_going, preview, quote, safe_text
 from agents.sessions.lifecycle import session_lock
 from agents.text.clean import json_safe
-from agents.triggers.firing import Fired, Refused, trigger_fire
+from agents.triggers.events import EventIn, event_spawn
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)
@@ -36,12 +34,12 @@ logger = logging.getLogger(__name__)
 MOST_APPENDED: Final = 200  # items of one batch of a stream, to one array
 MOST_SPAWNS: Final = 20  # pending, for one signal
 ESCAPED: Final = 3  # a character takes at most this many times its bytes in ASCII JSON
-SOURCE: Final = "sensor"
+FAILURES_BEFORE_NOTIFICATION: Final = 10  # in a row; the owner is notified once
 
 
-def sensors_write(results: Sequence[Reading | Failure]) -> list[Reading | Failure]:
-    """Write results in one transaction; return those of sensors that the slice no longer holds."""
-    lost: list[Reading | Failure] = []
+def sensors_write(results: Sequence[Reading | Failure]) -> set[int]:
+    """Write results in one transaction; return the ids of sensors that the slice no longer holds."""
+    lost: set[int] = set()
     with transaction.atomic():
         agents = {result.held.row.agent_id for result in results}
         loops = {row.agent_id: row for row in loops_going().filter(agent_id__in=agents).order_by("pk")}
@@ -51,12 +49,12 @@ def sensors_write(results: Sequence[Reading | Failure]) -> list[Reading | Failur
         for result in sorted(results, key=lambda one: one.held.row.pk):
             loop = loops.get(result.held.row.agent_id)
             if loop is None or not _write(result, loop):
-                lost.append(result)
+                lost.add(result.held.row.pk)
     return lost
 
 
 def _alerts(result: Reading | Failure) -> bool:
-    return isinstance(result, Reading) and any(fired.notify for fired in result.fired)
+    return isinstance(result, Reading) and any(fired.signal.notify for fired in result.fired)
 
 
 def _write(result: Reading | Failure, loop: AgentSession) -> bool:
@@ -103,13 +101,14 @@ def _write_reading(reading: Reading, loop: AgentSession) -> bool:
     if problems and not reading.late:
         _held_row(held).update(problem=safe_text("; ".join(problems))[:PROBLEM_CHARS])
     for fired in reading.fired:
-        if fired.notify:
+        if fired.signal.notify:
+            name = fired.signal.name
             alert_push(
                 loop,
-                name=fired.name,
-                text=f"{held.spec.name}: {fired.name} scored {fired.score}. {quote(fired.items)}",
+                name=name,
+                text=f"{held.spec.name}: {name} scored {fired.score}. {quote(fired.items)}",
                 source_name=held.spec.name,
-                dedupe=f"{held.row.pk}:{fired.name[:24]}:{fired.occurrence}"[:96],
+                dedupe=f"{held.row.pk}:{name[:24]}:{fired.occurrence}"[:96],
                 now=now,
             )
     return True
@@ -142,9 +141,10 @@ def _with_spawns(reading: Reading) -> dict[str, Any]:
         if pending := state.get("spawns"):
             signals.setdefault(name, {})["spawns"] = pending
     for fired in reading.fired:
-        if fired.spawn:
-            spawn = {"trigger": fired.spawn, "happening": fired.occurrence, "data": quote(fired.items)}
-            signals[fired.name]["spawns"] = [*signals[fired.name].get("spawns", []), spawn][-MOST_SPAWNS:]
+        if fired.signal.spawn:
+            state = signals[fired.signal.name]
+            spawn = {"trigger": fired.signal.spawn, "happening": fired.occurrence, "data": quote(fired.items)}
+            state["spawns"] = [*state.get("spawns", []), spawn][-MOST_SPAWNS:]
     return signals
 
 
@@ -168,7 +168,7 @@ def _items_for(reading: Reading, gate: str | None) -> tuple[Any, ...]:
     """Return the data for a field; a gated field gets what was scored when its signal fires."""
     if gate is None:
         return () if reading.late else reading.items
-    fired = next((one for one in reading.fired if one.name == gate), None)
+    fired = next((one for one in reading.fired if one.signal.name == gate), None)
     if fired is None:
         return ()
     return reading.items if reading.held.spec.type == SensorKind.WATCH else fired.items
@@ -256,7 +256,7 @@ def _write_failure(failure: Failure, loop: AgentSession) -> bool:
         failures=failure.failures,
         wait_seconds=round(failure.wait_seconds, 3),
     )
-    if failure.notify:
+    if failure.failures == FAILURES_BEFORE_NOTIFICATION:
         agent = Agent.objects.get(pk=held.row.agent_id)
         notification_create(
             owner_id=agent.owner_id,
@@ -296,39 +296,12 @@ def _spawn(row: Sensor, signal: str, spawn: dict[str, Any], *, now: datetime) ->
     loop = loops_going().filter(agent=agent).order_by("-pk").first()
     if trigger is None or loop is None:
         error = f"the agent has no trigger {spawn['trigger']!r} to fire"
-        event_emit(EventKind.SENSOR_ERROR, agent=agent, now=now, sensor=row.name, error=error)
-        return False
-    occurrence = hashlib.sha256(f"{signal}:{spawn['happening']}".encode()).hexdigest()
-    event = {
-        "source": SOURCE,
-        "event_type": row.name,
-        "category": signal,
-        "severity": EventSeverity.INFO,
-        "title": f"{row.name}: {signal}",
-        "data": {"reading": spawn["data"]},
-    }
-    answer = _fire(trigger, f"sensor:{row.pk}:{occurrence[:48]}", loop, event, now=now)
-    if isinstance(answer, Refused):
-        error = f"the trigger {trigger.name} did not fire: {answer.reason}"
-        event_emit(EventKind.SENSOR_ERROR, agent=agent, now=now, sensor=row.name, error=error)
-        return False
-    return answer.first
-
-
-@transaction.atomic
-def _fire(trigger: Trigger, slot: str, loop: AgentSession, event: dict[str, Any], *, now: datetime) -> Fired | Refused:
-    """Spawn the run and store the event that it reads, in one transaction."""
-    event_id = uuid.uuid4()
-    inputs = RunSpec.of(collection=trigger.collection, event=str(event_id))
-    answer = trigger_fire(trigger=trigger, slot=slot, inputs=inputs, parent=loop, now=now)
-    if isinstance(answer, Fired) and answer.first:
-        InboundEvent.objects.create(
-            public_id=event_id,
-            owner_id=trigger.owner_id,
-            trigger=trigger,
-            session=answer.session,
-            outcome=EventOutcome.SPAWNED,
-            received_at=now,
-            **event,
-        )
-    return answer
+    else:
+        occurrence = hashlib.sha256(f"{signal}:{spawn['happening']}".encode()).hexdigest()
+        event = EventIn("sensor", row.name, signal, title=f"{row.name}: {signal}", data={"reading": spawn["data"]})
+        answer = event_spawn(trigger, event, slot=f"sensor:{row.pk}:{occurrence[:48]}", parent=loop, now=now)
+        if answer.session_id is not None:
+            return answer.event_id is not None
+        error = f"the trigger {trigger.name} did not fire: {answer.code}"
+    event_emit(EventKind.SENSOR_ERROR, agent=agent, now=now, sensor=row.name, error=error)
+    return False

@@ -1,1 +1,1 @@
-"""What starts sessions: schedules, watches, events, webhooks, run now."""
+"""Triggers of sessions: schedules, watches, events, webhooks, run now."""

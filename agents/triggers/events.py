@@ -21,6 +21,7 @@ from agents.ledger.boundary import may_run_for
 from agents.ledger.trigger_health import STORM, trigger_lock
 from agents.loop.turns import loops_alert_event
 from agents.models import Agent, AgentSession, InboundEvent, Trigger
+from agents.people.access import SYSTEM, actor_of
 from agents.policy.run_spec import RunSpec
 from agents.text.clean import one_line
 from agents.triggers import signing
@@ -30,66 +31,6 @@ from agents.triggers.triggers import plain
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
-
-# --- Rules: which one fits an event best ---
-#
-# A rule is a trigger's: what it leaves empty, or writes as `*`, fits anything and adds nothing. What it names has to
-# be equal, character by character. The more a rule names, the higher it scores.
-
-
-ANYTHING: Final = frozenset({"", "*"})
-SOURCE_POINTS: Final = 10
-TYPE_POINTS: Final = 5
-CATEGORY_POINTS: Final = 3
-
-
-@dataclass(frozen=True)
-class Rule:
-    source: str = ""
-    event_type: str = ""
-    category: str = ""
-    min_severity: EventSeverity = EventSeverity.INFO
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The fields of an event that a rule can match."""
-
-    source: str = ""
-    event_type: str = ""
-    category: str = ""
-    severity: EventSeverity = EventSeverity.INFO
-
-
-def specificity(rule: Rule) -> int:
-    """Return how much the rule names."""
-    named = ((rule.source, SOURCE_POINTS), (rule.event_type, TYPE_POINTS), (rule.category, CATEGORY_POINTS))
-    return rule.min_severity.rank + sum(worth for wanted, worth in named if wanted not in ANYTHING)
-
-
-def score(rule: Rule, event: Facts) -> int | None:
-    """Return how closely the rule describes the event; None if it does not fit."""
-    if event.severity.rank < rule.min_severity.rank:
-        return None
-    named = (
-        (rule.source, event.source),
-        (rule.event_type, event.event_type),
-        (rule.category, event.category),
-    )
-    fits = all(wanted in ANYTHING or wanted == found for wanted, found in named)
-    return specificity(rule) if fits else None
-
-
-def best_rule(rules: Sequence[Rule], event: Facts) -> tuple[int, int] | None:
-    """Return the index and score of the best rule, or None; of equals the first."""
-    scored = [(place, found) for place, rule in enumerate(rules) if (found := score(rule, event)) is not None]
-    return max(scored, key=lambda pair: pair[1], default=None)
-
-
-def most_specific(rules: Sequence[Rule]) -> int | None:
-    """Return the index of the rule that names most, whatever the event, or None; of equals the first."""
-    return max(range(len(rules)), key=lambda place: specificity(rules[place]), default=None)
-
 
 WORD_CHARS: Final = 120
 _NO_RULE: Final = "No rule fits the event."
@@ -125,14 +66,6 @@ class EventIn:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The trigger that an event is for, and how well its rule fits."""
-
-    trigger: Trigger
-    score: int
-
-
-@dataclass(frozen=True)
 class EventAnswer:
     """Outcome of an event, with its HTTP status. Only `spawned` has a session."""
 
@@ -147,6 +80,36 @@ class EventAnswer:
 
 
 # --- The API: rules choose the trigger ---
+#
+# A rule is a trigger's: what it leaves empty, or writes as `*`, fits anything and adds nothing. What it names has to
+# be equal, character by character. The more a rule names, the higher it scores.
+
+
+ANYTHING: Final = frozenset({"", "*"})
+POINTS: Final[Mapping[str, int]] = {"source": 10, "event_type": 5, "category": 3}
+
+
+def specificity(rule: Trigger) -> int:
+    """Return how much the rule names: the score of an event that fits it."""
+    named = sum(points for name, points in POINTS.items() if getattr(rule, name) not in ANYTHING)
+    return EventSeverity(rule.min_severity).rank + named
+
+
+def fits(rule: Trigger, event: EventIn) -> bool:
+    is_severe = EventSeverity(event.severity).rank >= EventSeverity(rule.min_severity).rank
+    return is_severe and all(getattr(rule, name) in {*ANYTHING, getattr(event, name)} for name in POINTS)
+
+
+def best_match(rules: Sequence[Trigger], event: EventIn) -> tuple[Trigger | None, int]:
+    """Return the rule that fits best and its score; of equals the first.
+
+    For an event to a named agent, whose rules these are, it is the one that names most if none fits.
+    """
+    fitting = [rule for rule in rules if fits(rule, event)]
+    if fitting:
+        best = max(fitting, key=specificity)
+        return best, specificity(best)
+    return max(rules, key=specificity, default=None) if event.target_agent else None, 0
 
 
 def event_receive(*, owner: User, event: EventIn, now: datetime, dry_run: bool = False) -> EventAnswer:
@@ -154,22 +117,18 @@ def event_receive(*, owner: User, event: EventIn, now: datetime, dry_run: bool =
 
     A dry run returns which trigger it would be; it starts, stores and records nothing.
     """
-    fit = _checked(event)
-    chosen = _choose(owner, fit)
+    checked = _checked(event)
+    trigger, score = best_match(_live_rules(owner, event.target_agent), checked)
+    if dry_run and trigger is not None:
+        return EventAnswer(200, "would_spawn", trigger_id=trigger.public_id, score=score)
     if dry_run:
-        return _told(chosen)
+        return EventAnswer(200, EventOutcome.NO_MATCH, _NO_RULE)
     if not may_run_for(owner.pk):
         return _refused(Refused(Reason.OPTED_OUT))
-    _wake_loops(owner.pk, fit, now=now)
-    if chosen is None:
-        return _no_match(owner, fit, now=now)
-    return _take(chosen.trigger, fit, now=now, score=chosen.score)
-
-
-def _told(chosen: Choice | None) -> EventAnswer:
-    if chosen is None:
-        return EventAnswer(200, EventOutcome.NO_MATCH, _NO_RULE)
-    return EventAnswer(200, "would_spawn", trigger_id=chosen.trigger.public_id, score=chosen.score)
+    _wake_loops(owner.pk, checked, now=now)
+    if trigger is None:
+        return _no_match(owner, checked, now=now)
+    return replace(event_spawn(trigger, checked, now=now), score=score)
 
 
 def _checked(event: EventIn) -> EventIn:
@@ -180,22 +139,15 @@ def _checked(event: EventIn) -> EventIn:
     data = signing.kept(event.data)
     if (size := signing.size_of(data)) > signing.MAX_DATA_BYTES:
         raise Invalid(f"data has {size} bytes; at most {signing.MAX_DATA_BYTES} are kept: send less.")
-    words = {name: plain(name, getattr(event, name), WORD_CHARS) for name in ("source", "event_type", "category")}
+    words = {name: plain(name, getattr(event, name), WORD_CHARS) for name in POINTS}
     return replace(event, title=plain("title", event.title, TITLE_CHARS), data=data, **words)
 
 
-def _choose(owner: User, event: EventIn) -> Choice | None:
-    """Return the best rule among the owner's triggers. A named agent gets the event even if none of its rules fit."""
+def _live_rules(owner: User, target_agent: str) -> list[Trigger]:
     live = Trigger.objects.live().filter(kind=TriggerKind.EVENT, owner_id=owner.pk).exclude(agent__enabled=False)
-    if event.target_agent:
-        live = live.filter(agent=_agent(owner, event.target_agent))
-    triggers = list(live.select_related("collection").order_by("pk"))
-    rules = [_rule(trigger) for trigger in triggers]
-    found = best_rule(rules, _facts(event))
-    if found is not None:
-        return Choice(triggers[found[0]], found[1])
-    place = most_specific(rules) if event.target_agent else None
-    return Choice(triggers[place], 0) if place is not None else None
+    if target_agent:
+        live = live.filter(agent=_agent(owner, target_agent))
+    return list(live.select_related("collection").order_by("pk"))
 
 
 def _agent(owner: User, named: str) -> Agent:
@@ -209,20 +161,11 @@ def _agent(owner: User, named: str) -> Agent:
     return found
 
 
-def _rule(trigger: Trigger) -> Rule:
-    severity = EventSeverity(trigger.min_severity)
-    return Rule(trigger.source, trigger.event_type, trigger.category, severity)
-
-
-def _facts(event: EventIn) -> Facts:
-    return Facts(event.source, event.event_type, event.category, EventSeverity(event.severity))
-
-
 @transaction.atomic
 def _no_match(owner: User, event: EventIn, *, now: datetime) -> EventAnswer:
     row = InboundEvent(owner_id=owner.pk)
     _store(row, event, EventOutcome.NO_MATCH, now=now)
-    _record(row, now=now)
+    _record(row, actor_of(owner), now=now)
     return EventAnswer(200, EventOutcome.NO_MATCH, _NO_RULE, event_id=row.public_id)
 
 
@@ -247,10 +190,10 @@ def webhook_receive(
         return EventAnswer(404, "not_found", _MESSAGES[Reason.DELETED])
     if webhook_id is None:
         return EventAnswer(401, "not_signed", "The signature does not hold, or is older or newer than five minutes.")
-    return _seen(trigger, webhook_id) or _taken(trigger, webhook_id, body, now=now)
+    return _seen(trigger, webhook_id) or _webhook_event(trigger, webhook_id, body, now=now)
 
 
-def _taken(trigger: Trigger, webhook_id: str, body: bytes, *, now: datetime) -> EventAnswer:
+def _webhook_event(trigger: Trigger, webhook_id: str, body: bytes, *, now: datetime) -> EventAnswer:
     if trigger.pause_reason == STORM:  # no transaction, no parsing: a storm should cost as little as possible
         return _refused(Refused(Reason.STORM, int(HOUR.total_seconds())))
     try:
@@ -258,7 +201,7 @@ def _taken(trigger: Trigger, webhook_id: str, body: bytes, *, now: datetime) -> 
     except Invalid as error:
         return EventAnswer(422, error.code, str(error))
     _wake_loops(trigger.owner_id, event, now=now)
-    return _take(trigger, event, now=now, webhook_id=webhook_id)
+    return event_spawn(trigger, event, now=now, webhook_id=webhook_id)
 
 
 def _wake_loops(owner_id: int, event: EventIn, *, now: datetime) -> None:
@@ -270,11 +213,11 @@ def _wake_loops(owner_id: int, event: EventIn, *, now: datetime) -> None:
 def _known_fields(body: dict[str, Any]) -> EventIn:
     """Read the known fields of a message; the rest is data."""
     kept = signing.kept(body)
-    said = {name: _word(kept.get(name), WORD_CHARS) for name in ("source", "event_type", "category")}
-    said["event_type"] = said["event_type"] or _word(kept.get("type"), WORD_CHARS)
+    words = {name: _word(kept.get(name), WORD_CHARS) for name in POINTS}
+    words["event_type"] = words["event_type"] or _word(kept.get("type"), WORD_CHARS)
     severity = _word(kept.get("severity"), WORD_CHARS)
     return EventIn(
-        **said,
+        **words,
         severity=severity if severity in EventSeverity.values else EventSeverity.INFO,
         title=_word(kept.get("title"), TITLE_CHARS),
         data=signing.excerpt(kept),
@@ -294,17 +237,27 @@ def _seen(trigger: Trigger, webhook_id: str) -> EventAnswer | None:
 
 
 @transaction.atomic
-def _take(
-    trigger: Trigger, event: EventIn, *, now: datetime, webhook_id: str = "", score: int | None = None
+def event_spawn(
+    trigger: Trigger,
+    event: EventIn,
+    *,
+    now: datetime,
+    webhook_id: str = "",
+    slot: str = "",
+    parent: AgentSession | None = None,
 ) -> EventAnswer:
-    """Fire the trigger and store the event with its outcome, in one transaction under the trigger's lock."""
+    """Fire the trigger and store the event with its outcome, in one transaction under the trigger's lock.
+
+    A message with a webhook id, or an event for a slot, counts once.
+    """
     trigger_lock(trigger.pk)
     if webhook_id and (seen := _seen(trigger, webhook_id)):
         return seen
     event_id = uuid.uuid4()
-    slot = f"hook:{hashlib.sha256(webhook_id.encode()).hexdigest()}" if webhook_id else f"event:{event_id}"
+    if webhook_id:
+        slot = f"hook:{hashlib.sha256(webhook_id.encode()).hexdigest()}"
     inputs = RunSpec.of(collection=trigger.collection, event=str(event_id))
-    answer = trigger_fire(trigger=trigger, slot=slot, inputs=inputs, now=now)
+    answer = trigger_fire(trigger=trigger, slot=slot or f"event:{event_id}", inputs=inputs, parent=parent, now=now)
     row = InboundEvent(public_id=event_id, owner_id=trigger.owner_id, trigger=trigger)
     if isinstance(answer, Refused):
         if answer.reason == Reason.RATE:  # counted by the fuse; stored without data, since it will be sent again
@@ -314,8 +267,11 @@ def _take(
         row.webhook_id = webhook_id
         row.session = answer.session
         _store(row, event, EventOutcome.SPAWNED, now=now)
-        _record(row, now=now, trigger_id=str(trigger.public_id), session_id=str(answer.session.public_id))
-    return replace(_spawned(trigger, answer.session, event_id if answer.first else None), score=score)
+        # Only an event through the API names a user: it was sent by the trigger's owner.
+        actor = SYSTEM if webhook_id or parent else actor_of(trigger.owner)
+        ids = {"trigger_id": str(trigger.public_id), "session_id": str(answer.session.public_id)}
+        _record(row, actor, now=now, **ids)
+    return _spawned(trigger, answer.session, event_id if answer.first else None)
 
 
 def _spawned(trigger: Trigger, session: AgentSession | None, event_id: uuid.UUID | None) -> EventAnswer:
@@ -338,9 +294,7 @@ def _store(row: InboundEvent, event: EventIn, outcome: EventOutcome, *, now: dat
     row.save(force_insert=True)
 
 
-def _record(row: InboundEvent, *, now: datetime, **details: Any) -> None:
-    said = {"event_id": str(row.public_id), "outcome": row.outcome, **details}
+def _record(row: InboundEvent, actor: str, *, now: datetime, **details: Any) -> None:
+    details |= {"event_id": str(row.public_id), "outcome": row.outcome}
     subject = f"event:{row.public_id}"
-    # A signed message names no user; any other event was sent by its owner.
-    actor = "system" if row.webhook_id else f"user:{row.owner_id}"
-    recorder.append(SYSTEM_CHAIN, "autonomous_event.received", now=now, actor=actor, subject=subject, details=said)
+    recorder.append(SYSTEM_CHAIN, "autonomous_event.received", now=now, actor=actor, subject=subject, details=details)

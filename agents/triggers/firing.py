@@ -37,7 +37,7 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_create
 from agents.sessions.reads import as_uuid
 from agents.text.clean import json_safe
-from agents.triggers.triggers import checked_cap, plain, require_owned, require_skill_enabled
+from agents.triggers.triggers import checked_cap, owned_rows, plain, require_owned, require_skill_enabled
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.redaction import redact
@@ -49,20 +49,20 @@ from audit.redaction import redact
 # trigger is paused, and nothing more is written for what it refuses. All of it happens under the trigger's lock.
 
 
-# What a spec names, besides a skill: rows of the owner's.
+# Rows of the owner that a spec names, besides a skill.
 NAMED_ROWS: Final[dict[str, type[models.Model]]] = {
     "playbook": Playbook,
     "collection": Collection,
     "document": Document,
     "event": InboundEvent,
 }
-# What a session that is run again by its trigger keeps of its own.
+# Parts of its own spec that a session keeps when its trigger runs it again.
 _KEPT_WITH_TRIGGER: Final = ("document", "collection", "event", "since", "until", "baseline", "judge_citations")
 
 MAX_DEPTH: Final = 3
 FUSE: Final = 3  # refusals within an hour, as a multiple of the hourly limit
 HOUR: Final = timedelta(hours=1)
-SAID_EVERY: Final = timedelta(minutes=1)
+RECORDED_EVERY: Final = timedelta(minutes=1)
 HALTED_RETRY_SECONDS: Final = 60
 _REFUSED: Final = "autonomous_trigger.refused"
 
@@ -134,7 +134,7 @@ def refusal_record(row: Trigger, refused: Refused, *, slot: str, depth: int, now
         trigger_stop(row, STORM, now=now)
     # A schedule fires once a minute at most, and the fuse counts its audit rows; events have rows of their own.
     counted_here = is_rate and row.kind != TriggerKind.EVENT
-    if counted_here or not _said_lately(row, refused.reason, now):
+    if counted_here or not _recorded(row, refused.reason, now - RECORDED_EVERY).exists():
         trigger_record(row, _REFUSED, now=now, reason=refused.reason, slot=slot, depth=depth)
 
 
@@ -146,13 +146,12 @@ def _refused_for_rate(row: Trigger, now: datetime) -> int:
     if row.kind == TriggerKind.EVENT:
         events = InboundEvent.objects.filter(trigger=row, outcome=EventOutcome.REFUSED)
         return events.filter(received_at__gt=since).count()
-    said = AuditEvent.objects.filter(kind=_REFUSED, subject=subject_of(row), at__gt=since)
-    return said.filter(details__reason=Reason.RATE.value).count()
+    return _recorded(row, Reason.RATE, since).count()
 
 
-def _said_lately(row: Trigger, reason: Reason, now: datetime) -> bool:
-    said = AuditEvent.objects.filter(kind=_REFUSED, subject=subject_of(row), at__gt=now - SAID_EVERY)
-    return said.filter(details__reason=reason.value).exists()
+def _recorded(row: Trigger, reason: Reason, since: datetime) -> models.QuerySet[AuditEvent]:
+    events = AuditEvent.objects.filter(kind=_REFUSED, subject=subject_of(row), at__gt=since)
+    return events.filter(details__reason=reason.value)
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ def trigger_fire(
     With `can_wait` a trigger without room in this hour has refused nothing: the caller asks again later.
     """
     if not slot:
-        raise ValueError("A firing needs a slot: without one it could not be told from another.")
+        raise ValueError("A firing needs a slot: without one it cannot be distinguished from another.")
     row = trigger_lock(trigger.pk)
     if row is None:
         return Refused(Reason.DELETED)
@@ -257,7 +256,7 @@ def run_now(
     asked = whole = _checked(spec, owner, trigger)
     if trigger is not None:
         whole = asked.over(_trigger_spec_by_hand(trigger))
-        _demand_inputs(whole, trigger)
+        _require_inputs(whole, trigger)
     worker = require_enabled(agent or (trigger.agent if trigger else None))
     asked_by = actor_of(by, actor)
     session = session_create(
@@ -281,7 +280,7 @@ def require_run_allowed(*, owner: User, agent: Agent | None, trigger: Trigger | 
     """Refuse what `run_now` would refuse as things stand. Writes nothing."""
     require_enabled(agent or (trigger.agent if trigger else None))
     if trigger is not None:
-        _demand_inputs(_trigger_spec_by_hand(trigger), trigger)
+        _require_inputs(_trigger_spec_by_hand(trigger), trigger)
     require_may_start(owner.pk)
 
 
@@ -290,7 +289,7 @@ def _trigger_spec_by_hand(trigger: Trigger) -> RunSpec:
     return RunSpec.of(collection=trigger.collection).over(trigger_spec(trigger))
 
 
-def _demand_inputs(spec: RunSpec, trigger: Trigger) -> None:
+def _require_inputs(spec: RunSpec, trigger: Trigger) -> None:
     """Refuse a trigger that was made for other inputs. A playbook or skill alone may read nothing; the run says so."""
     if not spec.has_inputs:
         raise Invalid(
@@ -303,7 +302,7 @@ def _checked(spec: RunSpec, owner: User, trigger: Trigger | None) -> RunSpec:
     """Return the spec as it is stored. What it names has to be there, and the owner's."""
     for name, model in NAMED_ROWS.items():
         if getattr(spec, name) and not _row_exists(model, getattr(spec, name), owner.pk):
-            raise NotFound(f"There is no such {name}.")
+            raise NotFound(f"There is no such {name}, or it was deleted.")
     targets = bool(spec.playbook) + bool(spec.skill)
     goal = redact(json_safe(spec.goal)).strip()
     if trigger is None and (targets > 1 or not (targets or goal)):
@@ -313,8 +312,7 @@ def _checked(spec: RunSpec, owner: User, trigger: Trigger | None) -> RunSpec:
     if len(goal) > GOAL_CHARS:
         raise Invalid(f"A goal has at most {GOAL_CHARS} characters; this one has {len(goal)}.")
     if spec.skill:
-        require_skill_enabled("skill", _skill_row(spec.skill))
-    checked_cap("max_cost_usd", spec.max_cost_usd)
+        require_skill_enabled(_skill_row(spec.skill))
     mode = _checked_mode(spec.analysis_mode, goal, trigger)
     return replace(spec, goal=goal, query=plain("query", spec.query, QUERY_CHARS), analysis_mode=mode)
 
@@ -380,24 +378,14 @@ def session_restart(
         bound = {"trigger": session.trigger}
     if spec.event and not _row_exists(InboundEvent, spec.event, session.owner_id):
         spec = replace(spec, event="")
-    _demand_still_there(spec, session)
     set_by_trigger = "trigger" in bound and bound["trigger"].max_cost_usd is not None
     cap = max_cost_usd if max_cost_usd is not None or set_by_trigger else session.max_cost_usd
     spec = replace(spec, max_cost_usd=cap)
     return run_now(spec, owner=session.owner, by=by, now=now, restarted_from=session, **bound)
 
 
-def _demand_still_there(spec: RunSpec, session: AgentSession) -> None:
-    for name, model in NAMED_ROWS.items():
-        if getattr(spec, name) and not _row_exists(model, getattr(spec, name), session.owner_id):
-            raise NotFound(f"The {model._meta.verbose_name} that session {session.public_id} went by is gone.")
-
-
 def _row_exists(model: type[models.Model], public_id: str, owner_id: int) -> bool:
-    rows: models.QuerySet[Any] = models.QuerySet(model).filter(owner_id=owner_id)
-    if any(field.name == "deleted_at" for field in model._meta.fields):
-        rows = rows.filter(deleted_at__isnull=True)
-    return as_uuid(public_id) is not None and rows.filter(public_id=public_id).exists()
+    return as_uuid(public_id) is not None and owned_rows(model, owner_id).filter(public_id=public_id).exists()
 
 
 def _skill_row(name: str) -> PromptSkill:

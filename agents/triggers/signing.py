@@ -9,7 +9,7 @@ import base64
 import hmac
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 from uuid import UUID
@@ -51,9 +51,9 @@ def verified_id(trigger: Trigger | None, headers: Mapping[str, str], body: bytes
     except UnicodeDecodeError:
         return None
     # As bytes: constant-time comparison takes no text beyond ASCII. Only the first few are checked.
-    shown = [entry.encode(errors="replace") for entry in named.get("webhook-signature", "").split(" ")[:MAX_SIGNATURES]]
+    given = [entry.encode(errors="replace") for entry in named.get("webhook-signature", "").split(" ")[:MAX_SIGNATURES]]
     wanted = [Webhook(secret).sign(webhook_id, signed_at, text).encode() for secret in _secrets(trigger, now)]
-    found = [hmac.compare_digest(entry, one) for entry in shown for one in wanted]
+    found = [hmac.compare_digest(entry, one) for entry in given for one in wanted]
     return webhook_id if trigger is not None and any(found) else None
 
 
@@ -74,7 +74,6 @@ def _secrets(trigger: Trigger | None, now: datetime) -> tuple[str, str]:
 
 MAX_BODY_BYTES: Final = 256 * 1024
 MAX_DATA_BYTES: Final = 64 * 1024
-MAX_DEPTH: Final = 32
 
 
 def parsed(body: bytes) -> dict[str, Any]:
@@ -82,7 +81,7 @@ def parsed(body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body, parse_constant=_no_number)
     except RecursionError:
-        raise Invalid(f"The body is nested more than {MAX_DEPTH} levels deep.") from None
+        raise Invalid("The body is nested too deeply.") from None
     except ValueError:  # not UTF-8, not JSON, or a number with thousands of digits
         raise Invalid("The body is not JSON.") from None
     if not isinstance(value, dict):
@@ -96,8 +95,10 @@ def _no_number(name: str) -> NoReturn:
 
 def kept(data: dict[str, Any]) -> dict[str, Any]:
     """Return a copy with credentials masked and unstorable characters replaced."""
-    _require_shallow(data)
-    cleaned: dict[str, Any] = json_safe(redact_data(data))
+    try:
+        cleaned: dict[str, Any] = redact_data(json_safe(data))
+    except ValueError as error:
+        raise Invalid(f"The data cannot be stored: {error}") from None
     return cleaned
 
 
@@ -115,19 +116,3 @@ def excerpt(data: dict[str, Any]) -> dict[str, Any]:
 
 def _text(data: dict[str, Any]) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-
-
-def _require_shallow(data: Any) -> None:
-    """Refuse deep nesting, level by level: recursion could exhaust the stack."""
-    level = [data]
-    for _ in range(MAX_DEPTH):
-        level = [child for item in level for child in _children(item)]
-        if not level:
-            return
-    raise Invalid(f"The data are nested more than {MAX_DEPTH} levels deep.")
-
-
-def _children(item: Any) -> Iterable[Any]:
-    if isinstance(item, dict):
-        return item.values()
-    return item if isinstance(item, list | tuple) else ()

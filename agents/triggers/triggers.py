@@ -3,43 +3,55 @@
 A deleted trigger stays as a row, for the sessions that name it; nobody can change it or make it fire.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from django.contrib.auth.models import User
 from django.db import models, transaction
+from pydantic import TypeAdapter, ValidationError
 
-from agents.enums import BudgetScope, EventSeverity, TriggerKind
+from agents.definitions.schema import KINDS, NEEDED, OF_ONE_KIND, TriggerSpec
+from agents.definitions.values import Amount, Zone
+from agents.enums import BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
 from agents.people.access import actor_of, require_access
 from agents.policy import schedule
-from agents.policy.costs import MOST_USD
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from agents.policy.run_spec import OPTIONS, QUERY_CHARS
 from agents.text.clean import one_line
 from agents.triggers.signing import OLD_SECRET_LASTS, secret_of
 from audit.kinds import LABEL
 from audit.redaction import redact
 
-# --- Fields: every value is checked, and whatever a trigger binds to has to be its owner's ---
+# --- Fields: checked like those in an agent.yaml, and whatever a trigger binds to has to be its owner's ---
 #
 # Reads rows, writes none. Somebody else's project, collection, playbook or agent counts as not found.
 
 
-CAP_PLACES: Final = Decimal("0.0001")
-# `suggestion` starts nothing, so nobody can create a trigger of that kind.
-KINDS: Final = (TriggerKind.WATCH, TriggerKind.SCHEDULE, TriggerKind.EVENT, TriggerKind.MANUAL)
 _LONGEST_INPUT: Final = 10_000
+_BOUND: Final[Mapping[str, type[models.Model]]] = {
+    "agent": Agent,
+    "project": Project,
+    "playbook": Playbook,
+    "collection": Collection,
+    "skill": PromptSkill,
+}
+_SETTINGS: Final[Mapping[str, type[LoopConfig | GuardrailsConfig]]] = {
+    "loop": LoopConfig,
+    "guardrails": GuardrailsConfig,
+}
+_AMOUNT: Final = TypeAdapter[Decimal | None](Amount | None)
+_TYPES: Final[Mapping[str, TypeAdapter[Any]]] = {
+    name: TypeAdapter(field.rebuild_annotation())
+    for name, field in TriggerSpec.model_fields.items()
+    if name != "kind" and name not in _BOUND
+} | {"zone": TypeAdapter(Zone)}
 
 Row = TypeVar("Row", bound=models.Model)
-Check = Callable[[str, Any, int], Any]
 
 
 def plain(name: str, value: object, limit: int) -> str:
@@ -52,171 +64,88 @@ def plain(name: str, value: object, limit: int) -> str:
     return text
 
 
-def checked_cap(name: str, value: object, owner_id: int = 0) -> Decimal | None:
+def checked_cap(name: str, value: object) -> Decimal | None:
     """Return an amount of 0 or more with at most four places, or None. Zero means zero, not unlimited."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Decimal | int):
-        raise Invalid(f"{name} must be an amount of US dollars, not {value!r}.")
-    cap = Decimal(value)
-    if not cap.is_finite() or not 0 <= cap <= MOST_USD or cap != cap.quantize(CAP_PLACES):
-        raise Invalid(f"{name} is {cap} USD; it must be 0 or more, with at most 4 places.")
-    return cap
+    amount: Decimal | None = _validated(name, value, _AMOUNT)
+    return amount
 
 
-def require_owned(name: str, row: Row | None, owner_id: int) -> Row | None:
-    """Return the row if it exists and is the owner's. A stranger's row counts as not found."""
-    if row is None:
-        return None
-    mine: models.QuerySet[Row] = models.QuerySet(type(row)).filter(pk=row.pk, owner_id=owner_id)
-    if any(field.name == "deleted_at" for field in row._meta.fields):
-        mine = mine.filter(deleted_at__isnull=True)
-    if not mine.exists():
+def owned_rows(model: type[Row], owner_id: int) -> models.QuerySet[Row]:
+    """Return an owner's rows that are not deleted."""
+    rows: models.QuerySet[Row] = models.QuerySet(model).filter(owner_id=owner_id)
+    has_deleted = any(field.name == "deleted_at" for field in model._meta.fields)
+    return rows.filter(deleted_at__isnull=True) if has_deleted else rows
+
+
+def require_owned(name: str, row: models.Model | None, owner_id: int) -> None:
+    """Refuse a row that is not the owner's, or deleted, as not found."""
+    if row is not None and not owned_rows(type(row), owner_id).filter(pk=row.pk).exists():
         raise NotFound(f"There is no such {name}.")
-    return row
 
 
-def require_skill_enabled(name: str, skill: PromptSkill | None, owner_id: int = 0) -> PromptSkill | None:
-    if skill is not None and not skill.enabled:
-        raise Invalid(f"The {name} {skill.name} is switched off: switch it on, or choose another.")
-    return skill
-
-
-def _text(limit: int, *, needed: bool = False) -> Check:
-    def check(name: str, value: Any, owner_id: int) -> str:
-        text = plain(name, value, limit)
-        if needed and not text:
-            raise Invalid(f"A trigger needs a {name}.")
-        return text
-
-    return check
-
-
-def _whole(least: int, most: int) -> Check:
-    def check(name: str, value: Any, owner_id: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise Invalid(f"{name} is {value!r}; it must be a whole number from {least} to {most}.")
-        return value
-
-    return check
-
-
-def _flag(name: str, value: Any, owner_id: int) -> bool:
-    if not isinstance(value, bool):
-        raise Invalid(f"{name} is {value!r}; it must be true or false.")
-    return value
-
-
-def _one_of(choices: Sequence[str]) -> Check:
-    def check(name: str, value: Any, owner_id: int) -> str:
-        if value not in choices:
-            raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
-        return str(value)
-
-    return check
-
-
-def _settings(config: type[LoopConfig | GuardrailsConfig]) -> Check:
-    """Check some settings of the step loop; the others come from the agent and the installation."""
-
-    def check(name: str, value: Any, owner_id: int) -> dict[str, Any]:
-        given = {} if value is None else value
-        if not isinstance(given, Mapping):
-            raise Invalid(f"{name} is {value!r}; it must be an object of settings, or empty.")
-        try:
-            config.merged(given)
-        except ValueError as error:
-            raise Invalid(f"{name}: {error}") from None
-        return {key: str(said) if isinstance(said, Decimal) else said for key, said in given.items()}
-
-    return check
-
-
-def _owned(model: type[models.Model]) -> Check:
-    def check(name: str, value: Any, owner_id: int) -> Any:
-        if value is not None and not isinstance(value, model):
-            raise Invalid(f"{name} is {value!r}; it must be one of the owner's.")
-        return require_owned(name, value, owner_id)
-
-    return check
-
-
-def _skill(name: str, value: Any, owner_id: int) -> PromptSkill | None:
-    if value is not None and not isinstance(value, PromptSkill):
-        raise Invalid(f"{name} is {value!r}; it must be a skill that is loaded.")
-    return require_skill_enabled(name, value)
-
-
-def _option(each: Field[Any]) -> Check:
-    """Return the check of an option of runs."""
-    if choices := each.metadata["choices"]:
-        return _one_of(choices.values)
-    configs: dict[str, type[LoopConfig | GuardrailsConfig]] = {"loop": LoopConfig, "guardrails": GuardrailsConfig}
-    return _settings(configs[each.name]) if each.name in configs else _flag
-
-
-_ANY_KIND: Final[Mapping[str, Check]] = MappingProxyType(
-    {
-        "name": _text(120, needed=True),
-        "agent": _owned(Agent),
-        "project": _owned(Project),
-        "playbook": _owned(Playbook),
-        "collection": _owned(Collection),
-        "skill": _skill,
-        "query": _text(QUERY_CHARS),
-        **{each.name: _option(each) for each in OPTIONS},
-        "enabled": _flag,
-        "max_cost_usd": checked_cap,
-        "max_cost_per_day_usd": checked_cap,
-        "max_runs_per_hour": _whole(1, 10_000),
-        "pause_after": _whole(0, 1_000),
-    }
-)
-_ONE_KIND: Final[Mapping[str, Mapping[str, Check]]] = MappingProxyType(
-    {
-        TriggerKind.SCHEDULE: {
-            "cron": _text(schedule.MAX_CHARS, needed=True),
-            "zone": _text(64, needed=True),
-            "catch_up_minutes": _whole(0, 525_600),
-        },
-        TriggerKind.EVENT: {
-            "source": _text(120),
-            "event_type": _text(120),
-            "category": _text(120),
-            "min_severity": _one_of(EventSeverity.values),
-        },
-    }
-)
-_ELSEWHERE: Final = frozenset(name for checks in _ONE_KIND.values() for name in checks)
+def require_skill_enabled(skill: PromptSkill) -> None:
+    if not skill.enabled:
+        raise Invalid(f"The skill {skill.name} is switched off: switch it on, or choose another.")
 
 
 def checked_fields(kind: str, given: Mapping[str, Any], *, owner_id: int) -> dict[str, Any]:
     """Return the fields as they are stored. A field that the kind does not use must be left at its default."""
     if kind not in KINDS:
         raise Invalid(f"{kind!r} is no kind of trigger; choose one of {', '.join(KINDS)}.")
-    checks = {**_ANY_KIND, **_ONE_KIND.get(kind, {})}
-    if unknown := sorted(given.keys() - checks.keys() - _ELSEWHERE):
-        raise Invalid(f"A trigger has no {', '.join(unknown)}; it has {', '.join(sorted(checks))}.")
+    if unknown := sorted(given.keys() - _TYPES.keys() - _BOUND.keys()):
+        raise Invalid(f"A trigger has no {', '.join(unknown)}; it has {', '.join(sorted({*_TYPES, *_BOUND}))}.")
     unset = Trigger()
-    for name in sorted(given.keys() - checks.keys()):
+    unused = {name for name in given if OF_ONE_KIND.get(name, kind) != kind}
+    for name in sorted(unused):
         if given[name] != getattr(unset, name):
             raise Invalid(f"{name} is of no use to a {kind}: leave it out.")
-    return {name: checks[name](name, value, owner_id) for name, value in given.items() if name in checks}
+    return {
+        name: _checked_row(name, value, owner_id) if name in _BOUND else _checked_value(name, value)
+        for name, value in given.items()
+        if name not in unused
+    }
+
+
+def _checked_row(name: str, row: Any, owner_id: int) -> Any:
+    if row is not None and not isinstance(row, _BOUND[name]):
+        raise Invalid(f"{name} is {row!r}; it must be an existing {name}.")
+    if isinstance(row, PromptSkill):
+        require_skill_enabled(row)
+    else:
+        require_owned(name, row, owner_id)
+    return row
+
+
+def _checked_value(name: str, value: Any) -> Any:
+    if name in _SETTINGS:
+        return _checked_settings(name, {} if value is None else value)
+    return _validated(name, plain(name, value, _LONGEST_INPUT) if isinstance(value, str) else value, _TYPES[name])
+
+
+def _checked_settings(name: str, value: Any) -> dict[str, Any]:
+    """Check some settings of the step loop; the others come from the agent and the installation."""
+    settings: dict[str, Any] = _validated(name, value, _TYPES[name])
+    try:
+        _SETTINGS[name].merged(settings)
+    except ValueError as error:
+        raise Invalid(f"{name}: {error}") from None
+    return settings
+
+
+def _validated(name: str, value: Any, kind: TypeAdapter[Any]) -> Any:
+    try:
+        return kind.validate_python(value)
+    except ValidationError as error:
+        raise Invalid(f"{name}: expected {error.errors()[0]['msg']}; got {value!r}.") from None
 
 
 def require_complete(trigger: Trigger) -> None:
-    """Raise unless the trigger has what its kind needs.
-
-    A watch needs a collection; a schedule needs a time, something to read and something to check it against.
-    """
-    if trigger.kind == TriggerKind.WATCH and trigger.collection_id is None:
-        raise Invalid("A watch needs the collection that it is to watch.")
+    """Raise unless the trigger has what its kind needs."""
     if trigger.kind == TriggerKind.SCHEDULE:
         schedule.validate(trigger.cron, trigger.zone)
-        if trigger.playbook_id is None and trigger.skill_id is None:
-            raise Invalid("A schedule needs a playbook or a skill that its runs go by.")
-        if trigger.collection_id is None and not trigger.query:
-            raise Invalid("A schedule needs a collection or a query that its runs read.")
+    for names, needed in NEEDED.get(TriggerKind(trigger.kind), {}).items():
+        if not any(getattr(trigger, name) for name in names):
+            raise Invalid(f"A {trigger.kind} needs {needed}.")
 
 
 REASON_CHARS: Final = 24
@@ -329,7 +258,7 @@ def trigger_resume(*, trigger: Trigger, by: User | None, now: datetime) -> Trigg
 def trigger_rotate_secret(*, trigger: Trigger, by: User | None, now: datetime) -> str:
     """Create and return a new signing secret. The old one stays valid for 24 hours."""
     row = _own(trigger.pk, by)
-    secret_demand_kind(row)
+    _require_secret(row)
     row.secret_generation += 1
     row.old_secret_until = now + OLD_SECRET_LASTS
     row.edited_by = by
@@ -341,11 +270,11 @@ def trigger_rotate_secret(*, trigger: Trigger, by: User | None, now: datetime) -
 
 def trigger_secret(trigger: Trigger, generation: int | None = None) -> str:
     """Return the trigger's signing secret, of the current generation unless another is named."""
-    secret_demand_kind(trigger)
+    _require_secret(trigger)
     return secret_of(trigger.public_id, trigger.secret_generation if generation is None else generation)
 
 
-def secret_demand_kind(trigger: Trigger) -> None:
+def _require_secret(trigger: Trigger) -> None:
     if trigger.kind != TriggerKind.EVENT:
         raise Invalid(f"A {trigger.kind} takes no signed messages: only event triggers have a secret.")
 

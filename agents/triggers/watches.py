@@ -85,11 +85,11 @@ def _watches_to_fire(attachment: Attachment) -> list[tuple[Trigger, bool]]:
     watching = Trigger.objects.filter(
         kind=TriggerKind.WATCH, collection=attachment.collection_id, enabled=True, deleted_at__isnull=True
     )
-    told = AgentSession.objects.filter(trigger__in=watching, slot=_slot(attachment)).values_list("trigger_id")
-    untold = list(watching.exclude(pk__in=[pk for (pk,) in told]).order_by("pk"))
+    fired = AgentSession.objects.filter(trigger=OuterRef("pk"), slot=_slot(attachment))
     queue = Postponement.objects.filter(trigger=OuterRef("pk"))
-    behind = set(Trigger.objects.filter(Exists(queue), pk__in=[watch.pk for watch in untold]))
-    return [(watch, watch in behind) for watch in untold]
+    to_fire = watching.filter(~Exists(fired))
+    behind = set(to_fire.filter(Exists(queue)))
+    return [(watch, watch in behind) for watch in to_fire.order_by("pk")]
 
 
 @transaction.atomic
@@ -181,7 +181,7 @@ def _fire(watch: Trigger, attachment: Attachment, *, now: datetime) -> Answer:
     try:
         return trigger_fire(trigger=watch, slot=_slot(attachment), inputs=inputs, now=now, can_wait=True)
     except Exception:  # the other watches are fired all the same, and this one again later
-        logger.exception("watch %s could not be told of attachment %s", watch.public_id, attachment.pk)
+        logger.exception("watch %s could not be fired for attachment %s", watch.public_id, attachment.pk)
         return None
 
 
@@ -197,8 +197,8 @@ def _notify_if_behind(watch: Trigger, *, now: datetime) -> None:
     if len(watch.postponements.order_by("pk")[in_a_day : in_a_day + 2]) != 1:
         return
     title = f"Watch is more than a day behind: {watch.name}"
-    said = Notification.objects.filter(owner_id=watch.owner_id, title=title, created_at__gt=now - DAY)
-    if not said.exists():
+    sent = Notification.objects.filter(owner_id=watch.owner_id, title=title, created_at__gt=now - DAY)
+    if not sent.exists():
         body = f"It may start {watch.max_runs_per_hour} runs per hour. Nothing is lost; a higher limit catches up."
         _notify_owner(watch, title, body, now=now)
 

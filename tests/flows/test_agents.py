@@ -50,7 +50,7 @@ sensors:
     signals: [{{name: anomaly, prompt: "Is the price odd?", threshold: 0.8, cooldown: 600}}]
 """
 EVENTS = 120
-FILES = 1_000
+FILES = 300
 LARGE = {"name": "large", "model": "offline", "prompt": "Is the value above 60?"}
 CAME = {"name": "came", "model": "offline", "prompt": "Is the size at least 1?"}
 
@@ -82,7 +82,7 @@ def market():
 
 @pytest.fixture
 def events():
-    source = Events(lambda n: f'{{"value": {n}}}', most=EVENTS)
+    source = Events(lambda n: f'{{"value": {n}}}', most=EVENTS, pause=0.03)
     yield source
     source.close()
 

@@ -96,7 +96,7 @@ def _facts(
             "version": defined.agent.definition_version,
             "digest": defined.agent.definition_digest,
             "changed": defined.changed,
-            "told": list(defined.told),
+            "told": list(defined.messages),
             "broken_sensors": [
                 {"name": sensor.name, "problem": sensor.problem} for sensor in defined.definition.broken_sensors
             ],
@@ -122,7 +122,7 @@ def _text(
         unchanged = "" if defined.changed else "no changes: "
         verb = "would be" if dry and defined.changed else "is"
         lines.append(f"{path}: {unchanged}{defined.agent.name} {verb} at version {defined.agent.definition_version}.")
-        lines += [f"  {line}" for line in defined.told]
+        lines += [f"  {line}" for line in defined.messages]
         lines += [f"  SKIPPED {sensor.name}: {sensor.problem}" for sensor in defined.definition.broken_sensors]
         lines += [f"  NOTE {note}" for note in _notes(path, defined.definition)]
     if dry and not problems:

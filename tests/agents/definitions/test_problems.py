@@ -52,7 +52,7 @@ triggers:
         'agent.yaml:5: autonomy.renew: expected one of daily; got "hourly"',
         'agent.yaml:8: hot_state.fields.a b: expected a name of at most 64 letters, digits, _, . and -; got "a b"',
         'agent.yaml:9: hot_state.fields.cash.type: expected one of object, number, string, array, boolean; got "money"',
-        "agent.yaml:11: triggers[0].collection: expected the name of a collection: a watch needs one; got nothing",
+        "agent.yaml:11: triggers[0].collection: expected a collection: a watch needs it; got nothing",
         "agent.yaml:11: triggers[0].name: expected a value: name is required; got nothing",
         f"agent.yaml:12: triggers[0].max_cost_usd: {AMOUNT}; got 0.00001",
     ]
@@ -123,7 +123,7 @@ def test_derived_keys_are_refused():
         ("hot_state: {fields: {a: {type: number, refresh_params: {a: 1}}}}", "1: hot_state.fields.a.refresh_p"),
         ("hot_state: {fields: {" + ", ".join(f"f{n}: {{type: number}}" for n in range(101)) + "}}", "1: hot"),
         ("triggers: [{name: a, kind: manual, loop: {max_steps: x}}]", "1: triggers[0].loop.max_steps"),
-        ("triggers: [{name: a, kind: watch}]", "1: triggers[0].collection: expected the name of a collection"),
+        ("triggers: [{name: a, kind: watch}]", "1: triggers[0].collection: expected a collection"),
         ("triggers: [{name: a, kind: schedule, skill: s, query: q}]", "1: triggers[0].cron: expected five fields"),
         ("triggers: [{name: a, kind: schedule, cron: '1 * * * *', query: q}]", "1: triggers[0].playbook: expected"),
         ("triggers: [{name: a, kind: schedule, cron: '1 * * * *', skill: b}]", "1: triggers[0].collection"),

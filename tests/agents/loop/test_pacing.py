@@ -31,8 +31,8 @@ NOW = datetime(2026, 3, 16, 10, 20, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
-def act(pace, yielded, *, max_sleep=86_400, wake_on_chat=True):
-    return next_move(pace, yielded, max_sleep=max_sleep, wake_on_chat=wake_on_chat, now=NOW)
+def act(pace, yielded, *, wake_on_chat=True):
+    return next_move(pace, yielded, wake_on_chat=wake_on_chat, now=NOW)
 
 
 def seconds(move):
@@ -50,10 +50,6 @@ def test_sleep_sets_the_wake_time_and_resets_the_counts():
     assert (move.pace.consecutive, move.pace.errors, move.pace.skips, move.pace.slept) == (0, 0, 0, True)
     assert move.wakes == ("anomaly", "chat_message")
     assert act(Pace(), Yielded(YieldMode.SLEEP, 30, ("a",)), wake_on_chat=False).wakes == ("a",)
-
-
-def test_sleep_beyond_the_longest_is_cut():
-    assert seconds(act(Pace(), Yielded(YieldMode.SLEEP, 10**9), max_sleep=60)) == 60
 
 
 def test_shutdown_ends():

@@ -79,7 +79,6 @@ def test_failure_to_write_an_event_stops_nothing(monkeypatch, caplog):
 def test_newest_events_of_each_agent_are_kept(settings, monkeypatch):
     settings.LQOPS_EVENTS_KEPT = 3
     monkeypatch.setattr(activity, "ROWS_PER_BATCH", 2)
-    monkeypatch.setattr(activity, "AGENTS_PER_BATCH", 1)
     crowded, second, few = make_agent(), make_agent(), make_agent()
     kept = {
         who: make_events(who, number)[-3:] for who, number in ((crowded, 8), (few, 2), (second, 5), (None, 4), (few, 1))
@@ -98,7 +97,7 @@ def test_trimming_statements_do_not_grow_with_agents(settings, django_assert_num
     for number in (2, 30):
         for agent in [make_agent() for _ in range(number)]:
             make_events(agent, 2)
-        with django_assert_num_queries(4):  # who has too many, without an agent, which, away with them
+        with django_assert_num_queries(2):  # which, and away with them
             assert events_trim() == number
 
 
@@ -116,7 +115,7 @@ def test_newest_thousand_events_of_any_kind_are_kept():
 @pytest.mark.django_db
 def test_trimming_is_bounded_and_resumes_with_the_oldest(settings, monkeypatch):
     settings.LQOPS_EVENTS_KEPT = 1
-    monkeypatch.setattr(activity, "AGENTS_PER_BATCH", 1)
+    monkeypatch.setattr(activity, "ROWS_PER_BATCH", 2)
     monkeypatch.setattr(activity, "MAX_BATCHES", 1)
     last, first = make_agent(), make_agent()
     make_events(first, 3)

@@ -57,7 +57,7 @@ def trigger(name):
 def test_triggers_are_created_with_their_references(owner):
     defined = load(owner)
 
-    assert defined.told == ("Trigger 'New papers' created.", "Trigger 'Mondays' created.")
+    assert defined.messages == ("Trigger 'New papers' created.", "Trigger 'Mondays' created.")
     watch, schedule = trigger("New papers"), trigger("Mondays")
     assert (watch.agent, watch.owner, watch.kind) == (defined.agent, owner, TriggerKind.WATCH)
     assert (watch.collection.name, watch.playbook.name, watch.max_cost_usd) == ("Papers", "Terms", Decimal("0.5"))
@@ -110,7 +110,7 @@ def test_only_what_the_new_text_changes_is_applied(owner):
 
     defined = load(owner, TEXT.replace("0.5", "0.75"))
 
-    assert defined.told == ("Trigger 'New papers' changed.",)
+    assert defined.messages == ("Trigger 'New papers' changed.",)
     watch = trigger("New papers")
     assert (watch.max_cost_usd, watch.enabled, watch.max_runs_per_hour) == (Decimal("0.75"), False, 7)
 
@@ -134,9 +134,9 @@ def test_trigger_removed_from_the_file_is_switched_off_until_it_returns(owner):
     load(owner)
     shorter = TEXT[: TEXT.index("  - name: Mondays")]
 
-    assert load(owner, shorter).told == ("Trigger 'Mondays' switched off: it is no longer in the file.",)
+    assert load(owner, shorter).messages == ("Trigger 'Mondays' switched off: it is no longer in the file.",)
     assert not trigger("Mondays").enabled
-    assert load(owner).told == ("Trigger 'Mondays' changed.",)
+    assert load(owner).messages == ("Trigger 'Mondays' changed.",)
     assert trigger("Mondays").enabled
     assert Trigger.objects.count() == 2
 
@@ -154,10 +154,10 @@ def test_deleted_trigger_is_created_again_only_when_its_text_changes(owner):
     load(owner)
     trigger_delete(trigger=trigger("Mondays"), by=owner, now=NOW)
 
-    assert load(owner, TEXT + "description: other\n").told == (
+    assert load(owner, TEXT + "description: other\n").messages == (
         "Trigger 'Mondays' was deleted and is not created again.",
     )
-    assert load(owner, TEXT.replace("0 6", "0 7")).told == ("Trigger 'Mondays' created.",)
+    assert load(owner, TEXT.replace("0 6", "0 7")).messages == ("Trigger 'Mondays' created.",)
 
 
 @pytest.mark.parametrize(

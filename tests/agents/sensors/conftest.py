@@ -1,4 +1,4 @@
-"""Fixtures for sensors: loopback and the test's own folder are allowed, and results are written quickly."""
+"""Fixtures for sensors: loopback and the test's own folder are allowed, and slices wait shorter than usual."""
 
 import pytest
 from django.db import connection
@@ -8,13 +8,22 @@ from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
 
 MODEL = "test-model"
+WAITS = {
+    "slice.WRITE_SECONDS": 0.05,
+    "slice.CHECK_SECONDS": 0.3,
+    "sensing.DEBOUNCE_MS": 50,
+    "sensing.STEP_MS": 10,
+    "sensing.TIMEOUT_MS": 100,
+    "watch.QUIET_SECONDS": 0.1,
+}
 
 
 @pytest.fixture(autouse=True)
 def _may_look(settings, tmp_path, monkeypatch):
     settings.LQOPS_NET_ALLOW_NETWORKS = ["127.0.0.0/8"]
     settings.LQOPS_SENSOR_ROOTS = [tmp_path]
-    monkeypatch.setattr("agents.sensors.slice.WRITE_SECONDS", 0.05)
+    for name, shorter in WAITS.items():
+        monkeypatch.setattr(f"agents.sensors.{name}", shorter)
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 60)  # as in workers
 
 

@@ -1,8 +1,11 @@
 """A scene for tests of sensors: an agent with sensors and a sleeping loop, and slices that run them."""
 
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from itertools import count
+from pkgutil import resolve_name
+from unittest.mock import patch
 
 import yaml
 
@@ -12,6 +15,7 @@ from agents.enums import Mode, Phase, Status
 from agents.models import Agent, AgentEvent, AgentSession, Alert, HotField, Sensor
 from agents.sensors.rows import sensors_start, sensors_sync
 from agents.sensors.slice import run_slice
+from agents.sensors.validation import runnable
 from tests.factories import make_agent
 
 _number = count(1)
@@ -90,14 +94,41 @@ def sensor(name, kind, source, updates, signals, **more):
     return {"name": name, "type": kind, "source": source, "updates": written, "signals": list(signals), **more}
 
 
+WAITS = ("sensing.LONGEST_INTERVAL", "sensing.RETRY_CHECK_SECONDS", "sensing.Sensing.pause", "signals.RETRY_SECONDS",
+         "watch.LONGEST_UNQUIET", "watch.MISSING_SECONDS", "watch.QUIET_SECONDS", "watch.Watch.pause")  # fmt: skip
+
+
+@contextmanager
+def scaled(factor):
+    """Multiply the waits of sensors, and their intervals, which an agent.yaml gives in whole seconds."""
+
+    def scaled_interval(held):
+        interval = held.spec.interval and held.spec.interval * factor
+        return replace(held, spec=held.spec.model_copy(update={"interval": interval}))
+
+    with ExitStack() as patches:
+        for name in WAITS:
+            place = f"agents.sensors.{name}"
+            patches.enter_context(patch(place, resolve_name(place) * factor))
+        lease = lambda rows: [scaled_interval(held) for held in runnable(rows)]  # noqa: E731
+        patches.enter_context(patch("agents.sensors.slice.runnable", lease))
+        yield
+
+
 @contextmanager
 def running_slice(seconds=600.0, *, time_scale=1.0):
     """Run a slice in a thread; at the end of the block, stop it and wait for it."""
+    with scaled(time_scale) if time_scale != 1 else nullcontext(), _running_slice(seconds) as thread:
+        yield thread
+
+
+@contextmanager
+def _running_slice(seconds):
     over, raised = threading.Event(), []
 
     def work():
         try:
-            run_slice(0, seconds=seconds, time_scale=time_scale, over=over.is_set)
+            run_slice(0, seconds=seconds, over=over.is_set)
         except BaseException as error:  # noqa: BLE001 raised again below, in the test
             raised.append(error)
 

@@ -59,9 +59,9 @@ def test_failing_model_leaves_the_signal_unscored(scene):
 
 
 def test_call_running_at_slice_end_is_taken_over_after_its_lease(scene, monkeypatch, settings):
-    settings.LQOPS_LEASE_SECONDS = 2
+    settings.LQOPS_LEASE_SECONDS = 1
     monkeypatch.setattr("agents.sensors.slice.GRACE_SECONDS", 0.1)
-    with answering(Step("0.9", delay_seconds=4)) as model:
+    with answering(Step("0.9", delay_seconds=3)) as model:
         with running_slice():
             until(lambda: model.requests)
         assert session_of(scene).status == Status.RUNNING

@@ -10,6 +10,7 @@ from django_q.models import OrmQ
 
 from agents.conf import clock
 from agents.definitions.in_force import definition_of
+from agents.definitions.schema import Signal
 from agents.enums import HaltState, SensorState, Status
 from agents.models import AgentSession, Halt, HotField, Installation, Profile, Sensor
 from agents.sensors import rows as sensors
@@ -24,7 +25,6 @@ from agents.sensors.rows import (
     lease_state,
     leases_renew,
     sensor_slices_enqueue,
-    sensors_adopt,
     sensors_drop,
     sensors_lease,
     sensors_release,
@@ -191,9 +191,8 @@ def test_added_sensor_is_adopted_by_the_slice_of_its_agent():
     scene.sync(poll(URL, name="a"), poll(URL, name="b"))
 
     assert lease("slice:2") == [], "nobody else takes a part of the agent"
-    adopted = sensors_adopt(owner="slice:1", agent_ids=[scene.agent.pk], now=NOW)
-    assert [row.name for row in adopted] == ["b"]
-    assert sensors_adopt(owner="slice:1", agent_ids=[scene.agent.pk], now=NOW) == []
+    assert lease("slice:1") == [(scene.agent.pk, "b")]
+    assert lease("slice:1") == []
 
 
 def test_renewal_extends_only_held_leases():
@@ -236,10 +235,10 @@ def test_slice_that_lost_its_sensor_writes_nothing():
     lease("slice:2", NOW + LEASE)
     results = [
         Reading(old, NOW, items=({"n": 1},), cursor={"etag": "x"}),
-        Failure(old, NOW, "no", 1, 5.0, notify=True),
+        Failure(old, NOW, "no", 10, 5.0),
     ]
 
-    assert sensors_write(results) == results
+    assert sensors_write(results) == {scene.sensor().pk}
     assert not HotField.objects.exists()
     assert (scene.sensor().cursor, scene.sensor().failures, scene.events()) == ({}, 0, [])
 
@@ -251,7 +250,7 @@ def test_loop_is_locked_before_any_sensor_is_written(monkeypatch):
     seen = []
     real = writes.session_lock
     monkeypatch.setattr(writes, "session_lock", lambda pk: seen.append((pk, scene.sensor().read_at)) or real(pk))
-    fired = FiredSignal("odd", "0.9", "1", items=({"n": 1},))
+    fired = FiredSignal(Signal(name="odd", prompt="Is it odd?"), "0.9", "1", items=({"n": 1},))
     sensors_write([Reading(held(quiet), NOW, items=({"n": 1},)), Reading(held(scene), NOW, fired=(fired,))])
 
     assert seen == [(scene.loop.pk, None)]
@@ -276,7 +275,7 @@ def test_unwritable_reading_does_not_block_others(monkeypatch):
     odd = lambda reading, loop: 1 / 0 if reading.held.spec.name == "a" else real(reading, loop)  # noqa: E731
     monkeypatch.setitem(sensors_write.__globals__, "_write_reading", odd)
 
-    assert sensors_write(results) == []
+    assert not sensors_write(results)
     assert scene.value("value") == {"n": "b"}
     assert (scene.sensor("a").state, scene.sensor("a").failures) == (SensorState.FAILING, 1)
     assert "ZeroDivisionError" in scene.sensor("a").problem

@@ -100,7 +100,7 @@ def test_reading_is_scored_after_the_slice_holding_the_session_died(serving, mod
     session.save()
     scene.sync(poll(serving(Web, {"n": 2}).url, signals=[signal()]))
     with running_slice():
-        until(lambda: len(scene.events()) == 2)
+        until(scene.alerts)
 
     assert (len(scene.alerts()), scene.errors()) == (1, [])
 

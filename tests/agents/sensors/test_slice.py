@@ -159,7 +159,7 @@ def test_short_database_outage_loses_nothing(serving, monkeypatch):
 
 
 def test_slice_that_cannot_renew_its_lease_ends(serving, monkeypatch, settings):
-    settings.LQOPS_LEASE_SECONDS = 2
+    settings.LQOPS_LEASE_SECONDS = 1
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), fields={"value": "object"})
 

@@ -103,16 +103,16 @@ def test_path_that_appears_later_is_reported(box):
         until(lambda: scene.sensor().problem == "")
 
 
-def test_a_thousand_new_files_are_reported_together_and_limited(box, tmp_path):
+def test_many_new_files_are_reported_together_and_limited(box, tmp_path):
     crowd = tmp_path / "crowd"
     crowd.mkdir()
-    for number in range(1_000):
+    for number in range(300):
         (crowd / f"{number:04}.txt").write_text(str(number))
     scene = Scene(watch(box), fields={"value": {"type": "array", "max_items": 20}})
     with running_slice():
         until(lambda: scene.value("value") == [])
         crowd.rename(box / "crowd")
-        until(lambda: len(scene.sensor().cursor.get("files", {})) == 1_000)
+        until(lambda: len(scene.sensor().cursor.get("files", {})) == 300)
         (box / "last.txt").write_text("x")
         until(lambda: ("last.txt", "added") in told(scene))
 
@@ -208,7 +208,7 @@ def test_path_outside_of_the_roots_fails(path):
 
 def test_changes_are_reported_when_the_folder_is_quiet(box):
     scene = watched(box, interval=20)
-    with running_slice(time_scale=0.1):
+    with running_slice(time_scale=0.04):
         until(lambda: scene.value("value") == [])
         for number in range(8):
             (box / f"{number}.txt").write_text("x")

@@ -1,5 +1,6 @@
 """Events through the API: the best rule spawns, a named agent goes first, and no match is no error."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -196,7 +197,7 @@ def test_beyond_the_hourly_limit_the_event_is_refused_until_the_fuse_blows(owner
         {"title": "t" * 301},
         {"data": ["no object"]},
         {"data": {"text": "x" * 64 * 1024}},
-        {"data": {"a": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}},
+        {"data": {"a": json.loads("[" * 101 + "]" * 101)}},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )

@@ -3,65 +3,55 @@
 import pytest
 
 from agents.enums import EventSeverity
-from agents.triggers.events import Facts, Rule, best_rule, most_specific, score
+from agents.models import Trigger
+from agents.triggers.events import EventIn, best_match
 
-CRITICAL, WARNING, CAUTION, INFO = (EventSeverity(word) for word in ("critical", "warning", "caution", "info"))
-FIRE = Facts("plant", "alarm", "safety", WARNING)
+CRITICAL, WARNING, CAUTION = (EventSeverity(word) for word in ("critical", "warning", "caution"))
+FIRE = EventIn("plant", "alarm", "safety", WARNING)
+
+
+def rule(source="", event_type="", category="", min_severity="info"):
+    return Trigger(source=source, event_type=event_type, category=category, min_severity=min_severity)
 
 
 @pytest.mark.parametrize(
-    ("rule", "points"),
+    ("given", "points"),
     [
-        (Rule(), 0),
-        (Rule("*", "*", "*"), 0),
-        (Rule("plant"), 10),
-        (Rule(event_type="alarm"), 5),
-        (Rule(category="safety"), 3),
-        (Rule(min_severity=CAUTION), 1),
-        (Rule(min_severity=WARNING), 2),
-        (Rule(min_severity=CRITICAL), None),
-        (Rule("plant", "alarm"), 15),
-        (Rule("plant", "*", "safety"), 13),
-        (Rule("*", "alarm", "safety", CAUTION), 9),
-        (Rule("plant", "alarm", "safety", WARNING), 20),
-        (Rule("office", "alarm", "safety", WARNING), None),
-        (Rule("plant", "test", "safety"), None),
-        (Rule("plant", "alarm", "fire"), None),
-        (Rule("Plant"), None),
+        (rule(), 0),
+        (rule("*", "*", "*"), 0),
+        (rule("plant"), 10),
+        (rule(event_type="alarm"), 5),
+        (rule(category="safety"), 3),
+        (rule(min_severity=CAUTION), 1),
+        (rule(min_severity=WARNING), 2),
+        (rule(min_severity=CRITICAL), None),
+        (rule("plant", "alarm"), 15),
+        (rule("plant", "*", "safety"), 13),
+        (rule("*", "alarm", "safety", CAUTION), 9),
+        (rule("plant", "alarm", "safety", WARNING), 20),
+        (rule("office", "alarm", "safety", WARNING), None),
+        (rule("plant", "test", "safety"), None),
+        (rule("plant", "alarm", "fire"), None),
+        (rule("Plant"), None),
     ],
 )
-def test_a_rule_scores_by_what_it_names(rule, points):
-    assert score(rule, FIRE) == points
+def test_a_rule_scores_by_what_it_names(given, points):
+    assert best_match([given], FIRE) == ((None, 0) if points is None else (given, points))
 
 
 def test_a_rule_that_names_something_does_not_fit_an_event_that_says_nothing():
-    assert score(Rule("plant"), Facts()) is None
-    assert score(Rule(), Facts()) == 0
+    assert best_match([rule("plant")], EventIn()) == (None, 0)
 
 
-def test_the_most_specific_rule_wins():
-    assert best_rule([Rule(), Rule("plant"), Rule("plant", min_severity=WARNING), Rule(event_type="alarm")], FIRE) == (
-        2,
-        12,
-    )
+def test_the_most_specific_rule_wins_and_of_equals_the_first():
+    rules = [rule(), rule("plant"), rule("plant", min_severity=WARNING), rule(event_type="alarm")]
+    assert best_match(rules, FIRE) == (rules[2], 12)
+    equal = [rule("office"), rule("plant"), rule("plant", "*")]
+    assert best_match(equal, FIRE)[0] is equal[1]
 
 
-def test_of_equal_rules_the_first_wins():
-    assert best_rule([Rule("office"), Rule("plant"), Rule("plant", "*")], FIRE) == (1, 10)
-
-
-def test_no_rule_fits():
-    assert best_rule([], FIRE) is None
-    assert best_rule([Rule("office"), Rule(min_severity=CRITICAL)], FIRE) is None
-
-
-def test_the_rule_that_names_most_is_found_without_an_event():
-    rules = [
-        Rule(),
-        Rule(event_type="alarm", min_severity=CRITICAL),
-        Rule("plant", "*"),
-        Rule("office"),
-        Rule("*", "*"),
-    ]
-    assert most_specific(rules) == 2
-    assert most_specific([]) is None
+def test_named_agent_gets_the_event_by_the_rule_that_names_most_if_none_fits():
+    event = EventIn("home", target_agent="Ada")
+    rules = [rule("office", min_severity=CAUTION), rule("plant", "alarm"), rule("office")]
+    assert best_match(rules, event) == (rules[1], 0)
+    assert best_match([], event) == (None, 0)

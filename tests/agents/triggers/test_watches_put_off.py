@@ -228,7 +228,7 @@ def test_a_watch_that_fails_stops_no_other_and_is_told_again(caplog):
     attachment = attach(collection)
     with failing(bad):
         assert [answer.session.trigger for answer in watches_fire(attachment.pk, now=NOW)] == [good]
-    assert "could not be told" in caplog.text
+    assert "could not be fired" in caplog.text
     assert watches_fire_unfired(now=NOW + SECOND) == 0, "a moment later it would hardly go better"
     assert watches_fire_unfired(now=NOW + MINUTE) == 1
     assert bad.sessions.count() == good.sessions.count() == 1
