@@ -18,7 +18,7 @@ from agents.sessions.reads import by_severity, counted, purposes, stored_results
 from agents.sessions.transcripts import session_note_empty, session_note_purpose
 from agents.text.clean import one_line
 from agents.types import End, ToolResult, Waiting
-from agents.walk.analysis import Cited, Reply, Votes, cited, has_target, reply_of, votes_of
+from agents.walk.analysis import Cited, Reply, Votes, cited, reply_of, votes_of
 from agents.walk.intake import NotStored, Reading, Slice, reading_of, store
 from agents.walk.parsing import CONTENT_CHARS, TITLE_CHARS, Analysis, ParsedArtifact, ParsedFinding
 from audit.redaction import contains_marker, redact
@@ -187,7 +187,7 @@ def _reason_not_asked(work: Slice, reading: Reading) -> Note:
     if work.spec.since and not reading.passages:
         said = f"The run was to read {_new_to(work)} since the last run, and there is nothing. Nothing was analysed."
         return Note("note:nothing_new", "info", "Nothing new since the last run", said)
-    if not has_target(work):
+    if not work.spec.has_target:
         said = "The run has neither a playbook nor a skill to check against. Set one on its trigger."
         return Note("note:no_target", "info", "Nothing to check against", said)
     said = "The run was given no document, or documents without text. Nothing was analysed."
