@@ -152,10 +152,7 @@ class StepLoop:
             self._worked_before = 0
             self._append(self._brief.opening)
         while True:
-            end = self._finish_step() or self._before_step()
-            if end is not None:
-                return end
-            end = self._step()
+            end = self._finish_step() or self._closed() or self._before_step() or self._step()
             if end is not None:
                 return end
 
@@ -294,6 +291,16 @@ class StepLoop:
         if needs_nudge(self._counters):
             self._instruct(STOP_READING)
         return None
+
+    def _closed(self) -> Answered | None:
+        """Return the last reply as the answer if it calls the closing skill and all its calls succeeded."""
+        last = self._last_reply
+        if last is None or all(call["name"] != self._brief.closing for call in last.calls):
+            return None
+        results = {entry.call_id: entry for entry in self._transcript if entry.seq > last.seq}
+        answers = [results.get(call["id"]) for call in last.calls]
+        all_succeeded = all(answer is not None and not answer.failed for answer in answers)
+        return Answered(last.content) if all_succeeded else None
 
     # --- The transcript ---
 

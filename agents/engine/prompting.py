@@ -126,6 +126,7 @@ class Brief:
     """The inputs of a run of steps.
 
     `opening` starts the transcript or a loop's turn. `before` holds earlier turns, which are sent but not stored again.
+    A reply that calls the `closing` skill is the last one, if all its calls succeed.
     """
 
     model: str
@@ -140,6 +141,7 @@ class Brief:
     guardrails: GuardrailsConfig = field(default_factory=GuardrailsConfig)
     listener: Callable[[Any], None] | None = None
     admit: Callable[[], Admission] | None = None
+    closing: str = ""
 
 
 class Prompter:

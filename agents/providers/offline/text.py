@@ -233,7 +233,7 @@ class Document:
 MOST, LEAST = "at most", "at least"
 DAYS: Final = "days"
 _SAME_WITHIN: Final = 0.02  # one month and 30 days are the same span of time
-_CONTEXT_CHARS: Final = 60
+_BOUND_CHARS: Final = 60
 _DAYS_IN: Final = {"minute": 1 / 1440, "hour": 1 / 24, "day": 1.0, "week": 7.0, "month": 365.25 / 12, "year": 365.25}
 _CURRENCIES: Final = {"$": "USD", "€": "EUR", "£": "GBP", "dollar": "USD", "euro": "EUR", "pound": "GBP"}
 _CURRENCIES.update((code.lower(), code) for code in ("USD", "EUR", "GBP", "CHF", "JPY"))
@@ -245,41 +245,38 @@ _SMALL_NUMBERS: Final = """
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
 _NUMBER_WORDS: Final = {word: float(value) for value, word in enumerate(_SMALL_NUMBERS.split())}
 _NUMBER_WORDS.update((word, 10.0 * value) for value, word in enumerate(_TENS.split(), 2))
-_ANY_NUMBER_WORD: Final = "|".join(sorted(_NUMBER_WORDS, key=len, reverse=True))
+_ANY_NUMBER: Final = "|".join(sorted(_NUMBER_WORDS, key=len, reverse=True))
 _QUANTITY: Final = re.compile(
     rf"""
-    (?: \b(?P<net>net)[\s-]++ | (?P<currency>\b(?:USD|EUR|GBP|CHF|JPY)\s?|[$€£]\s?) )?
-    (?: (?<![\w.,])(?P<digits>\d++(?:[.,]\d++)*+) | \b(?P<words>(?:{_ANY_NUMBER_WORD})(?:-(?:{_ANY_NUMBER_WORD}))?)\b )
-    (?: \s(?P<scale>thousand|million|billion)\b )?
-    [ \t\r\n)-]*+
-    (?: (?:business|working|calendar|consecutive|full)\s+ )?
-    (?P<unit> %|€|per\s?cent\b|[^\W\d_]++ )?
+    (?: \b(?P<net>net)[\s-]++ | (?P<currency>\b(?:USD|EUR|GBP|CHF|JPY)|[$€£])\s? )?
+    (?P<number>
+        (?: (?<![\w.,])(?P<digits>\d++(?:[.,]\d++)*+) | \b(?P<words>(?:{_ANY_NUMBER})(?:-(?:{_ANY_NUMBER}))?)\b )
+        (?: \s(?P<scale>thousand|million|billion)\b )?
+    )
+    (?:
+        [ \t\r\n)-]*+(?:(?:business|working|calendar|full)\s+)?
+        (?: (?P<percent>%|per\s?cent\b) | (?P<unit>€|[^\W\d_]++) )
+    )?
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_BOUND_BEFORE: Final = re.compile(
+_BOUND: Final = re.compile(
     r"(?P<negated>\b(?:no|not|never)\s+(?:to\s+)?(?:be\s+)?)?\b"
-    r"(?:(?P<least>at\s+least|minimum|exceed\w*|over|above|more|later|longer|greater|higher)"
+    r"(?:(?:at\s+least|minimum|exceed\w*|over|above|more|later|longer|greater|higher)"
     r"|(?P<most>within|at\s+most|maximum|up\s+to|limited|capped|under|below|less|fewer|earlier|shorter|lower))\b"
     r"(?:\s+(?:a|an|the|of|to|at|by|than|period))*(?:\s+[\w-]+\s*\()?\W*$",
     re.IGNORECASE,
-)
-_BOUND_AFTER: Final = re.compile(
-    r"\s*or\s+(?:(?P<most>less|fewer|earlier|shorter)|(?P<least>more|later|longer|higher))\b"
 )
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with its unit. `near` are the words around it, which tell what it measures."""
+    """A number with its unit, and whether it is a limit."""
 
     value: float
     unit: str
-    start: int
-    end: int
     text: str
     bound: str = ""
-    near: frozenset[str] = frozenset()
 
 
 def quantities(text: str) -> list[Quantity]:
@@ -288,44 +285,32 @@ def quantities(text: str) -> list[Quantity]:
 
 
 def _quantity(text: str, match: re.Match[str]) -> Quantity | None:
-    unit_word = (match["unit"] or "").lower()
     value = figure(match["digits"]) if match["digits"] else _in_words(match["words"])
     value *= _SCALES.get((match["scale"] or "").lower(), 1)
-    singular = unit_word.removesuffix("s")
-    if match["net"] or singular in _DAYS_IN:
-        unit = DAYS
-        value *= _DAYS_IN.get(singular, 1)
+    word = (match["unit"] or "").lower().removesuffix("s")
+    bound, end = _bound(text[max(0, match.start() - _BOUND_CHARS) : match.start()]), match.end()
+    if match["net"]:
+        unit, bound, end = DAYS, MOST, match.end("number")
     elif match["currency"]:
-        unit = _CURRENCIES[match["currency"].strip().lower()]
+        unit, end = _CURRENCIES[match["currency"].lower()], match.end("number")
+    elif word in _DAYS_IN:
+        unit, value = DAYS, value * _DAYS_IN[word]
     else:
-        unit = _CURRENCIES.get(singular) or ("%" if unit_word[:3] in {"%", "per"} else stem(unit_word))
+        unit = "%" if match["percent"] else _CURRENCIES.get(word) or stem(word)
     if not unit:
         return None
-    has_unit = bool(unit_word) and not match["net"] and not match["currency"]
-    end = match.end() if has_unit else match.end("digits" if match["digits"] else "words")
-    before, after = text[max(0, match.start() - _CONTEXT_CHARS) : match.start()], text[end : end + _CONTEXT_CHARS]
-    bound = MOST if match["net"] else _bound(before, after)
-    return Quantity(
-        value,
-        unit,
-        match.start(),
-        end,
-        text[match.start() : end].replace(")", ""),
-        bound,
-        stems_of(f"{before} {after}"),
-    )
+    return Quantity(value, unit, text[match.start() : end].replace(")", ""), bound)
 
 
 def _in_words(words: str) -> float:
     return sum(_NUMBER_WORDS[word] for word in words.lower().split("-"))
 
 
-def _bound(before: str, after: str) -> str:
-    found = _BOUND_BEFORE.search(before) or _BOUND_AFTER.match(after)
+def _bound(before: str) -> str:
+    found = _BOUND.search(before)
     if found is None:
         return ""
-    is_negated = bool(found.groupdict().get("negated"))
-    return MOST if bool(found["most"]) != is_negated else LEAST
+    return MOST if bool(found["most"]) != bool(found["negated"]) else LEAST
 
 
 def figure(digits: str) -> float:
@@ -342,10 +327,16 @@ def compare(found: Quantity, wanted: Quantity) -> int:
     return -1 if found.value < wanted.value else 1
 
 
-def nearest(found: Sequence[Quantity], wanted: Quantity) -> Quantity | None:
-    """Return the quantity of the same unit whose surroundings are most like those of the wanted one."""
-    same = [one for one in found if one.unit == wanted.unit]
-    return max(same, key=lambda one: (len(one.near & wanted.near), -one.start), default=None)
+def pairs(found: Sequence[Quantity], wanted: Sequence[Quantity]) -> list[tuple[Quantity | None, Quantity]]:
+    """Return each wanted quantity with the first of its unit that no other has taken."""
+    left = list(found)
+    paired: list[tuple[Quantity | None, Quantity]] = []
+    for one in wanted:
+        match = next((other for other in left if other.unit == one.unit), None)
+        if match:
+            left.remove(match)
+        paired.append((match, one))
+    return paired
 
 
 def difference(found: Quantity, wanted: Quantity) -> str:

@@ -6,6 +6,7 @@ the required ones, and both or neither are negated. It compares words and unders
 
 import heapq
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,7 +18,7 @@ from agents.providers.offline.text import (
     Quantity,
     compare,
     difference,
-    nearest,
+    pairs,
     quantities,
     split_sentences,
     stem,
@@ -115,7 +116,7 @@ class Matcher:
         outcomes = (self._judge(wanted, sentence, coverage) for coverage, sentence in self.candidates(wanted.stems))
         return next((one for one in outcomes if one.kind == MET), None)
 
-    def candidates(self, stems: frozenset[str], issue: str = "", *, most: int = _CANDIDATES) -> list[tuple[float, int]]:
+    def candidates(self, stems: frozenset[str], issue: str = "") -> list[tuple[float, int]]:
         """Return the share of the words and the number of each sentence that speaks of them, best first."""
         shares = self._shares(stems)
         on_issue = {number for number, share in self._shares(stems_of(issue)).items() if share >= _ON_ISSUE}
@@ -125,7 +126,7 @@ class Matcher:
             if share >= (_RELATED_ON_ISSUE if number in on_issue else _RELATED)
             and not self.document.sentences[number].is_heading
         )
-        return heapq.nsmallest(most, found, key=lambda one: (-one[0], one[1]))
+        return heapq.nsmallest(_CANDIDATES, found, key=lambda one: (-one[0], one[1]))
 
     def _shares(self, stems: frozenset[str]) -> dict[int, float]:
         covered: dict[int, float] = {}
@@ -136,14 +137,13 @@ class Matcher:
 
     def _judge(self, wanted: Requirement, sentence: int, coverage: float) -> Outcome:
         text = self.document.sentence_text(sentence)
-        amounts = quantities(text)
-        pairs = [(nearest(amounts, one), one) for one in wanted.quantities]
-        why = next((why for found, one in pairs if found and (why := difference(found, one))), "")
+        figures = pairs(quantities(text), wanted.quantities)
+        why = next((why for found, one in figures if found and (why := difference(found, one))), "")
         if not why and coverage >= _RELATED and wanted.is_negated not in {None, is_negated(text)}:
             why = "it says the opposite (not negated)" if wanted.is_negated else "it says the opposite (negated)"
         if why:
             return Outcome(CONFLICTS, sentence, why, coverage)
-        lacking = next((one.text for found, one in pairs if not found), "")
+        lacking = next((one.text for found, one in figures if not found), "")
         if lacking:
             return Outcome(PARTLY, sentence, f"it states no figure for {lacking!r}", coverage)
         if coverage >= ENOUGH:
@@ -207,18 +207,20 @@ def _without_phrases(matcher: Matcher, phrases: tuple[str, ...], blank: Verdict)
 
 def _check_wording(matcher: Matcher, position: Position, blank: Verdict) -> Verdict:
     tiers = [quantity for text in position.fallbacks for quantity in quantities(text)]
-    standard = [
-        replace(one, quantities=tuple(_with_direction(quantity, tiers) for quantity in one.quantities))
-        for one in requirements_of(position.standard or position.issue, issue=position.issue)
-    ]
+    read = requirements_of(position.standard or position.issue, issue=position.issue)
+    standard = _with_figures(read, lambda wanted: _with_direction(wanted, tiers))
     first = _check_all(matcher, standard, blank, position.issue)
     if first.kind == MEETS:
         return first
-    for number, text in enumerate(position.fallbacks, 1):
+    for text in position.fallbacks:
         tier = _check_all(matcher, _fallback(text, position.issue, standard), blank, position.issue)
         if tier.kind == MEETS:
-            return replace(tier, kind=FALLBACK, why=f"fallback {number} is met; the standard is not: {first.why}")
+            return replace(tier, kind=FALLBACK)
     return first
+
+
+def _with_figures(read: list[Requirement], change: Callable[[Quantity], Quantity]) -> list[Requirement]:
+    return [replace(one, quantities=tuple(map(change, one.quantities))) for one in read]
 
 
 def _with_direction(wanted: Quantity, tiers: list[Quantity]) -> Quantity:
@@ -230,17 +232,12 @@ def _with_direction(wanted: Quantity, tiers: list[Quantity]) -> Quantity:
 def _fallback(text: str, issue: str, standard: list[Requirement]) -> list[Requirement]:
     """What a fallback requires. A terse one ("45 days") is the standard with another figure, in the same direction."""
     bounds = {one.unit: one.bound for wanted in standard for one in wanted.quantities}
-    own = [
-        replace(
-            one, quantities=tuple(replace(each, bound=bounds.get(each.unit, each.bound)) for each in one.quantities)
-        )
-        for one in requirements_of(text, issue=issue)
-    ]
-    figures = {each.unit: each for one in own for each in one.quantities}
+    read = requirements_of(text, issue=issue)
+    own = _with_figures(read, lambda figure: replace(figure, bound=bounds.get(figure.unit, figure.bound)))
+    figures = {figure.unit: figure for one in own for figure in one.quantities}
     known = stems_of(issue).union(*(one.stems for one in standard))
-    if not figures or not all(one.stems <= known for one in own):
-        return own
-    return [replace(one, quantities=tuple(figures.get(each.unit, each) for each in one.quantities)) for one in standard]
+    is_terse = bool(figures) and all(one.stems <= known for one in own)
+    return _with_figures(standard, lambda figure: figures.get(figure.unit, figure)) if is_terse else own
 
 
 def _check_all(matcher: Matcher, wanted: list[Requirement], blank: Verdict, issue: str = "") -> Verdict:

@@ -263,7 +263,7 @@ def test_what_a_reader_must_know_of_the_answer_is_noted(scene):
     told = {one.title: (one.severity, one.content) for one in session.findings.all()}
     assert told["The answer was cut off"][0] == "warn"
     assert "1 of suggested_memories" in told["Parts of the answer were left out"][1]
-    assert told["What the analyst says of its own work"] == ("info", "- A rule was not understood.")
+    assert told["Notes of the analyst"] == ("info", "- A rule was not understood.")
 
 
 @pytest.mark.parametrize("kind", ["privilege_concerns", "scope_concerns"])
