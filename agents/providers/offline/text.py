@@ -42,15 +42,11 @@ class Word(NamedTuple):
 
     text: str
     start: int
-    end: int
 
 
 def words_of(text: str) -> list[Word]:
-    return [Word(_plain(found[0]), found.start(), found.end()) for found in _WORD.finditer(text)]
-
-
-def _plain(word: str) -> str:
-    return word.lower().replace("\u2019", "'").removesuffix("'s")
+    lowered = ((found[0].lower().replace("\u2019", "'"), found.start()) for found in _WORD.finditer(text))
+    return [Word(word.removesuffix("'s"), start) for word, start in lowered]
 
 
 @lru_cache(maxsize=65_536)

@@ -21,9 +21,7 @@ from agents.providers.offline.text import (
     pairs,
     quantities,
     split_sentences,
-    stem,
     stems_of,
-    words_of,
 )
 from agents.text.clean import one_line
 
@@ -73,9 +71,7 @@ def is_negated(text: str) -> bool:
 
 MET, PARTLY, CONFLICTS, ABSENT = "met", "partly", "conflicts", "absent"
 ENOUGH: Final = 0.7  # share of the required words that says the same
-_RELATED: Final = 0.5  # share that makes a sentence speak of the requirement
-_RELATED_ON_ISSUE: Final = 0.2  # less is enough if it names most words of the issue, also in its heading
-_ON_ISSUE: Final = 0.6
+_RELATED: Final = 0.4  # share that makes a sentence speak of the requirement
 _ALIKE: Final = 0.85  # a sentence that covers this share of what the best one covers must agree as well
 _CANDIDATES: Final = 12
 _MAX_MISSING: Final = 6
@@ -97,9 +93,9 @@ class Matcher:
     def __init__(self, document: Document) -> None:
         self.document = document
 
-    def look_up(self, wanted: Requirement, issue: str = "") -> Outcome:
+    def look_up(self, wanted: Requirement) -> Outcome:
         """Return the outcome of the best sentence, or a conflict with it or with one much like it."""
-        candidates = self.candidates(wanted.stems, issue)
+        candidates = self.candidates(wanted.stems)
         if not candidates:
             return Outcome(ABSENT)
         best = candidates[0][0]
@@ -116,30 +112,24 @@ class Matcher:
         outcomes = (self._judge(wanted, sentence, coverage) for coverage, sentence in self.candidates(wanted.stems))
         return next((one for one in outcomes if one.kind == MET), None)
 
-    def candidates(self, stems: frozenset[str], issue: str = "") -> list[tuple[float, int]]:
+    def candidates(self, stems: frozenset[str]) -> list[tuple[float, int]]:
         """Return the share of the words and the number of each sentence that speaks of them, best first."""
-        shares = self._shares(stems)
-        on_issue = {number for number, share in self._shares(stems_of(issue)).items() if share >= _ON_ISSUE}
+        shares: dict[int, float] = {}
+        for key in sorted(stems):
+            for number, share in self.document.index.get(key, {}).items():
+                shares[number] = shares.get(number, 0.0) + share / len(stems)
         found = (
             (share, number)
             for number, share in shares.items()
-            if share >= (_RELATED_ON_ISSUE if number in on_issue else _RELATED)
-            and not self.document.sentences[number].is_heading
+            if share >= _RELATED and not self.document.sentences[number].is_heading
         )
         return heapq.nsmallest(_CANDIDATES, found, key=lambda one: (-one[0], one[1]))
-
-    def _shares(self, stems: frozenset[str]) -> dict[int, float]:
-        covered: dict[int, float] = {}
-        for key in sorted(stems):
-            for number, share in self.document.index.get(key, {}).items():
-                covered[number] = covered.get(number, 0.0) + share / len(stems)
-        return covered
 
     def _judge(self, wanted: Requirement, sentence: int, coverage: float) -> Outcome:
         text = self.document.sentence_text(sentence)
         figures = pairs(quantities(text), wanted.quantities)
         why = next((why for found, one in figures if found and (why := difference(found, one))), "")
-        if not why and coverage >= _RELATED and wanted.is_negated not in {None, is_negated(text)}:
+        if not why and wanted.is_negated not in {None, is_negated(text)}:
             why = "it says the opposite (not negated)" if wanted.is_negated else "it says the opposite (negated)"
         if why:
             return Outcome(CONFLICTS, sentence, why, coverage)
@@ -149,7 +139,7 @@ class Matcher:
         if coverage >= ENOUGH:
             return Outcome(MET, sentence, "", coverage)
         missing = wanted.stems - stems_of(f"{self.document.sentences[sentence].context} {text}")
-        words = dict.fromkeys(word.text for word in words_of(wanted.text) if stem(word.text) in missing)
+        words = dict.fromkeys(word.strip(".,;:()") for word in wanted.text.split() if stems_of(word) & missing)
         return Outcome(PARTLY, sentence, f"it does not speak of: {', '.join(list(words)[:_MAX_MISSING])}", coverage)
 
 
@@ -209,11 +199,11 @@ def _check_wording(matcher: Matcher, position: Position, blank: Verdict) -> Verd
     tiers = [quantity for text in position.fallbacks for quantity in quantities(text)]
     read = requirements_of(position.standard or position.issue, issue=position.issue)
     standard = _with_figures(read, lambda wanted: _with_direction(wanted, tiers))
-    first = _check_all(matcher, standard, blank, position.issue)
+    first = _check_all(matcher, standard, blank)
     if first.kind == MEETS:
         return first
     for text in position.fallbacks:
-        tier = _check_all(matcher, _fallback(text, position.issue, standard), blank, position.issue)
+        tier = _check_all(matcher, _fallback(text, position.issue, standard), blank)
         if tier.kind == MEETS:
             return replace(tier, kind=FALLBACK)
     return first
@@ -240,9 +230,9 @@ def _fallback(text: str, issue: str, standard: list[Requirement]) -> list[Requir
     return _with_figures(standard, lambda figure: figures.get(figure.unit, figure)) if is_terse else own
 
 
-def _check_all(matcher: Matcher, wanted: list[Requirement], blank: Verdict, issue: str = "") -> Verdict:
+def _check_all(matcher: Matcher, wanted: list[Requirement], blank: Verdict) -> Verdict:
     """Check all requirements together: the worst of them decides, and its sentence is shown."""
-    outcomes = [matcher.look_up(one, issue) for one in wanted]
+    outcomes = [matcher.look_up(one) for one in wanted]
     found = [one for one in outcomes if one.kind != ABSENT]
     if wanted and not found:
         return replace(blank, kind=MISSING, why=_NOT_MENTIONED)
