@@ -13,7 +13,7 @@ from django.db import transaction
 
 from agents.conf import clock, slice_lifetime
 from agents.engine.prompting import SYNTAX, Brief, Prompter
-from agents.engine.replies import Reply, final_text, read_reply, stored_calls, without_false_claims
+from agents.engine.replies import Reply, read_reply, stored_calls, without_false_claims
 from agents.engine.skills import SkillExecutor, anticipate
 from agents.enums import EventKind, Mode, Outcome, Purpose, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import BudgetExceeded, BudgetRefused, LeaseLost, LqopsError, OutcomeUnknown, RetryLater
@@ -34,6 +34,7 @@ from agents.policy.guardrails import (
     InternalMessage,
     Stop,
     is_stuck,
+    joined,
     may_recover,
     needs_nudge,
     observe_reading,
@@ -56,27 +57,18 @@ def require_budget(session: AgentSession) -> None:
 
     The refusal is recorded for the skills of that reply.
     """
-    exceeded = _budget_exceeded(AgentSession.objects.get(pk=session.pk))
-    if exceeded is None:
+    row = AgentSession.objects.get(pk=session.pk)
+    if row.token_budget and row.total_tokens >= row.token_budget:
+        dimension, spent = "tokens", f"{row.total_tokens} of {row.token_budget} tokens"
+    elif row.max_cost_usd and row.cost_actual_usd >= row.max_cost_usd:  # free calls never reach a cap of 0
+        dimension, spent = "cost", f"{row.cost_actual_usd} of {row.max_cost_usd} USD"
+    else:
         return
-    detail = f"dimension:{exceeded.dimension}"
+    detail = f"dimension:{dimension}"
     with transaction.atomic():
         phase = held(session).current_phase
         refuse_call(session, ToolIntent.RUN_SKILL, phase, Outcome.DENIED, now=clock(), detail=detail, budget="session")
-    raise exceeded
-
-
-def _budget_exceeded(row: AgentSession) -> BudgetExceeded | None:
-    """Check tokens first, then money. Free calls never reach a cap of 0."""
-    if row.token_budget and row.total_tokens >= row.token_budget:
-        return _exceeded("tokens", f"{row.total_tokens} of {row.token_budget} tokens")
-    if row.max_cost_usd and row.cost_actual_usd >= row.max_cost_usd:
-        return _exceeded("cost", f"{row.cost_actual_usd} of {row.max_cost_usd} USD")
-    return None
-
-
-def _exceeded(dimension: str, spent: str) -> BudgetExceeded:
-    return BudgetExceeded(dimension, f"The run's budget is used up: {spent}. The calls of the last reply were not run.")
+    raise BudgetExceeded(dimension, f"The run's budget is used up: {spent}. The calls of the last reply were not run.")
 
 
 # --- Error events for subscribers ---
@@ -100,10 +92,6 @@ def emit_failure(session: AgentSession, error: Exception, *, run: str) -> None:
         return
     reason = error.code if isinstance(error, LqopsError) else str(TerminalReason.WORKER_ERROR)
     _emit_once(session, run=run, reason=reason, message=redact_exception(error))
-
-
-def emit_near_budget(session: AgentSession, message: str, *, run: str) -> None:
-    event_emit(EventKind.ERROR, session=session, now=clock(), run=run, message=message, recoverable=True)
 
 
 def _emit_once(session: AgentSession, *, run: str, reason: str, message: str) -> None:
@@ -164,10 +152,7 @@ class StepLoop:
             self._worked_before = 0
             self._append(self._brief.opening)
         while True:
-            end = self._finish_step() or self._before_step()
-            if end is not None:
-                return end
-            end = self._step()
+            end = self._finish_step() or self._closed() or self._before_step() or self._step()
             if end is not None:
                 return end
 
@@ -195,7 +180,14 @@ class StepLoop:
         if warned:
             with transaction.atomic():
                 self._instruct(WRAP_UP)
-                emit_near_budget(row, WRAP_UP.text, run=self._brief.key)
+                event_emit(
+                    EventKind.ERROR,
+                    session=row,
+                    now=clock(),
+                    run=self._brief.key,
+                    message=WRAP_UP.text,
+                    recoverable=True,
+                )
         return None
 
     def _step(self) -> Answered | End | None:
@@ -269,7 +261,7 @@ class StepLoop:
         if premature_end(recent[-1].content, recent_failed=failed, counters=self._counters):
             self._instruct(TRY_OTHERWISE)
             return None
-        return Answered(final_text(self._transcript).text)
+        return Answered(joined(self._transcript))
 
     # --- The calls of a step ---
 
@@ -299,6 +291,16 @@ class StepLoop:
         if needs_nudge(self._counters):
             self._instruct(STOP_READING)
         return None
+
+    def _closed(self) -> Answered | None:
+        """Return the last reply as the answer if it calls the closing skill and all its calls succeeded."""
+        last = self._last_reply
+        if last is None or all(call["name"] != self._brief.closing for call in last.calls):
+            return None
+        results = {entry.call_id: entry for entry in self._transcript if entry.seq > last.seq}
+        answers = [results.get(call["id"]) for call in last.calls]
+        all_succeeded = all(answer is not None and not answer.failed for answer in answers)
+        return Answered(last.content) if all_succeeded else None
 
     # --- The transcript ---
 

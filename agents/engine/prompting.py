@@ -7,7 +7,7 @@ the guard.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from agents.conf import clock, model_for
 from agents.definitions.in_force import definition_of
@@ -43,12 +43,7 @@ def journaled_call(
     session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any], *, risk: Risk | None = None
 ) -> ToolResult:
     """Make a guarded call, with the journal's parameters if it holds this key already, else with these."""
-    return guarded_tool_call(session, intent, journaled_params(session, key) or params, key=key, risk=risk)
-
-
-def journaled_params(session: AgentSession, key: str) -> Mapping[str, Any] | None:
-    """Return the parameters of an earlier attempt at this key, as requested; edits by an approver do not count."""
-    return arguments_asked(session, key)
+    return guarded_tool_call(session, intent, arguments_asked(session, key) or params, key=key, risk=risk)
 
 
 # --- Model and skills ---
@@ -75,17 +70,7 @@ SYNTAX: Final = "skill_syntax"  # the reason of the error for unreadable calls
 _ASIDES: Final = frozenset({SYNTAX, *Reason})
 
 
-class TranscriptEntry(Protocol):
-    """What is sent of a transcript entry."""
-
-    role: str
-    content: str
-    calls: list[dict[str, Any]]
-    call_id: str
-    reason: str
-
-
-def as_sent(transcript: Iterable[TranscriptEntry], *, nonce: str) -> list[dict[str, Any]]:
+def as_sent(transcript: Iterable[Message], *, nonce: str) -> list[dict[str, Any]]:
     """Return a transcript as messages for a model server, with tool output in marked blocks.
 
     Results of calls made by tags are sent as user messages, because there is no call id to answer. They, and the
@@ -141,6 +126,7 @@ class Brief:
     """The inputs of a run of steps.
 
     `opening` starts the transcript or a loop's turn. `before` holds earlier turns, which are sent but not stored again.
+    A reply that calls the `closing` skill is the last one, if all its calls succeed.
     """
 
     model: str
@@ -155,6 +141,7 @@ class Brief:
     guardrails: GuardrailsConfig = field(default_factory=GuardrailsConfig)
     listener: Callable[[Any], None] | None = None
     admit: Callable[[], Admission] | None = None
+    closing: str = ""
 
 
 class Prompter:
@@ -168,7 +155,7 @@ class Prompter:
     def ask(self, transcript: Sequence[Message], brief: Brief, *, number: int) -> ToolResult:
         """Send the request of step `number`."""
         place = f"{self._key}:{number}"
-        params = journaled_params(self._session, place)
+        params = arguments_asked(self._session, place)
         if params is None:
             messages = self._window(_with_earlier_turns(transcript, brief.before), brief, place)
             params = {
@@ -212,7 +199,7 @@ class Prompter:
         }
         key = f"{place}:summary"
         result = guarded_tool_call(
-            self._session, ToolIntent.RUN_SKILL, journaled_params(self._session, key) or params, key=key, now=clock()
+            self._session, ToolIntent.RUN_SKILL, arguments_asked(self._session, key) or params, key=key, now=clock()
         )
         text = str(result.data.get("text") or "") if result.ok else ""
         if not text.strip():

@@ -7,11 +7,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from agents.enums import Mode, Outcome
 from agents.models import AgentSession, Message, ToolCall
-from agents.policy import guardrails
 from agents.policy.guardrails import Stop, read_stop
 from agents.skills.parsing import SkillCall, SkillSyntaxError, calls_from_native, parse_skill_calls
 from agents.skills.skill import Skill
@@ -33,27 +32,6 @@ class Reply:
     calls: tuple[SkillCall, ...] = ()
     stored: tuple[dict[str, Any], ...] = ()
     unreadable: str = ""
-
-
-class TranscriptEntry(guardrails.Said, Protocol):
-    """A transcript entry with its stop reason."""
-
-    stop: str
-
-
-@dataclass(frozen=True)
-class FinalText:
-    """The final text of a run. `cut`: the model reached its token limit."""
-
-    text: str = ""
-    cut: bool = False
-
-
-def final_text(transcript: Sequence[TranscriptEntry]) -> FinalText:
-    """Return the text of an ended run, with earlier parts that were cut off and continued."""
-    if not transcript:
-        return FinalText()
-    return FinalText(guardrails.joined(transcript), cut=transcript[-1].stop == Stop.MAX_TOKENS)
 
 
 def read_reply(data: Mapping[str, Any], *, step: int, turn: int = 0) -> Reply:
@@ -119,31 +97,29 @@ def _stored(call_id: str, call: SkillCall, *, native: bool) -> dict[str, Any]:
     return stored if call.parallel_group is None else {**stored, "group": call.parallel_group}
 
 
-# Checks what an answer claims to have done against the calls that were made, and corrects false claims (R-235).
+# --- Claims (R-235) ---
 #
-# A sentence is a claim when it starts by saying, in the first person and past tense, that something was done which a
-# skill with side effects does: "I have sent it". The passive, "The mail has been sent", is a claim only if a skill
-# that could do it was called and failed. Questions, quotations, code, letters and reports about others claim nothing.
+# An answer is checked against the calls that were made, and false claims are removed. A sentence is a claim when it
+# starts by saying, in the first person and past tense, that something was done which a skill with side effects does: "I
+# have sent it". "The mail has been sent" is a claim only if a skill that could do it was called and failed. Questions,
+# quotations, code and letters claim nothing.
 
 
 CORRECTED: Final = "Corrected by lqops: this answer claimed something that was not done."
 NOT_CALLED: Final = "No skill that could have done it was called."
 MESSAGE_CHARS: Final = 200
 
-# --- Words: the verb of a claim, and the words in the names of skills that do it ---
-
+# Words in the names of skills that do what the verb of a claim says.
 _SENDING: Final = frozenset({
-    "send", "mail", "email", "message", "notify", "post", "http", "request", "deliver", "publish", "submit", "forward",
+    "send", "mail", "email", "message", "notify", "tell", "post", "http", "request", "deliver", "publish", "submit",
+    "forward",
 })  # fmt: skip
 _MAILING: Final = frozenset({"send", "mail", "email", "forward"})
 _PAYING: Final = frozenset({"pay", "payment", "transfer", "order", "buy", "purchase", "book", "checkout"})
 _SAVING: Final = frozenset({"save", "store", "write", "set", "keep", "record", "upload", "create", "add", "update"})
-_SCHEDULING: Final = frozenset({
-    "schedule", "reschedule", "calendar", "appointment", "event", "meeting", "remind", "reminder", "book",
-})  # fmt: skip
+_SCHEDULING: Final = frozenset({"schedule", "calendar", "appointment", "event", "meeting", "reminder", "book"})
 _REMOVING: Final = frozenset({"delete", "remove", "erase", "drop", "clear", "cancel"})
-_TELLING: Final = frozenset({"tell"})
-_KNOWN: Final = _SENDING | _TELLING | _PAYING | _SAVING | _SCHEDULING | _REMOVING
+_KNOWN: Final = _SENDING | _PAYING | _SAVING | _SCHEDULING | _REMOVING
 # Verbs that are not said of a text: the claim is false unless a skill that does it succeeded.
 _ACTIONS: Final = {
     **dict.fromkeys(("sent", "submitted", "posted", "published", "delivered", "notified", "messaged"), _SENDING),
@@ -156,40 +132,23 @@ _EDITS: Final = {
     **dict.fromkeys(("deleted", "removed", "erased", "cleared", "cancelled", "canceled"), _REMOVING),
     **dict.fromkeys(("scheduled", "rescheduled"), _SCHEDULING),
 }
-# tell_owner sends a message, but no mail.
-_MESSAGE_VERBS: Final = frozenset({"sent", "notified", "messaged", "delivered"})
-_NOT_A_MESSAGE: Final = re.compile(r"(?i)\b(?:e-?mails?|mails?|letters?|requests?|posts?|invoices?|payments?)\b")
-
-# --- Sentences ---
-
 _VERB: Final = rf"({'|'.join(sorted({**_ACTIONS, **_EDITS}, key=len, reverse=True))})\b"
 _OPENING: Final = (
-    r"(?:(?:done|ok|okay|yes|sure|great|alright|certainly|finally|then|also|next|first|now|as (?:you )?asked"
-    r"|as requested)[,.!:;]?\s+){0,2}"
+    r"(?:(?:done|ok|okay|yes|sure|great|finally|then|also|now|as (?:you )?asked|as requested)[,.!:;]?\s+){0,2}"
 )
 _CLAIM: Final = re.compile(
-    rf"(?:^|\band |, (?:so |then )?){_OPENING}"
-    r"i(?:['\u2019]ve| have)?(?: (?:already|just|also|now|then|successfully|gone ahead and)){0,2} "
-    r"(?:(?:drafted|wrote|written|prepared|composed|checked|reviewed)(?: [^ ,;]+){0,5} and (?:then )?)?"
+    rf"(?:^{_OPENING}|\band )i(?:['\u2019]ve| have)?"
+    r"(?: (?:already|just|also|now|then|successfully|gone ahead and)){0,2} "
+    r"(?:(?:drafted|wrote|written|prepared)(?: [^ ,;]+){0,5} and (?:then )?)?"
     rf"{_VERB}(?! (?:nothing|no|nobody|none|neither)\b)",
     re.IGNORECASE,
 )
 _PASSIVE_CLAIM: Final = re.compile(
-    rf"{_OPENING}(?:(?:the|your|this|that) )?"
-    r"(?:e-?mail|mail|message|notification|reminder|request|post|file|record|entry|event|meeting|ticket|payment|order)s?"
-    r"(?: (?:has|have) been| was| were| is| are)?(?: (?:already|just|now|successfully)){0,2} "
-    rf"{_VERB}(?!.*(?:\bby\b|\b\d{{4}}\b|\byesterday\b|\blast\b))",
-    re.IGNORECASE,
+    rf"{_OPENING}(?:the|your|this) \w+ (?:has|have) been (?:successfully )?{_VERB}(?!.*\bby\b)", re.IGNORECASE
 )
-_REPORTED_SPEECH: Final = re.compile(
-    r"(?i)(?<!\bi )(?<!\byou )"
-    r"\b(?:says|said|writes|wrote|tells|told|claims|claimed|states|stated|reports|reported|according)\b"
-)
-_QUOTES: Final = '"\u201c\u201d\u201e\u00ab\u00bb'
-# Between two quotation marks; 5" is a measure.
-_QUOTATION: Final = re.compile(rf"(?<!\d)[{_QUOTES}][^{_QUOTES}]*[{_QUOTES}]")
 _SENTENCE: Final = re.compile(r"[^.!?\n]*(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*[ \t]*")
 _LETTER: Final = re.compile(r"(?:subject\s*:|(?:dear|hi|hello)\b[^.!?\n]{0,60},\s*$)", re.IGNORECASE)
+_QUOTES: Final = frozenset('"\u201c\u201d\u201e\u00ab\u00bb')
 _BULLETS: Final = " -*•\t"
 
 
@@ -239,9 +198,6 @@ def correct_claims(
     return "\n".join([f"{kept}\n\n{CORRECTED}", *(f"- {fact}" for fact in facts)]).strip()
 
 
-# --- Finding false claims ---
-
-
 def _without_false_claims(
     text: str, candidates: Sequence[str], outcomes: Mapping[str, CallOutcome]
 ) -> tuple[str, list[str]]:
@@ -250,8 +206,8 @@ def _without_false_claims(
     kept_lines = []
     for line, is_own in _lines(text):
         kept = []
-        for sentence, masked in _sentences(line) if is_own else [(line, "")]:
-            false = _failed_skills(sentence, masked, candidates, outcomes)
+        for sentence in _SENTENCE.findall(line) if is_own else [line]:
+            false = _failed_skills(sentence.strip(_BULLETS), candidates, outcomes) if is_own else None
             if false is None:
                 kept.append(sentence)
             else:
@@ -269,42 +225,28 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
         is_fence = line.lstrip().startswith("```")
         in_code ^= is_fence
         in_letter = in_letter or bool(_LETTER.match(line.strip(" *_#>")))
-        yield line, not (is_fence or in_code or in_letter or line.lstrip().startswith(">"))
+        is_quotation = line.lstrip().startswith(">") or not _QUOTES.isdisjoint(line)
+        yield line, not (is_fence or in_code or in_letter or is_quotation)
 
 
-def _sentences(line: str) -> Iterator[tuple[str, str]]:
-    """Yield each sentence, and the same with its quotations masked."""
-    masked = _QUOTATION.sub(lambda quotation: "_" * len(quotation[0]), line)
-    for found in _SENTENCE.finditer(masked):
-        yield line[found.start() : found.end()], found[0]
-
-
-def _failed_skills(
-    sentence: str, masked: str, candidates: Sequence[str], outcomes: Mapping[str, CallOutcome]
-) -> list[str] | None:
+def _failed_skills(sentence: str, candidates: Sequence[str], outcomes: Mapping[str, CallOutcome]) -> list[str] | None:
     """Return the skills that were called and did not do what is claimed; None if this is no false claim.
 
     What a skill does cannot always be told from its name: the success of such a skill may be what is meant.
     """
-    said = masked.strip(_BULLETS)
-    found = _CLAIM.search(said) or _PASSIVE_CLAIM.match(said)
-    if found is None or said.endswith("?") or _REPORTED_SPEECH.search(said[: found.start()]):
+    found = _CLAIM.search(sentence) or _PASSIVE_CLAIM.match(sentence)
+    if found is None or sentence.endswith("?"):
         return None
     verb = found[1].lower()
     words = _ACTIONS.get(verb) or _EDITS[verb]
-    if verb in _MESSAGE_VERBS and not _NOT_A_MESSAGE.search(sentence):
-        words |= _TELLING
     capable = [name for name in candidates if set(name.split("_")) & words]
     unclear = [name for name in candidates if not set(name.split("_")) & _KNOWN]
     if any(name in outcomes and outcomes[name].succeeded for name in (*capable, *unclear)):
         return None
     called = [name for name in capable if name in outcomes]
-    if verb in _ACTIONS and found.re is _CLAIM and (capable or words <= _SENDING | _TELLING):
+    if verb in _ACTIONS and found.re is _CLAIM and (capable or words <= _SENDING):
         return called or [name for name in unclear if name in outcomes]
     return called or None
-
-
-# --- What was done ---
 
 
 def _outcomes(transcript: Iterable[Message]) -> dict[str, CallOutcome]:

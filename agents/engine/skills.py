@@ -16,7 +16,7 @@ from django.core.cache import cache
 from django.db import transaction
 
 from agents.conf import clock, model_for, skill_hosts
-from agents.engine.prompting import Admission, journaled_params
+from agents.engine.prompting import Admission
 from agents.enums import Level, Outcome, Purpose, QuestionStatus, Risk, ToolIntent
 from agents.exceptions import (
     BudgetExceeded,
@@ -35,7 +35,7 @@ from agents.ledger.budgets import budgets_lock
 from agents.ledger.prices import declared_price, estimate_model_call
 from agents.models import AgentSession, Question, ToolCall
 from agents.policy import brakes, costs
-from agents.sessions.reads import call_latest
+from agents.sessions.reads import arguments_asked, call_latest
 from agents.skills.parsing import SkillCall
 from agents.skills.registry import call_pace, skill_named, skill_refusal, skill_standing
 from agents.skills.risk import RiskAssessor, level_for
@@ -283,7 +283,7 @@ class SkillExecutor:
             missing = f"{skill.name} is not available: {skill.lacking}"
             return self._refused(skill, standing.level, call.arguments, missing)
         try:
-            earlier = journaled_params(self._session, key)
+            earlier = arguments_asked(self._session, key)
             arguments = dict(earlier["arguments"]) if earlier else skill.arguments(call.arguments)
         except BadArguments as error:
             return self._refused(skill, standing.level, call.arguments, str(error))

@@ -71,8 +71,9 @@ def run_agent_turn(
         guardrails=guardrails_config_of(session),
         listener=listener,
         admit=admit,
+        closing=closing.name if closing else "",
     )
-    return _Turn(session, brief, started_at=started_at or clock(), closing=closing.name if closing else "").run()
+    return StepLoop(session, brief, started_at=started_at or clock()).run()
 
 
 def answer_at_round_limit(session: AgentSession, config: LoopConfig, end: Answered | End) -> Answered | End:
@@ -82,23 +83,3 @@ def answer_at_round_limit(session: AgentSession, config: LoopConfig, end: Answer
     text = f"I stopped after {config.max_tool_rounds} rounds of calls, which is the limit of one turn."
     transcript_append(session, [Entry("assistant", text, stop=Stop.END_TURN)], now=clock())
     return Answered(text)
-
-
-class _Turn(StepLoop):
-    """A step loop that a call of the closing skill can end."""
-
-    def __init__(self, session: AgentSession, brief: Brief, *, started_at: datetime, closing: str) -> None:
-        super().__init__(session, brief, started_at=started_at)
-        self._closing = closing
-
-    def _finish_step(self) -> Answered | End | None:
-        return super()._finish_step() or self._closed()
-
-    def _closed(self) -> Answered | None:
-        last = self._last_reply
-        if last is None or all(call["name"] != self._closing for call in last.calls):
-            return None
-        results = {entry.call_id: entry for entry in self._transcript if entry.seq > last.seq}
-        answers = [results.get(call["id"]) for call in last.calls]
-        all_succeeded = all(answer is not None and not answer.failed for answer in answers)
-        return Answered(last.content) if all_succeeded else None

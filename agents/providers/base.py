@@ -68,7 +68,6 @@ _STATUS_FAULTS: Final = {
     429: Fault.RATE_LIMITED,
 }
 _SERVER_ERRORS: Final = 500
-_REJECTED: Final = range(400, 500)
 
 
 class ProviderError(Exception):
@@ -104,11 +103,6 @@ def fault_of_status(status: int) -> Fault:
     if status >= _SERVER_ERRORS:
         return Fault.SERVER
     return _STATUS_FAULTS.get(status, Fault.INVALID_REQUEST)
-
-
-def usage_of_status(status: int) -> Usage | None:
-    """A request that the server rejected (4xx) used nothing; what a 5xx has used is unknown."""
-    return Usage(0, 0) if status in _REJECTED else None
 
 
 # --- Retries ---

@@ -18,7 +18,7 @@ import httpcore
 import httpx
 
 from agents.conf import clock
-from agents.providers.base import Chunk, Fault, ProviderError, ended_once, fault_of_status, usage_of_status
+from agents.providers.base import Chunk, Fault, ProviderError, ended_once, fault_of_status
 from agents.providers.transport import BoundedTransport, Timeouts
 from agents.types import SCHEMA_STYLES, ModelReply, ModelRequest, RequestedCall, Usage
 from audit.kinds import LABEL
@@ -150,9 +150,11 @@ def payload_of(request: ModelRequest, endpoint: Endpoint, *, stream: bool, style
     return payload | {name: value for name, value in optional.items() if value is not None}
 
 
-# --- A reply in one piece ---
+# --- The reply ---
 
 
+DONE = "[DONE]"
+UNREADABLE = "{"
 _STOP_REASONS: Final = {
     "stop": "end_turn",
     "length": "max_tokens",
@@ -162,40 +164,69 @@ _STOP_REASONS: Final = {
 }
 
 
-def reply_of(answer: object, *, provider: str, request_id: str = "") -> ModelReply:
-    if not isinstance(answer, dict):
-        raise ProviderError("The model server's answer is not an object.", fault=Fault.MALFORMED)
-    usage = usage_of(answer.get("usage"))
-    choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise ProviderError("The model server's answer holds no choice.", fault=Fault.MALFORMED, usage=usage)
-    message = choices[0].get("message") or {}
-    calls = tuple(_call(call) for call in message.get("tool_calls") or [] if isinstance(call, dict))
-    text = message.get("content")
-    refusal = message.get("refusal") or ""
-    return ModelReply(
-        text=text if isinstance(text, str) else refusal,
-        usage=usage,
-        stop_reason="refusal" if refusal else stop_reason_of(choices[0].get("finish_reason"), has_calls=bool(calls)),
-        provider=provider,
-        calls=calls,
-        request_id=request_id,
-    )
+@dataclass
+class Assembly:
+    """The parts of a reply so far. A reply in one piece is a stream of one event."""
+
+    text: list[str] = field(default_factory=list)
+    refusal: str = ""
+    calls: dict[int, dict[str, str]] = field(default_factory=dict)
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    is_done: bool = False
+
+    def add(self, event: dict[str, Any]) -> str:
+        """Take in one event and return its text."""
+        self.usage = usage_of(event.get("usage")) or self.usage
+        choice = _choice(event) or {}
+        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        message = choice.get("delta") or choice.get("message") or {}
+        for number, part in enumerate(message.get("tool_calls") or []):
+            if isinstance(part, dict):
+                self._add_call(part, number)
+        self.refusal += str(message.get("refusal") or "")
+        text = message.get("content")
+        if not isinstance(text, str):
+            return ""
+        self.text.append(text)
+        return text
+
+    def _add_call(self, part: dict[str, Any], number: int) -> None:
+        index = part.get("index")
+        place = index if isinstance(index, int) else number
+        call = self.calls.setdefault(place, {"id": "", "name": "", "arguments": ""})
+        function = part.get("function") or {}
+        call["id"] = str(part.get("id") or call["id"])
+        call["name"] += str(function.get("name") or "")
+        call["arguments"] += str(function.get("arguments") or "")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server marked the end, in either way; otherwise the stream just stopped."""
+        return self.is_done or self.finish_reason is not None
+
+    def reply(self, *, provider: str, request_id: str = "") -> ModelReply:
+        """The whole reply. An unknown stop reason is a normal end; with calls it is a wish to use them."""
+        calls = tuple(self._call(self.calls[index]) for index in sorted(self.calls))
+        stop_reason = _STOP_REASONS.get(str(self.finish_reason), "tool_use" if calls else "end_turn")
+        return ModelReply(
+            text="".join(self.text) or self.refusal,
+            usage=self.usage,
+            stop_reason="refusal" if self.refusal else stop_reason,
+            provider=provider,
+            calls=calls,
+            request_id=request_id,
+        )
+
+    def _call(self, call: dict[str, str]) -> RequestedCall:
+        """A call whose arguments had not begun when the stream just stopped gets arguments that nobody can read."""
+        is_cut = not self.has_ended and not call["arguments"].strip()
+        return RequestedCall(**{**call, "arguments": UNREADABLE} if is_cut else call)
 
 
-def _call(call: dict[str, Any]) -> RequestedCall:
-    function = call.get("function") or {}
-    return RequestedCall(
-        id=str(call.get("id") or ""),
-        name=str(function.get("name") or ""),
-        arguments=str(function.get("arguments") or ""),
-    )
-
-
-def stop_reason_of(finish_reason: object, *, has_calls: bool) -> str:
-    """An unknown or missing reason is a normal end; with calls it is a wish to use them."""
-    fallback = "tool_use" if has_calls else "end_turn"
-    return _STOP_REASONS.get(finish_reason, fallback) if isinstance(finish_reason, str) else fallback
+def _choice(event: dict[str, Any]) -> dict[str, Any] | None:
+    choices = event.get("choices")
+    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
 
 
 def usage_of(reported: object) -> Usage | None:
@@ -208,68 +239,16 @@ def usage_of(reported: object) -> Usage | None:
     return Usage(*counts)
 
 
-# --- A streamed reply ---
-
-
-DONE = "[DONE]"
-UNREADABLE = "{"
-
-
-@dataclass
-class Assembly:
-    """The parts of a streamed reply so far."""
-
-    text: list[str] = field(default_factory=list)
-    calls: dict[int, dict[str, str]] = field(default_factory=dict)
-    usage: Usage | None = None
-    finish_reason: str | None = None
-    is_done: bool = False
-    is_refused: bool = False
-
-    def add(self, event: dict[str, Any]) -> str:
-        """Take in one event and return its text."""
-        self.usage = usage_of(event.get("usage")) or self.usage
-        choices = event.get("choices") or [{}]
-        choice = choices[0] if isinstance(choices, list) and isinstance(choices[0], dict) else {}
-        self.finish_reason = choice.get("finish_reason") or self.finish_reason
-        delta = choice.get("delta") or {}
-        for part in delta.get("tool_calls") or []:
-            self._add_call(part)
-        if delta.get("refusal"):
-            self.is_refused = True
-        text = delta.get("content")
-        if not isinstance(text, str):
-            return ""
-        self.text.append(text)
-        return text
-
-    def _add_call(self, part: dict[str, Any]) -> None:
-        call = self.calls.setdefault(int(part.get("index") or 0), {"id": "", "name": "", "arguments": ""})
-        function = part.get("function") or {}
-        call["id"] = part.get("id") or call["id"]
-        call["name"] += function.get("name") or ""
-        call["arguments"] += function.get("arguments") or ""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the server marked the end, in either way; otherwise the stream just stopped."""
-        return self.is_done or self.finish_reason is not None
-
-    def reply(self, *, provider: str, request_id: str = "") -> ModelReply:
-        calls = tuple(self._call(self.calls[index]) for index in sorted(self.calls))
-        return ModelReply(
-            text="".join(self.text),
-            usage=self.usage,
-            stop_reason="refusal" if self.is_refused else stop_reason_of(self.finish_reason, has_calls=bool(calls)),
-            provider=provider,
-            calls=calls,
-            request_id=request_id,
-        )
-
-    def _call(self, call: dict[str, str]) -> RequestedCall:
-        """A call whose arguments had not begun when the stream just stopped gets arguments that nobody can read."""
-        is_cut = not self.has_ended and not call["arguments"].strip()
-        return RequestedCall(**{**call, "arguments": UNREADABLE} if is_cut else call)
+def reply_of(answer: object, *, provider: str, request_id: str = "") -> ModelReply:
+    """Read a reply in one piece."""
+    if not isinstance(answer, dict):
+        raise ProviderError("The model server's answer is not an object.", fault=Fault.MALFORMED)
+    if _choice(answer) is None:
+        usage = usage_of(answer.get("usage"))
+        raise ProviderError("The model server's answer holds no choice.", fault=Fault.MALFORMED, usage=usage)
+    assembly = Assembly(is_done=True)
+    assembly.add(answer)
+    return assembly.reply(provider=provider, request_id=request_id)
 
 
 def _consume(lines: Iterable[str], assembly: Assembly, on_text: Callable[[str], None]) -> None:
@@ -319,7 +298,7 @@ def _refusal(answer: httpx.Response, endpoint: Endpoint) -> ProviderError:
     return ProviderError(
         f"{status} from {endpoint.url}: {advice}. The server said: {message or 'nothing'}",
         fault=fault,
-        usage=usage_of_status(status),
+        usage=Usage(0, 0) if answer.is_client_error else None,  # a rejected request used nothing
         retry_after=_retry_after(answer.headers.get("retry-after", "")),
     )
 

@@ -5,18 +5,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 
-from agents.providers.base import Chunk, Fault, Provider, ProviderError, ended_once
+from agents.providers.base import Chunk, Fault, Provider, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest
-
-if TYPE_CHECKING:
-    from agents.providers.offline.provider import OfflineProvider
 
 _WAITS = ("connect", "first_byte", "between_bytes", "total")
 
@@ -75,20 +72,6 @@ class Limited:
             return self._inner.stream(request, on_chunk)
 
 
-class OneChunkStream:
-    """The offline analyst as a stream of one chunk."""
-
-    def __init__(self, analyst: "OfflineProvider") -> None:
-        self.name = analyst.name
-        self.complete = analyst.complete
-
-    def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
-        with ended_once(on_chunk) as on_text:
-            reply = self.complete(request)
-            on_text(reply.text)
-            return reply
-
-
 def model_key(variable: str) -> str:
     """Read a secret from an environment variable, or from the file that `<variable>_FILE` names."""
     if value := os.environ.get(variable, ""):
@@ -114,10 +97,10 @@ def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
 
 
 def _offline(model: str, declared: Mapping[str, Any]) -> Provider:
-    # Imported on first use: its tables take time to build.
+    # Imported on first use: the stemmer takes time to load.
     from agents.providers.offline.provider import OfflineProvider
 
-    return OneChunkStream(OfflineProvider())
+    return OfflineProvider()
 
 
 def _scripted(model: str, declared: Mapping[str, Any]) -> Provider:

@@ -14,14 +14,15 @@ from typing import Any, Final
 from agents.conf import clock, judges
 from agents.definitions.in_force import loop_config_of
 from agents.engine.loop import Answered
-from agents.engine.prompting import journaled_call, journaled_params, model_of, skills_of
-from agents.engine.replies import FinalText, final_text, without_false_claims
+from agents.engine.prompting import journaled_call, model_of, skills_of
+from agents.engine.replies import without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
-from agents.models import AgentSession, Document, Memory, PromptSkill, ToolCall
-from agents.sessions.reads import call_latest, calls_latest
+from agents.models import AgentSession, Document, Memory, Message, PromptSkill, ToolCall
+from agents.policy.guardrails import Stop, joined
+from agents.sessions.reads import arguments_asked, call_latest, calls_latest
 from agents.sessions.transcripts import (
     Entry,
     Inputs,
@@ -32,7 +33,7 @@ from agents.sessions.transcripts import (
 )
 from agents.text.blocks import neutralised, nonce_of
 from agents.text.chunks import find_quote
-from agents.types import Asleep, End, Finished, SliceOver, ToolResult
+from agents.types import Asleep, End, Finished, SliceOver
 from agents.walk.intake import Passage, Reading, Slice, event_of, reading_of
 from agents.walk.parsing import Analysis, ParsedFinding, parse_analysis, parse_judgement
 from agents.walk.prompts import ANSWER_TOKENS, Part, agentic_opening, analysis_question, judge_question
@@ -135,11 +136,11 @@ def votes_of(session: AgentSession) -> dict[int, Votes]:
     votes: dict[int, Votes] = {}
     for key, made in calls_latest(session, under=UNDER).items():
         text = made.result.get("text") if made.outcome == Outcome.SUCCESS and isinstance(made.result, dict) else None
-        said = parse_judgement(str(text or ""))
-        if said is not None:
+        agrees = parse_judgement(str(text or ""))
+        if agrees is not None:
             number = int(key.split(":")[1])
             before = votes.get(number, Votes())
-            votes[number] = Votes(before.agreed + said, before.asked + 1)
+            votes[number] = Votes(before.agreed + agrees, before.asked + 1)
     return votes
 
 
@@ -171,33 +172,28 @@ def assembled(work: Slice) -> tuple[list[Part], Inputs]:
 
 
 def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
-    """Return what to work towards, what to check against, or both."""
-    goal = work.spec.goal
-    if goal:
-        inputs = replace(inputs, goal_digest=sha256(goal.encode()).hexdigest())
-    parts = [Part("goal", goal, {})] if goal else []
-    if goal and not work.spec.skill and not work.spec.playbook:
-        return parts, inputs
-    standard, inputs = _standard(work, inputs)
-    return [*parts, standard], inputs
-
-
-def _standard(work: Slice, inputs: Inputs) -> tuple[Part, Inputs]:
-    """Return what to check against. If both are set, the skill wins."""
-    if name := work.spec.skill:
-        skill = PromptSkill.objects.filter(name=name).first()
+    """Return what to work towards, what to check against, or both. A skill wins over a playbook."""
+    spec = work.spec
+    parts = []
+    if spec.goal:
+        parts.append(Part("goal", spec.goal, {}))
+        inputs = replace(inputs, goal_digest=sha256(spec.goal.encode()).hexdigest())
+    if spec.skill:
+        skill = PromptSkill.objects.filter(name=spec.skill).first()
         if skill is None:
-            raise NotFound(f"There is no skill named {name!r}; the run cannot follow it.")
-        part = Part("skill", skill_text(skill), {"name": skill.name})
-        return part, replace(inputs, skill_id=str(skill.public_id), skill_digest=skill.digest)
-    playbook = playbook_runnable(owner_id=work.session.owner_id, public_id=work.spec.playbook)
-    used = replace(
-        inputs,
-        playbook_id=str(playbook.public_id),
-        playbook_version=playbook.version,
-        playbook_digest=playbook.digest,
-    )
-    return Part("playbook", playbook_rendered(playbook), {"name": playbook.name}), used
+            raise NotFound(f"There is no skill named {spec.skill!r}; the run cannot follow it.")
+        parts.append(Part("skill", skill_text(skill), {"name": skill.name}))
+        inputs = replace(inputs, skill_id=str(skill.public_id), skill_digest=skill.digest)
+    elif spec.playbook:
+        playbook = playbook_runnable(owner_id=work.session.owner_id, public_id=spec.playbook)
+        parts.append(Part("playbook", playbook_rendered(playbook), {"name": playbook.name}))
+        inputs = replace(
+            inputs,
+            playbook_id=str(playbook.public_id),
+            playbook_version=playbook.version,
+            playbook_digest=playbook.digest,
+        )
+    return parts, inputs
 
 
 def _memories(session: AgentSession) -> list[Memory]:
@@ -220,49 +216,40 @@ def _memories(session: AgentSession) -> list[Memory]:
 STEPS_KEY: Final = "analysis"
 
 
-def is_agentic(work: Slice) -> bool:
-    return work.spec.is_agentic
-
-
-def run_steps(work: Slice) -> Answered | End:
+def run_steps(work: Slice) -> End | None:
     """Run steps until the model answers, or something ends or interrupts them."""
     session = work.session
-    system, said = ("", ()) if transcript_of(session) else _opening(work)
-    return run_agent_turn(
+    system, opening = ("", ()) if transcript_of(session) else _opening(work)
+    end = run_agent_turn(
         session.agent,
         SessionKey(session, calls=STEPS_KEY),
-        said,
+        opening,
         system=system,
         config=loop_config_of(session),
         instructed=bool(work.spec.goal),  # runs of triggers go by playbook or skill alone
         max_tokens=ANSWER_TOKENS,
         started_at=work.started_at,
     )
+    return None if isinstance(end, Answered) else end
 
 
-def steps_result(work: Slice) -> FinalText:
-    """Return what the steps came to, for a run that is past its analysis."""
-    return final_text(transcript_of(work.session))
-
-
-def checked_analysis(work: Slice, said: Analysis) -> Analysis:
+def _checked_claims(work: Slice, analysis: Analysis, transcript: Sequence[Message]) -> Analysis:
     """Remove claims about calls that the run never made. Its parts are checked one by one: they are prose."""
-    transcript = transcript_of(work.session)
     skills = skills_of(work.session.agent)
 
-    def told(text: str) -> str:
+    def checked(text: str) -> str:
         return without_false_claims(text, session=work.session, transcript=transcript, skills=skills)
 
-    findings = tuple(replace(finding, content=told(finding.content)) for finding in said.findings)
-    return replace(said, findings=findings, raw=told(said.raw))
+    findings = tuple(replace(finding, content=checked(finding.content)) for finding in analysis.findings)
+    return replace(analysis, findings=findings, raw=checked(analysis.raw))
 
 
 def _opening(work: Slice) -> tuple[str, tuple[Entry, ...]]:
     """Return the system message and the task."""
     parts, inputs = assembled(work)
     note_inputs(work.session, inputs, now=clock())
-    system, *said = agentic_opening(parts, nonce=nonce_of(work.session.public_id, STEPS_KEY))
-    return system["content"], tuple(Entry(one["role"], one["content"]) for one in said)
+    system, *task = agentic_opening(parts, nonce=nonce_of(work.session.public_id, STEPS_KEY))
+    return system["content"], tuple(Entry(one["role"], one["content"]) for one in task)
 
 
 ANALYSIS_KEY: Final = "analysis:1"
@@ -283,44 +270,36 @@ class Reply:
 def analysis(work: Slice) -> End | None:
     if is_due(work):
         try:
-            end = _think(work) if is_agentic(work) else _ask_once(work)
+            end = run_steps(work) if work.spec.is_agentic else _ask_once(work)
         except (NotFound, SkillChanged) as gone:
             return Finished(TerminalReason.REFUSED, error=redact_exception(gone))
         if end is not None:
             return end
-    said = reply_of(work).analysis
-    return ask_judges(work, said, reading_of(work)) if said is not None else None
+    found = reply_of(work).analysis
+    return ask_judges(work, found, reading_of(work)) if found is not None else None
 
 
 def is_due(work: Slice) -> bool:
     """Return whether there is something to check, and to check it against; a goal needs nothing to read."""
     reading = reading_of(work)
-    if work.spec.goal:
-        return not reading.failed
-    return has_target(work) and has_something_to_read(work, reading)
-
-
-def has_target(work: Slice) -> bool:
-    return work.spec.has_target
-
-
-def has_something_to_read(work: Slice, reading: Reading) -> bool:
-    return not reading.failed and bool(reading.passages or event_of(work.session))
+    if reading.failed or not work.spec.has_target:
+        return False
+    return bool(work.spec.goal or reading.passages or event_of(work.session))
 
 
 def reply_of(work: Slice) -> Reply:
     """Return the model's answer from the transcript of its steps, or from the journal."""
-    if is_agentic(work) and is_due(work):
-        words = steps_result(work)
-        reply = _answer(words.text, cut=words.cut)
-        return replace(reply, analysis=checked_analysis(work, reply.analysis)) if reply.analysis else reply
+    if work.spec.is_agentic and is_due(work):
+        transcript = transcript_of(work.session)
+        reply = _answer(joined(transcript), cut=bool(transcript) and transcript[-1].stop == Stop.MAX_TOKENS)
+        return replace(reply, analysis=_checked_claims(work, reply.analysis, transcript)) if reply.analysis else reply
     made = call_latest(work.session, ANALYSIS_KEY)
     if made is None:
         return Reply(failed="the question was refused before it went out") if is_due(work) else Reply()
-    told = made.result if isinstance(made.result, dict) else {}
     if made.outcome != Outcome.SUCCESS:
         return Reply(failed=made.error or str(made.outcome))
-    return _answer(str(told.get("text") or ""), cut=told.get("stop_reason") == "max_tokens")
+    result = made.result if isinstance(made.result, dict) else {}
+    return _answer(str(result.get("text") or ""), cut=result.get("stop_reason") == Stop.MAX_TOKENS)
 
 
 def _answer(text: str, *, cut: bool) -> Reply:
@@ -329,29 +308,17 @@ def _answer(text: str, *, cut: bool) -> Reply:
     return Reply(parse_analysis(text), cut=cut)
 
 
-# --- The phase ---
-
-
-def _think(work: Slice) -> End | None:
-    end = run_steps(work)
-    return None if isinstance(end, Answered) else end
-
-
 def _ask_once(work: Slice) -> End | None:
-    asked = _ask(work)
-    if asked.detail == BUSY and session_note_wait(work.session) <= MOST_WAITS:
-        return Asleep(clock() + BUSY_WAIT)
-    if work.is_over and work.spec.judge_citations and not asked.replayed:
-        return SliceOver()  # a long answer has used up this slice; the judges are asked in the next
-    return None
-
-
-def _ask(work: Slice) -> ToolResult:
     session = work.session
     intent = ToolIntent.RUN_SKILL if work.spec.skill else ToolIntent.RUN_PLAYBOOK
-    params = journaled_params(session, ANALYSIS_KEY)
+    params = arguments_asked(session, ANALYSIS_KEY)
     if params is None:
         parts, inputs = assembled(work)
         note_inputs(session, inputs, now=clock())
         params = analysis_question(parts, nonce=nonce_of(session.public_id, "analysis"), model=model_of(session.agent))
-    return journaled_call(session, intent, ANALYSIS_KEY, params)
+    asked = journaled_call(session, intent, ANALYSIS_KEY, params)
+    if asked.detail == BUSY and session_note_wait(session) <= MOST_WAITS:
+        return Asleep(clock() + BUSY_WAIT)
+    if work.is_over and work.spec.judge_citations and not asked.replayed:
+        return SliceOver()  # a long answer has used up this slice; the judges are asked in the next
+    return None

@@ -18,7 +18,7 @@ from agents.sessions.reads import by_severity, counted, purposes, stored_results
 from agents.sessions.transcripts import session_note_empty, session_note_purpose
 from agents.text.clean import one_line
 from agents.types import End, ToolResult, Waiting
-from agents.walk.analysis import Cited, Reply, Votes, cited, has_target, reply_of, votes_of
+from agents.walk.analysis import Cited, Reply, Votes, cited, reply_of, votes_of
 from agents.walk.intake import NotStored, Reading, Slice, reading_of, store
 from agents.walk.parsing import CONTENT_CHARS, TITLE_CHARS, Analysis, ParsedArtifact, ParsedFinding
 from audit.redaction import contains_marker, redact
@@ -42,11 +42,12 @@ def drafting(work: Slice) -> End | None:
     reading, reply = reading_of(work), reply_of(work)
     saved: list[Note] = []
     if reply.analysis is not None:
-        said = _with_texts(work, reply.analysis)
-        _propose(work, said, reading)
-        saved += [*_save_drafts(work, said.artifacts), *_about_goal(work, said)]
+        analysis = _with_texts(work, reply.analysis)
+        _propose(work, analysis, reading)
+        saved += [*_save_drafts(work, analysis.artifacts), *_about_goal(work, analysis)]
     for note in (*_notes(work, reading, reply), *saved):
-        store(work.session, ToolIntent.EMIT_FINDING, note.key, _note_params(note))
+        params = {"severity": note.severity, "title": note.title, "content": note.content}
+        store(work.session, ToolIntent.EMIT_FINDING, note.key, params)
     return None
 
 
@@ -60,8 +61,8 @@ def _with_texts(work: Slice, analysis: Analysis) -> Analysis:
 
 def _about_goal(work: Slice, analysis: Analysis) -> Iterator[Note]:
     if work.spec.goal and analysis.is_structured and not analysis.findings and not analysis.artifacts:
-        said = "The model says neither what it reached nor what it did not. What it did is in the session's transcript."
-        yield Note("note:no_result", "warn", "The goal has no result", said)
+        text = "The model says neither what it reached nor what it did not. What it did is in the session's transcript."
+        yield Note("note:no_result", "warn", "The goal has no result", text)
 
 
 def _propose(work: Slice, analysis: Analysis, reading: Reading) -> None:
@@ -96,10 +97,6 @@ def _finding_params(one: Cited, votes: Votes) -> dict[str, Any]:
     return params
 
 
-def _note_params(note: Note) -> dict[str, Any]:
-    return {"severity": note.severity, "title": note.title, "content": note.content}
-
-
 # --- Drafts ---
 
 
@@ -108,8 +105,8 @@ def _save_drafts(work: Slice, artifacts: tuple[ParsedArtifact, ...]) -> list[Not
         return []
     collection = _collection(work)
     if not collection:
-        said = f"The analysis came with {len(artifacts)} drafts, but the run has no collection to save them into."
-        return [Note("note:no_collection", "info", "Drafts were not saved", said)]
+        text = f"The analysis came with {len(artifacts)} drafts, but the run has no collection to save them into."
+        return [Note("note:no_collection", "info", "Drafts were not saved", text)]
     results = []
     for number, draft in enumerate(artifacts):
         params = {"collection": collection, "name": draft.name, "content": draft.content}
@@ -118,17 +115,15 @@ def _save_drafts(work: Slice, artifacts: tuple[ParsedArtifact, ...]) -> list[Not
 
 
 def _about_drafts(results: list[ToolResult]) -> Iterator[Note]:
-    told = [result.data if result.ok else {"reason": result.error} for result in results]
-    lost = [one for one in told if not one.get("stored")]
-    cut = sum(bool(one.get("stored") and one.get("truncated")) for one in told)
+    drafts = [result.data if result.ok else {"reason": result.error} for result in results]
+    lost = [draft for draft in drafts if not draft.get("stored")]
+    cut = sum(bool(draft.get("stored") and draft.get("truncated")) for draft in drafts)
     if lost:
-        said = f"{len(lost)} of {len(told)} drafts could not be saved: {str(lost[0].get('reason'))[:SHOWN_ERROR]}"
-        yield Note("note:unsaved", "warn", "Drafts could not be saved", said)
+        text = f"{len(lost)} of {len(drafts)} drafts could not be saved: {str(lost[0].get('reason'))[:SHOWN_ERROR]}"
+        yield Note("note:unsaved", "warn", "Drafts could not be saved", text)
     if cut:
-        said = (
-            f"{cut} of {len(told)} drafts were longer than a document that a run saves may be; their ends are missing."
-        )
-        yield Note("note:truncated", "info", "Drafts were cut", said)
+        text = f"{cut} of {len(drafts)} drafts were longer than a saved document may be; their ends are missing."
+        yield Note("note:truncated", "info", "Drafts were cut", text)
 
 
 def _collection(work: Slice) -> str:
@@ -144,8 +139,8 @@ def _collection(work: Slice) -> str:
 
 def _notes(work: Slice, reading: Reading, reply: Reply) -> Iterator[Note]:
     if reply.failed:
-        said = f"The model could not be asked, or gave no answer: {reply.failed[:SHOWN_ERROR]}"
-        yield Note(FAILED, "warn", "Analysis failed: nothing was produced", f"{said}\n\nNothing was checked.")
+        text = f"The model could not be asked, or gave no answer: {reply.failed[:SHOWN_ERROR]}"
+        yield Note(FAILED, "warn", "Analysis failed: nothing was produced", f"{text}\n\nNothing was checked.")
         return
     if reply.analysis is None:
         yield _reason_not_asked(work, reading)
@@ -154,44 +149,44 @@ def _notes(work: Slice, reading: Reading, reply: Reply) -> Iterator[Note]:
     if reading.left_out:
         yield _left_out(reading)
     if reading.put_off:
-        said = "Together with those that came in before them they pass the limit of one run; none of them is lost."
-        yield Note("note:put_off", "info", f"Documents left for the next run: {reading.put_off}", said)
+        text = "Together with those that came in before them they pass the limit of one run; none of them is lost."
+        yield Note("note:put_off", "info", f"Documents left for the next run: {reading.put_off}", text)
     if reading.cut_chars:
         which = reading.cut_name if reading.documents > 1 else ""
-        said = (
+        text = (
             f"{which or 'The document'} is too long for one run: its last {reading.cut_chars} characters were not read."
         )
-        yield Note("note:not_whole", "info", "The document was not read to its end", said)
+        yield Note("note:not_whole", "info", "The document was not read to its end", text)
 
 
 def _left_out(reading: Reading) -> Note:
     total = reading.documents + reading.left_out
-    said = (
+    text = (
         f"{reading.documents} of {total} documents were read: all together they pass the limit of one run. "
         "To have the others read, run over a smaller collection, by a query, or over single documents."
     )
-    return Note("note:left_out", "warn", f"{reading.left_out} of {total} documents were not read", said)
+    return Note("note:left_out", "warn", f"{reading.left_out} of {total} documents were not read", text)
 
 
 def _reason_not_asked(work: Slice, reading: Reading) -> Note:
     """Return why there was no model request."""
     if work.spec.baseline:
-        said = f"This first run sets the baseline: the next one reads {_new_to(work)} from now on."
-        return Note("note:baseline", "info", "Baseline set", f"{said} Nothing was analysed.")
+        text = f"This first run sets the baseline: the next one reads {_new_to(work)} from now on."
+        return Note("note:baseline", "info", "Baseline set", f"{text} Nothing was analysed.")
     if reading.failed:
-        said = f"What the run was to read could not be fetched: {reading.failed[:SHOWN_ERROR]}"
-        return Note(UNREAD, "warn", "The documents could not be read", f"{said}\n\nNothing was checked.")
+        text = f"What the run was to read could not be fetched: {reading.failed[:SHOWN_ERROR]}"
+        return Note(UNREAD, "warn", "The documents could not be read", f"{text}\n\nNothing was checked.")
     if not reading.passages and (reading.left_out or reading.put_off):
-        said = "There are documents, but none of them could be read in this run."
-        return Note(UNREAD, "warn", "The documents were not read", f"{said}\n\nNothing was checked.")
+        text = "There are documents, but none of them could be read in this run."
+        return Note(UNREAD, "warn", "The documents were not read", f"{text}\n\nNothing was checked.")
     if work.spec.since and not reading.passages:
-        said = f"The run was to read {_new_to(work)} since the last run, and there is nothing. Nothing was analysed."
-        return Note("note:nothing_new", "info", "Nothing new since the last run", said)
-    if not has_target(work):
-        said = "The run has neither a playbook nor a skill to check against. Set one on its trigger."
-        return Note("note:no_target", "info", "Nothing to check against", said)
-    said = "The run was given no document, or documents without text. Nothing was analysed."
-    return Note("note:nothing_to_read", "info", "Nothing to read", said)
+        text = f"The run was to read {_new_to(work)} since the last run, and there is nothing. Nothing was analysed."
+        return Note("note:nothing_new", "info", "Nothing new since the last run", text)
+    if not work.spec.has_target:
+        text = "The run has neither a playbook nor a skill to check against. Set one on its trigger."
+        return Note("note:no_target", "info", "Nothing to check against", text)
+    text = "The run was given no document, or documents without text. Nothing was analysed."
+    return Note("note:nothing_to_read", "info", "Nothing to read", text)
 
 
 def _new_to(work: Slice) -> str:
@@ -203,15 +198,15 @@ def _new_to(work: Slice) -> str:
 def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
     """Return what a reader has to know about the answer that the findings come from."""
     if reply.cut:
-        said = "The model ran out of room before it came to an end. There may be more to find than is listed here."
-        yield Note("note:cut_off", "warn", "The answer was cut off", said)
+        text = "The model ran out of room before it came to an end. There may be more to find than is listed here."
+        yield Note("note:cut_off", "warn", "The answer was cut off", text)
     if analysis.dropped:
         counts = ", ".join(f"{count} of {name}" for name, count in analysis.dropped.items())
-        said = f"Items of the answer were repeated, without a text of their own, or too many: {counts}."
-        yield Note("note:dropped", "info", "Parts of the answer were left out", said)
+        text = f"Items of the answer were repeated, without a text of their own, or too many: {counts}."
+        yield Note("note:dropped", "info", "Parts of the answer were left out", text)
     if analysis.notes:
         listed = "\n".join(f"- {note}" for note in analysis.notes)
-        yield Note("note:analyst", "info", "What the analyst says of its own work", listed)
+        yield Note("note:analyst", "info", "Notes of the analyst", listed)
 
 
 # --- Delivery: a notification with counts and a link to the receipt; of content only names ---
@@ -256,44 +251,44 @@ def delivery(work: Slice) -> End | None:
     if tally.is_quiet:
         return None
     risk = Risk.HIGH if tally.concerns and work.spec.review_flagged else None
-    told = journaled_call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notice(work, tally), risk=risk)
-    if told.outcome == Outcome.APPROVAL_PENDING:
+    sent = journaled_call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notification(work, tally), risk=risk)
+    if sent.outcome == Outcome.APPROVAL_PENDING:
         return Waiting(WaitingOn.APPROVAL)
-    if told.outcome not in {Outcome.SUCCESS, Outcome.DENIED}:
-        raise NotStored(f"The notice could not be written ({told.outcome}): {told.error}")
+    if sent.outcome not in {Outcome.SUCCESS, Outcome.DENIED}:
+        raise NotStored(f"The notification could not be written ({sent.outcome}): {sent.error}")
     return None
 
 
 def _tally(work: Slice) -> Tally:
-    left = stored_results(work.session)
-    listed = [one for one in left if one.intent == ToolIntent.EMIT_FINDING]
-    said = reply_of(work).analysis
+    results = stored_results(work.session)
+    listed = [one for one in results if one.intent == ToolIntent.EMIT_FINDING]
+    analysis = reply_of(work).analysis
     return Tally(
         listed=by_severity(one.severity for one in listed),
         findings=by_severity(one.severity for one in listed if one.key.startswith("finding:")),
-        proposed=Counter(one.intent for one in left if one.intent in _PROPOSED),
-        warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in left),
-        concerns=len(said.concerns) if said else 0,
-        fault=next((_FAULTS[one.key] for one in left if one.key in _FAULTS), ""),
+        proposed=Counter(one.intent for one in results if one.intent in _PROPOSED),
+        warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in results),
+        concerns=len(analysis.concerns) if analysis else 0,
+        fault=next((_FAULTS[one.key] for one in results if one.key in _FAULTS), ""),
     )
 
 
-def _notice(work: Slice, tally: Tally) -> dict[str, Any]:
+def _notification(work: Slice, tally: Tally) -> dict[str, Any]:
     total = tally.listed.total()
-    came_to = "analysis failed" if tally.fault else f"{total} finding{'' if total == 1 else 's'}"
+    result = "analysis failed" if tally.fault else f"{total} finding{'' if total == 1 else 's'}"
     lines = [f"Findings: {counted(tally.listed)}."]
     lines += [f"{count} {_PROPOSED[ToolIntent(intent)][count != 1]}." for intent, count in tally.proposed.items()]
     lines += [f"Privilege or scope concerns: {tally.concerns}."] if tally.concerns else []
     lines += [f"Of the findings, warnings about the run itself: {tally.warnings}."] if tally.warnings else []
     lines += [f"Receipt: {receipt_path(work.session)}"]
-    return {"title": _title(work, f"Run completed: {came_to}"), "body": "\n".join(lines)}
+    return {"title": _title(work, f"Run completed: {result}"), "body": "\n".join(lines)}
 
 
-def _title(work: Slice, said: str) -> str:
+def _title(work: Slice, result: str) -> str:
     """Name what the run was for, so that notifications can be told apart."""
     purpose = one_line(purposes([work.session])[work.session.pk], PURPOSE_CHARS)
-    title = f"{said}, {session_note_purpose(work.session, purpose)}"
-    return said if contains_marker(redact(title)) else title  # a call with a masked secret would be refused
+    title = f"{result}, {session_note_purpose(work.session, purpose)}"
+    return result if contains_marker(redact(title)) else title  # a call with a masked secret would be refused
 
 
 # --- Ethics review: one finding with the privilege and scope concerns that the model raised ---
@@ -308,16 +303,16 @@ UNREADABLE: Final = "The answer had no structure, so a concern in its text would
 
 
 def ethics_review(work: Slice) -> End | None:
-    said = reply_of(work).analysis
-    if said is not None:
-        store(work.session, ToolIntent.EMIT_FINDING, REVIEW_KEY, _finding(said))
+    analysis = reply_of(work).analysis
+    if analysis is not None:
+        store(work.session, ToolIntent.EMIT_FINDING, REVIEW_KEY, _review(analysis))
     return None
 
 
-def _finding(analysis: Analysis) -> dict[str, Any]:
+def _review(analysis: Analysis) -> dict[str, Any]:
     if not analysis.concerns:
-        said = NONE if analysis.is_structured else UNREADABLE
-        return {"severity": "info", "title": "Ethics review: none flagged", "content": f"{said}\n\n{CAVEAT}"}
+        result = NONE if analysis.is_structured else UNREADABLE
+        return {"severity": "info", "title": "Ethics review: none flagged", "content": f"{result}\n\n{CAVEAT}"}
     parts = [
         "\n".join([f"{label}:", *(f"- {concern}" for concern in concerns)])
         for label, concerns in (("Privilege", analysis.privilege_concerns), ("Scope", analysis.scope_concerns))

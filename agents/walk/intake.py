@@ -142,13 +142,13 @@ def event_of(session: AgentSession) -> Part | None:
     event = InboundEvent.objects.filter(public_id=public_id, owner_id=session.owner_id).first() if public_id else None
     if event is None:
         return None
-    said = {
+    facts = {
         "title": event.title,
         "source": event.source,
         "type": event.event_type,
         "category": event.category,
         "severity": event.severity,
     }
-    lines = [f"{name}: {' '.join(value.split())}" for name, value in said.items() if value]
+    lines = [f"{name}: {' '.join(value.split())}" for name, value in facts.items() if value]
     lines += ["", json.dumps(event.data, ensure_ascii=False, indent=2, sort_keys=True)]
     return Part("document", "\n".join(lines), {"id": EVENT, "name": EVENT})

@@ -42,8 +42,3 @@ def walk(session: AgentSession) -> End:
         if end is not None:
             return end
     return Finished()
-
-
-def is_empty(session: AgentSession) -> bool:
-    """Return whether a completed run found nothing: no finding, no proposal, no concern."""
-    return (session.metadata or {}).get("empty") is True

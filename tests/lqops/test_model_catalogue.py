@@ -6,14 +6,15 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from agents.ledger.prices import declared_price
+from agents.providers.offline.provider import OfflineProvider
 from agents.providers.openai_compat import OpenAICompatible
-from agents.providers.registry import _BUILDERS, OneChunkStream
+from agents.providers.registry import _BUILDERS
 from agents.providers.scripted import ScriptedProvider
 from lqops.env import Env
 from lqops.model_catalogue import configured_models, read_models_file
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
-KINDS = {"openai_compatible": OpenAICompatible, "offline": OneChunkStream, "scripted": ScriptedProvider}
+KINDS = {"openai_compatible": OpenAICompatible, "offline": OfflineProvider, "scripted": ScriptedProvider}
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)

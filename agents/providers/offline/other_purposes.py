@@ -11,25 +11,25 @@ from typing import Any, Final
 
 from agents.enums import Purpose
 from agents.policy.guardrails import YIELD
-from agents.providers.offline.text import Document, figure, meanings_of, split_sentences
+from agents.providers.offline.text import Document, figure, split_sentences, stems_of
 from agents.providers.offline.verdicts import CONFLICTS, MET, Matcher, requirements_of
-from agents.text.blocks import END, parse_blocks
+from agents.text.blocks import parse_blocks
 from agents.types import ModelRequest, RequestedCall
 
-# Replies of the offline provider: what it says of itself, and how a text is fitted into the tokens of a request.
-#
-# A token is counted as four bytes of UTF-8, rounded up.
+DESCRIPTION: Final = "rule-based text matching; not a language model; finds only what its rules describe"
+_BYTES_PER_TOKEN: Final = 4
+
+Reply = tuple[str, bool]  # the text, and whether it is whole
 
 
-DESCRIPTION = "rule-based text matching; not a language model; finds only what its rules describe"
-_BYTES_PER_TOKEN = 4
+# --- Tokens: four bytes of UTF-8, rounded up ---
 
 
 def count_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
 
 
-def cut_to_fit(text: str, max_tokens: int) -> tuple[str, bool]:
+def cut_to_fit(text: str, max_tokens: int) -> Reply:
     """Return the text, cut at the last token that fits, and whether it is whole."""
     if count_tokens(text) <= max_tokens:
         return text, True
@@ -37,22 +37,16 @@ def cut_to_fit(text: str, max_tokens: int) -> tuple[str, bool]:
     return raw[: max(0, max_tokens) * _BYTES_PER_TOKEN].decode("utf-8", "ignore"), False
 
 
-def first_that_fits(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+def first_that_fits(texts: list[str], max_tokens: int) -> Reply:
     """Return the fullest form that fits, and whether it is the first; part of an answer would be another answer."""
     return next(((text, text == texts[0]) for text in texts if count_tokens(text) <= max_tokens), ("", False))
 
 
-def shortened(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[:most]}…"
-
-
-# The offline provider in a turn of a loop: it passes alerts on to the owner, and sleeps. By rule, and it says so.
+# --- A turn of a loop: alerts are passed on to the owner, and the agent sleeps ---
 #
-# It understands neither the alerts nor the hot state. What it does follows from how the request is built: whether
-# there are alerts, whether `tell_owner` is offered, and how long the agent's own instructions say to sleep ("sleep 60
-# seconds", "wake for `spike`"). Text in marked blocks picks no call: it is passed on as text.
-
+# The reply follows from how the request is built: whether there are alerts, whether `tell_owner` is offered, and how
+# long the agent's own instructions say to sleep ("sleep 60 seconds", "wake for `spike`"). Text in marked blocks picks
+# no call: it is passed on as text.
 
 _TELL: Final = "tell_owner"
 _SLEEP_SECONDS: Final = 300
@@ -61,7 +55,6 @@ _TEXT_CHARS: Final = 3_000
 _MAX_WAKE_NAMES: Final = 10
 _SLEEP: Final = re.compile(r"\bsleep (?:for )?([0-9]{1,6}) seconds\b", re.IGNORECASE)
 _WAKE: Final = re.compile(r"\bwake (?:early )?for ((?:`[\w.-]{1,64}`(?:, | and )?)+)", re.IGNORECASE)
-_NAME: Final = re.compile(r"`([\w.-]{1,64})`")
 
 
 def is_loop_turn(request: ModelRequest) -> bool:
@@ -72,23 +65,27 @@ def is_loop_turn(request: ModelRequest) -> bool:
 def answer_turn(request: ModelRequest) -> tuple[str, tuple[RequestedCall, ...]]:
     """Return the text and the calls of a reply within `max_tokens`; the last call ends the turn."""
     rules = "\n".join(_text(message) for message in request.messages if message.get("role") == "system")
-    alerts = [] if _has_acted(request.messages) else _alerts(request.messages)
+    alerts = _new_alerts(request.messages)
     count = f"{len(alerts)} alerts" if len(alerts) != 1 else "1 alert"
-    sleep = (
-        min(int(found[1]), _MAX_SLEEP_SECONDS) if (found := _SLEEP.search(rules)) and int(found[1]) else _SLEEP_SECONDS
+    found = _SLEEP.search(rules)
+    sleep = min(int(found[1]), _MAX_SLEEP_SECONDS) if found else 0
+    wakes = [name for names in _WAKE.findall(rules) for name in re.findall(r"[\w.-]+(?=`)", names)]
+    ending = _call(
+        YIELD,
+        mode="sleep",
+        sleep=sleep or _SLEEP_SECONDS,
+        wake_early_if=wakes[:_MAX_WAKE_NAMES],
+        reason=f"{count}; by rule, without understanding them",
     )
-    wakes = [name for part in _WAKE.findall(rules) for name in _NAME.findall(part)][:_MAX_WAKE_NAMES]
-    reason = f"{count}; by rule, without understanding them"
-    ending = _call(YIELD, mode="sleep", sleep=sleep, wake_early_if=wakes, reason=reason)
-    text = f"{count.capitalize()}. The rules say: sleep {sleep} seconds. ({DESCRIPTION})"
+    text = f"{count.capitalize()}. The rules say: sleep {sleep or _SLEEP_SECONDS} seconds. ({DESCRIPTION})"
     if not alerts or _TELL not in _offered(request):
         return text, (ending,)
-    shown = "\n".join(alerts)[:_TEXT_CHARS]
+    listed = "\n".join(alerts)[:_TEXT_CHARS]
     while True:
-        telling = _call(_TELL, title=f"{count} for the agent", text=f"{shown}\n\nPassed on by rule ({DESCRIPTION}).")
-        if not shown or turn_tokens(text, (telling, ending)) <= request.max_tokens:
-            return text, (telling, ending)
-        shown = shown[: len(shown) // 2]
+        message = _call(_TELL, title=f"{count} for the agent", text=f"{listed}\n\nPassed on by rule ({DESCRIPTION}).")
+        if not listed or turn_tokens(text, (message, ending)) <= request.max_tokens:
+            return text, (message, ending)
+        listed = listed[: len(listed) // 2]
 
 
 def turn_tokens(text: str, calls: Sequence[RequestedCall]) -> int:
@@ -108,60 +105,52 @@ def _text(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _alerts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The lines of the alerts that this turn is shown."""
-    blocks = [block for message in messages if message.get("role") == "user" for block in parse_blocks(_text(message))]
-    return [line for block in blocks if block.kind == "alerts" for line in block.text.splitlines() if line.strip()]
+def _new_alerts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The lines of the alerts that this turn shows; none if it has made calls since, so that it only ends."""
+    alerts: list[str] = []
+    for message in messages:
+        if message.get("role") == "tool":
+            alerts = []
+        elif message.get("role") == "user":
+            blocks = parse_blocks(_text(message))
+            alerts += [line for one in blocks if one.kind == "alerts" for line in one.text.splitlines() if line.strip()]
+    return alerts
 
 
-def _has_acted(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether this turn has made calls already, so that it only ends."""
-    shown = [place for place, message in enumerate(messages) if _alerts([message])]
-    return bool(shown) and any(message.get("role") == "tool" for message in messages[shown[-1] :])
+# --- One question, one text ---
 
-
-MATERIAL_CHANGE = 0.05  # a number that changes by a smaller share is unchanged
-FULL_SCORE_CHANGE = 0.5
-ARGUMENT_CHARS = 80
-MAX_ARGUMENTS = 6
-MAX_WARNING_WORDS = 6
-NO_FORECAST = "No prediction: the offline analyst reads the call by rule, and foresees nothing."
-CHAT = (
+MATERIAL_CHANGE: Final = 0.05  # a number that changes by a smaller share is unchanged
+FULL_SCORE_CHANGE: Final = 0.5
+NO_FORECAST: Final = "No prediction: the offline analyst reads the call by rule, and foresees nothing."
+CHAT: Final = (
     f"I am the offline analyst of lqops: {DESCRIPTION}. I cannot hold a conversation. Send a document together with a "
     "playbook or a skill with rules, and I report, with exact quotes, where the document departs from them. "
     "For anything else, configure a language model."
 )
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:[.,]\d+)*")
-_THRESHOLD = re.compile(
-    r"(above|over|more than|greater than|exceed\w{0,20}|at least|>=?|below|under|less than|fewer than|at most|<=?)"
-    r"\s*+(?:by\s++)?(?:[^\d\s%-]\s*+)?"
-    r"(-?\d++(?:[.,]\d++)*+)\s*+(%|percent)?",
+_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:[.,]\d+)*")
+_THRESHOLD: Final = re.compile(
+    r"(?:(?P<up>above|over|more than|greater than|exceed\w{0,20}|at least|>=?)"
+    r"|below|under|less than|fewer than|at most|<=?)\s*+"
+    r"(?P<limit>-?\d++(?:[.,]\d++)*+)\s*+(?P<percent>%|percent)?",
     re.IGNORECASE,
 )
-_UPWARD = ("above", "over", "more", "greater", "exceed", "at least", ">")
-_CALL = re.compile(r"^Skill: ([\w.-]{1,64})\((.*)\)$", re.MULTILINE)  # as agents.engine.skills asks
-_HARD_TO_UNDO = re.compile(
-    r"\b(delet\w*|remov\w*|drop\w*|overwrit\w*|send\w*|publish\w*|pay\w*|transfer\w*|cancel\w*|revok\w*|purg\w*|execut\w*)",
-    re.IGNORECASE,
-)
-
-Reply = tuple[str, bool]  # the text, and whether it is whole
+_CALL: Final = re.compile(r"^Skill: ([\w.-]{1,64}\(.*\))$", re.MULTILINE)  # as agents.engine.skills asks
+_CALL_CHARS: Final = 400
 
 
 def judge(texts: list[str], max_tokens: int) -> Reply:
     """Whether the quote supports the claim: it says each sentence of the claim, with the same figures."""
     blocks = {block.kind: block.text for text in texts for block in parse_blocks(text)}
-    claims = requirements_of(blocks.get("claim", ""))
-    wanted = [one.with_quantities(lambda quantity: replace(quantity, bound="")) for one in claims]
     matcher = Matcher(Document(blocks.get("quote", "")))
-    outcomes = [matcher.look_up(one) for one in wanted]
+    outcomes = []
+    for claim in requirements_of(blocks.get("claim", "")):
+        exact = tuple(replace(quantity, bound="") for quantity in claim.quantities)
+        outcomes.append(matcher.look_up(replace(claim, quantities=exact)))
     scores = [0.0 if one.kind == CONFLICTS else one.coverage / (1 if one.kind == MET else 2) for one in outcomes]
     is_supported = bool(outcomes) and all(one.kind == MET for one in outcomes)
-    why = next((one.why for one in outcomes if one.why), "")
-    if not why:
-        why = "the quote says it in like words" if is_supported else "the quote does not say it"
-    score = round(min(1.0, sum(scores) / max(1, len(scores))), 2)
-    answer: dict[str, Any] = {"supported": is_supported, "score": score}
+    why = "the quote says it in like words" if is_supported else "the quote does not say it"
+    why = next((one.why for one in outcomes if one.why), why)
+    answer: dict[str, Any] = {"supported": is_supported, "score": round(sum(scores) / max(1, len(scores)), 2)}
     full = json.dumps({**answer, "why": f"{why} ({DESCRIPTION})"}, ensure_ascii=False)
     return first_that_fits([full, json.dumps(answer)], max_tokens)
 
@@ -174,53 +163,47 @@ def precheck(texts: list[str], max_tokens: int) -> Reply:
 
 
 def _is_material(old: str, new: str) -> bool:
-    one, other = _NUMBER.search(old), _NUMBER.search(new)
-    if one and other and _NUMBER.sub("", old).strip() == _NUMBER.sub("", new).strip():
-        return _change(_number(one[0]), _number(other[0])) >= MATERIAL_CHANGE
+    before, after = _numbers(old), _numbers(new)
+    if before and after and _NUMBER.sub("", old).strip() == _NUMBER.sub("", new).strip():
+        return _change(before[0], after[0]) >= MATERIAL_CHANGE
     return old.split() != new.split()
 
 
 def signal(texts: list[str], max_tokens: int) -> Reply:
     """A score from 0 to 1: by the prompt's own threshold, else by how far the numbers moved, else by shared words."""
-    data, prompt = _data(texts), "\n".join(_outside_blocks(text) for text in texts)
-    numbers = [_number(found[0]) for found in _NUMBER.finditer(data)]
+    data, prompt = _data(texts), "\n".join(text.partition("<<<")[0] for text in texts)
+    numbers = _numbers(data)
     threshold = _THRESHOLD.search(prompt)
     if threshold and numbers:
         score = float(_is_passed(threshold, numbers))
     elif len(numbers) > 1:
         score = min(1.0, _change(numbers[0], numbers[-1]) / FULL_SCORE_CHANGE)
     else:
-        asked = meanings_of(prompt)
-        score = len(asked & meanings_of(data)) / max(1, len(asked))
+        asked = stems_of(prompt)
+        score = len(asked & stems_of(data)) / max(1, len(asked))
     return first_that_fits([f"{score:.2f}"], max_tokens)
 
 
 def _is_passed(threshold: re.Match[str], numbers: Sequence[float]) -> bool:
     """The last number against the threshold; against a percentage, its change from the first one if there are two."""
-    limit, value = _number(threshold[2]), numbers[-1]
-    if threshold[3] and len(numbers) > 1:
+    limit, value = _number(threshold["limit"]), numbers[-1]
+    if threshold["percent"] and len(numbers) > 1:
         value = 100 * _change(numbers[0], numbers[-1])
-    words = threshold[1].lower()
     if value == limit:
-        return words.startswith(("at ", ">=", "<="))
-    return value > limit if words.startswith(_UPWARD) else value < limit
+        return threshold[0].lower().startswith(("at ", ">=", "<="))
+    return (value > limit) == bool(threshold["up"])
 
 
 def _data(texts: list[str]) -> str:
     return "\n".join(block.text for text in texts for block in parse_blocks(text))
 
 
-def _outside_blocks(text: str) -> str:
-    """A message without what its blocks hold: instructions come from there only."""
-    kept, place = [], 0
-    for block in parse_blocks(text):
-        kept.append(text[place : text.rindex("<<<", 0, block.start)])
-        place = block.end + len(f"\n<<<{END} {block.nonce}>>>")
-    return "".join([*kept, text[place:]])
-
-
 def _change(before: float, after: float) -> float:
     return abs(after - before) / max(abs(before), 1e-9)
+
+
+def _numbers(text: str) -> list[float]:
+    return [_number(found) for found in _NUMBER.findall(text)]
 
 
 def _number(digits: str) -> float:
@@ -228,29 +211,10 @@ def _number(digits: str) -> float:
 
 
 def simulation(texts: list[str], max_tokens: int) -> Reply:
-    """The call itself, in a sentence, and which of its words are hard to undo. It foresees nothing, and says so."""
-    call = next((found for text in texts for found in _CALL.finditer(text)), None)
-    if call is None:
-        return cut_to_fit(NO_FORECAST, max_tokens)
-    name, arguments = call[1], call[2]
-    words = sorted({found.lower() for found in _HARD_TO_UNDO.findall(f"{name.replace('_', ' ')} {arguments}")})
-    warning = f" Words for what may not be undone: {', '.join(words[:MAX_WARNING_WORDS])}." if words else ""
-    return cut_to_fit(f"{NO_FORECAST} It would run {name} with {_arguments(arguments)}.{warning}", max_tokens)
-
-
-def _arguments(text: str) -> str:
-    try:
-        arguments = dict(json.loads(text))
-    except (TypeError, ValueError, RecursionError):  # the question had no room for all of them
-        return "arguments that are too long to show"
-    if not arguments:
-        return "no arguments"
-    shown = []
-    for key, value in list(arguments.items())[:MAX_ARGUMENTS]:
-        written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        shown.append(f"{key} \u201c{shortened(written, ARGUMENT_CHARS)}\u201d")
-    more = f" and {len(arguments) - MAX_ARGUMENTS} more" if len(arguments) > MAX_ARGUMENTS else ""
-    return ", ".join(shown) + more
+    """The beginning of the call itself. It foresees nothing, and says so."""
+    call = next((found[1] for text in texts for found in _CALL.finditer(text)), "")
+    would = f" It would run {call[:_CALL_CHARS]}{'…' if len(call) > _CALL_CHARS else ''}" if call else ""
+    return cut_to_fit(f"{NO_FORECAST}{would}", max_tokens)
 
 
 def compaction(texts: list[str], max_tokens: int) -> Reply:
@@ -264,7 +228,7 @@ def chat(texts: list[str], max_tokens: int) -> Reply:
     return cut_to_fit(CHAT, max_tokens)
 
 
-OTHER_PURPOSES: dict[str, Callable[[list[str], int], Reply]] = {
+OTHER_PURPOSES: Final[Mapping[str, Callable[[list[str], int], Reply]]] = {
     Purpose.JUDGE: judge,
     Purpose.PRECHECK: precheck,
     Purpose.SIGNAL: signal,

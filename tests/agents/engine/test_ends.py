@@ -7,7 +7,6 @@ import time_machine
 
 from agents.engine import loop as engine
 from agents.engine.loop import Answered
-from agents.engine.replies import FinalText, final_text
 from agents.enums import EventKind, Mode, TerminalReason, WaitingOn
 from agents.exceptions import BudgetRefused, CostCapReached, LeaseLost, SessionHalted
 from agents.guard import metering
@@ -179,10 +178,6 @@ def test_answer_at_the_last_step_survives_a_lost_worker(loop):
             loop(config=LoopConfig(max_steps=1), guardrails=GuardrailsConfig()).run() == first == Answered("All done.")
         )
     assert len(model.requests) == 1
-
-
-def test_empty_transcript_has_no_final_text():
-    assert final_text([]) == FinalText()
 
 
 # --- Approvals ---

@@ -19,7 +19,7 @@ from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_enter_phase
 from agents.types import SliceOver, Usage
 from agents.walk import intake
-from agents.walk.walk import is_empty, walk
+from agents.walk.walk import walk
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, tool
 from tests.agents.walk.scene import LEASE, PHASES, QUOTE, Scene, blocks_of, intents, model, phases, reply, run
@@ -59,7 +59,7 @@ def test_a_whole_run_walks_five_phases_and_leaves_what_the_model_said(scene):
         ("ethics_review", "emit_finding"),
         ("delivery", "notify"),
     ]
-    assert not is_empty(session)
+    assert session.metadata["empty"] is False
 
 
 def test_the_notice_holds_counts_and_the_way_to_the_receipt_only(scene):
@@ -107,7 +107,7 @@ def test_an_analysis_that_failed_is_told_honestly_and_nothing_is_made_up(scene, 
     assert (Memory.objects.count(), Precedent.objects.count()) == (0, 0)
     assert phases(session) == PHASES
     assert Notification.objects.get().title.startswith("Run completed: analysis failed, lease.txt")
-    assert is_empty(session)
+    assert session.metadata["empty"] is True
     assert session.tool_calls.get(key="analysis:1").outcome == Outcome.GATEWAY_ERROR
     rows = AuditEvent.objects.filter(chain=session.chain, details__tool="run_playbook").order_by("seq")
     assert [row.details["outcome"] for row in rows] == ["started", "gateway_error"]
@@ -145,7 +145,7 @@ def test_a_schedule_sets_a_baseline_and_then_reads_exactly_what_came_since(scene
 
     assert [(one.severity, one.title) for one in first.findings.all()] == [("info", "Baseline set")]
     assert (first.cost_total_usd, first.status, phases(first)) == (0, Status.COMPLETED, PHASES)
-    assert is_empty(first)
+    assert first.metadata["empty"] is True
     assert not first.notifications.exists()
     assert [block.attributes["id"] for block in blocks_of(asked.requests[0]) if block.kind == "document"] == [
         str(between.public_id)
@@ -189,7 +189,7 @@ def test_a_run_with_nothing_to_read_says_so_and_is_quiet(scene, params, title):
         session = run(scene.session(collection=str(scene.collection.public_id), **params))
     assert [(one.severity, one.title) for one in session.findings.all()] == [("info", title)]
     assert (asked.requests, session.cost_total_usd, Notification.objects.count()) == ([], 0, 0)
-    assert is_empty(session)
+    assert session.metadata["empty"] is True
 
 
 def test_a_run_that_was_given_nothing_at_all_fetches_nothing(scene):
@@ -221,7 +221,7 @@ def test_documents_without_a_fault_make_a_quiet_run(scene):
         session = run(scene.of_document())
     assert titles(session) == ["Ethics review: none flagged"]
     assert not session.notifications.exists()
-    assert is_empty(session)
+    assert session.metadata["empty"] is True
 
 
 def test_a_document_that_cannot_be_read_is_a_warning(scene):
@@ -263,7 +263,7 @@ def test_what_a_reader_must_know_of_the_answer_is_noted(scene):
     told = {one.title: (one.severity, one.content) for one in session.findings.all()}
     assert told["The answer was cut off"][0] == "warn"
     assert "1 of suggested_memories" in told["Parts of the answer were left out"][1]
-    assert told["What the analyst says of its own work"] == ("info", "- A rule was not understood.")
+    assert told["Notes of the analyst"] == ("info", "- A rule was not understood.")
 
 
 @pytest.mark.parametrize("kind", ["privilege_concerns", "scope_concerns"])

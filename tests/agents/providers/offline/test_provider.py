@@ -152,7 +152,6 @@ def test_an_unreadable_document_is_undecided(text, title):
 
 def test_phrases_are_found_in_any_language():
     position = Position("Recht", "warn", must_contain=("deutsches Recht",), must_not_contain=("中国法律",))
-    german = Position("Miete", "warn", "Der Mieter zahlt die Miete monatlich im Voraus an den Vermieter.")
 
     (found,) = (
         one
@@ -160,11 +159,6 @@ def test_phrases_are_found_in_any_language():
         if one["quote"]
     )
     assert found["quote"] == "本合同适用中国法律。"
-    result = analysis(
-        playbook(german),
-        document("Der Vermieter ist nett. Die Kaution wird nach dem Auszug vollständig an Sie erstattet."),
-    )
-    assert [one["verdict"] for one in result["findings"]] == ["missing", "undecided"]
 
 
 def test_a_truncated_document_is_reported():

@@ -24,42 +24,42 @@ POSITIONS = (
         "personal data breach without undue delay and no later than 72 hours.",
     ),
     position("Insurance", "Supplier shall maintain professional liability insurance of not less than EUR 2,000,000."),
-    position("Audit", "Customer may audit Supplier's records once per year on 30 days' notice."),
+    position("Audit", "Customer may audit Supplier's records on 30 days' notice."),
     position("Subcontracting", "Supplier shall not subcontract without Customer's prior written consent."),
 )
 CONTRACT = """SERVICES AGREEMENT
 
 8. Confidentiality
-8.1 Each party undertakes to keep secret all Confidential Information of the other party during the term and
-for five years thereafter.
+8.1 Each party shall keep confidential all Confidential Information of the other party for five years after the end of
+the term.
 
 9. Termination
-9.1 This Agreement can be terminated by either party by giving sixty (60) days' notice in writing.
+9.1 This Agreement can be terminated by either party by giving sixty (60) days' written notice.
 9.2 On termination, Supplier shall return all documents within 10 days.
 
 10. Liability
-10.1 The total liability of either party is limited to the fees paid during the 12 months preceding the claim.
+10.1 The aggregate liability of either party is limited to the fees paid during the 12 months before the claim.
 10.2 Supplier shall indemnify and hold harmless Customer from third party claims that the services
 infringe intellectual property rights.
 
 11. Data protection
-11.1 Supplier processes personal data solely in accordance with Customer's instructions.
-11.2 Supplier shall inform Customer of a personal data breach without undue delay, at the latest within 48 hours.
+11.1 Supplier processes personal data only in accordance with Customer's instructions.
+11.2 Supplier shall notify Customer of a personal data breach without undue delay, at the latest within 48 hours.
 
 12. Miscellaneous
-12.1 Supplier shall carry professional liability insurance with a cover of at least EUR 3 million.
-12.2 Once a year and with one month's notice, Customer is entitled to audit the records of Supplier.
-12.3 Subcontracting requires the prior written consent of Customer.
+12.1 Supplier shall maintain professional liability insurance with a cover of at least EUR 3 million.
+12.2 With 30 days' notice, Customer is entitled to audit the records of Supplier.
+12.3 Supplier may subcontract only with the prior written consent of Customer.
 """
 TURNED = [
     ("five years", "one year", "Confidentiality"),
     ("sixty (60)", "ten (10)", "Term and termination"),
-    ("12 months preceding", "36 months preceding", "Limitation of liability"),
+    ("12 months before", "36 months before", "Limitation of liability"),
     ("shall indemnify and hold harmless", "shall not indemnify", "Indemnity"),
     ("48 hours", "7 days", "Data protection"),
     ("EUR 3 million", "EUR 300,000", "Insurance"),
-    ("Once a year", "Every three years", "Audit"),
-    ("requires the prior", "is permitted without the prior", "Subcontracting"),
+    ("With 30 days' notice", "With 90 days' notice", "Audit"),
+    ("may subcontract only with", "may subcontract without", "Subcontracting"),
 ]
 
 
