@@ -1,14 +1,13 @@
 """The one entry for requests in words, from the API, the command, the control room and chats.
 
-First the fast paths, which need no model; then a suggestion, if an action was asked for that cannot be made out; else
-the strategy that fits. Rules decide all of this: no model is asked before a run starts.
+First the fast paths, which need no model; then a suggestion, if the request is almost one of them; else the strategy
+that fits. Rules decide all of this: no model is asked before a run starts.
 
 DIRECT_RESPONSE is a message of a chat. GOAL is a run towards the goal with what the text names, or in a chat a message.
 SCRIPT is a message that is carried out with callable skills. SCHEDULED_TASK and SUB_AGENT draft a trigger or an agent
 that is switched off.
 """
 
-import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,13 +17,25 @@ from typing import Final
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from agents.ask.actions import draft, run_goal, which_is_meant
 from agents.ask.chats import MAX_CHARS, Way, chat_active_message, chat_send, chat_store_answer, require_can_send
 from agents.ask.fast_paths import FAST_PATHS, Scope, fast_answer, scope_of, suggestion
-from agents.ask.language import Strategy, classify, read_names, when_of
-from agents.ask.naming import INSTRUCTIONS, SOURCES, Answer, AskContext, Kind, done, drafted, names_in, started
+from agents.ask.language import Strategy, classify, when_of
+from agents.ask.naming import (
+    INSTRUCTIONS,
+    SOURCES,
+    Answer,
+    AskContext,
+    Kind,
+    Names,
+    done,
+    drafted,
+    names_in,
+    rows_named_in,
+    started,
+)
 from agents.definitions.loader import write_definition
 from agents.enums import ApprovalMode
 from agents.exceptions import Invalid, LqopsError, NotAllowed
@@ -36,10 +47,9 @@ from agents.text.clean import one_line
 from agents.triggers.triggers import require_owned
 from audit.redaction import redact
 
-logger = logging.getLogger(__name__)
-
 Chat = UUID | None
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+_MAX_NAME_CHARS: Final = 2_000
 
 
 def ask(
@@ -137,19 +147,12 @@ def _checked(context: AskContext, chat: Chat) -> AskContext:
 
 
 def _decide(context: AskContext) -> Answer | Strategy:
-    """The answer of a fast path or a suggestion, else the strategy. An error in the rules is not the person's."""
-    answer = fast_answer(context)
-    if answer is not None:
+    """The answer of a fast path or a suggestion, else the strategy."""
+    if (answer := fast_answer(context)) is not None:
         return answer
-    try:
-        strategy = classify(context.text)
-        needs_model = strategy in {Strategy.DIRECT_RESPONSE, Strategy.GOAL}
-        suggested = suggestion(context) if needs_model and not context.in_chat else None
-    except (LqopsError, DatabaseError):
-        raise
-    except Exception:
-        logger.exception("a request could not be classified; it is answered directly")
-        return Strategy.DIRECT_RESPONSE
+    strategy = classify(context.text)
+    needs_model = strategy in {Strategy.DIRECT_RESPONSE, Strategy.GOAL}
+    suggested = suggestion(context) if needs_model and not context.in_chat else None
     return strategy if suggested is None else suggested
 
 
@@ -175,7 +178,7 @@ def _direct(context: AskContext, chat: Chat) -> Answer:
 def _goal(context: AskContext, chat: Chat) -> Answer:
     if chat is not None:
         return _send(context, chat, Way.GOAL, "works towards this goal, step by step.")
-    names = names_in(read_names(context.text), context.user, [*INSTRUCTIONS, *SOURCES])
+    names = _names(context, *INSTRUCTIONS, *SOURCES)
     if len(names.of(*INSTRUCTIONS)) > 1:
         return which_is_meant(names)
     return run_goal(names, context)
@@ -204,9 +207,14 @@ def _send(context: AskContext, chat: Chat, way: Way, what: str) -> Answer:
 
 
 def _schedule(context: AskContext, chat: Chat) -> Answer:
-    request = read_names(context.text)
-    names = names_in(request, context.user, [*INSTRUCTIONS, "collection"])
-    return draft(when_of(context.text), names, context, request.without(names.places).vocabulary)
+    names = _names(context, *INSTRUCTIONS, "collection")
+    return draft(when_of(names.masked), names, context, frozenset(names.masked.lower().split()))
+
+
+def _names(context: AskContext, *kinds: str) -> Names:
+    """The names in the beginning of a text of any length."""
+    text = context.text[:_MAX_NAME_CHARS]
+    return names_in(text, rows_named_in(text, context.user, kinds))
 
 
 @transaction.atomic
@@ -247,17 +255,13 @@ _PURPOSE: Final = re.compile(
     r"\b(?:agent|assistant|bot|worker)s?\b\W{0,3}(?:that|which|who|to|for)\s([^.!?\n]{3,200})", re.IGNORECASE
 )
 _PURPOSE_WORDS: Final = 6
-_MAX_NUMBER: Final = 100
 
 
 def _agent_name(context: AskContext) -> str:
-    """The name in the request, or one from its purpose; a number is added to the latter if it is taken."""
+    """The name in the request, or one from its purpose."""
     text = redact(context.text)
     if called := _CALLED.search(text):
         return one_line(called[1] or called[2], NAME_CHARS)
     purpose = _PURPOSE.search(text)
     words = " ".join(purpose[1].split()[:_PURPOSE_WORDS]).strip(" ,;:") if purpose else ""
-    name = one_line(f"{words[:1].upper()}{words[1:]}" or f"Agent of {context.now:%Y-%m-%d %H:%M}", NAME_CHARS - 4)
-    taken = set(Agent.objects.filter(owner=context.user, name__startswith=name).values_list("name", flat=True))
-    numbered = [name, *(f"{name} {number}" for number in range(2, _MAX_NUMBER))]
-    return next((free for free in numbered if free not in taken), name)
+    return one_line(f"{words[:1].upper()}{words[1:]}" or f"Agent of {context.now:%Y-%m-%d %H:%M}", NAME_CHARS)
