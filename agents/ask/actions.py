@@ -20,6 +20,7 @@ from agents.ask.lookups import (
 )
 from agents.ask.naming import (
     INSTRUCTIONS,
+    KINDS,
     SOURCES,
     Answer,
     AskContext,
@@ -284,7 +285,7 @@ def _run(context: AskContext, rows: list[Any], goal: str = "") -> AgentSession |
 
 def which_is_meant(names: Names) -> Answer:
     head = "Nothing was done: more than one thing could be meant. Name one, or give its id."
-    return _choices(head, names.candidates or names.of("trigger", *INSTRUCTIONS, *SOURCES))
+    return _choices(head, names.of(*KINDS))
 
 
 def _choices(head: str, found: list[Any]) -> Answer:

@@ -9,7 +9,6 @@ that is switched off.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -59,7 +58,7 @@ def ask(
     context = _checked(AskContext(by, now, text, agent, key_id, in_chat=chat is not None), chat)
     decision = _decide(context)
     if isinstance(decision, Strategy):
-        return replace(_HANDLERS[decision](context, chat), strategy=decision)
+        return replace(_carry_out(decision, context, chat), strategy=decision)
     if chat is not None:
         _keep(decision, context, chat)
     return decision
@@ -89,7 +88,7 @@ def send_message(
     decision = _decide(context)
     if isinstance(decision, Answer):
         return _keep(decision, context, chat)
-    way = _WAYS.get(decision, Way.ANSWER)
+    way, _ = _WAYS.get(decision, (Way.ANSWER, ""))
     return chat_send(owner=by, by=by, text=text, now=now, agent=agent, chat=chat, max_cost_usd=max_cost_usd, way=way)
 
 
@@ -115,7 +114,7 @@ def route(*, text: str, by: User, now: datetime, agent: Agent | None = None, cha
     try:
         decision = _decide(context)
         if isinstance(decision, Strategy):
-            strategy, decision = decision, _HANDLERS[decision](context, chat)
+            strategy, decision = decision, _carry_out(decision, context, chat)
     except LqopsError as refusal:
         return Route(Kind.ANSWER, "Refused.", strategy=strategy, scope=scope, refused=str(refusal))
     if scope == "read" and decision.path not in _LOOKUPS:
@@ -171,21 +170,24 @@ def _keep(answer: Answer, context: AskContext, chat: Chat) -> AgentSession:
 # --- Strategies ---
 
 
-def _direct(context: AskContext, chat: Chat) -> Answer:
-    return _send(context, chat, Way.ANSWER, "works on an answer.")
+def _carry_out(strategy: Strategy, context: AskContext, chat: Chat) -> Answer:
+    if strategy == Strategy.SCHEDULED_TASK:
+        names = _names(context, *INSTRUCTIONS, "collection")
+        return draft(when_of(names.masked), names, context, frozenset(names.masked.lower().split()))
+    if strategy == Strategy.SUB_AGENT:
+        return _sub_agent(context)
+    if strategy == Strategy.GOAL and chat is None:
+        names = _names(context, *INSTRUCTIONS, *SOURCES)
+        return which_is_meant(names) if len(names.of(*INSTRUCTIONS)) > 1 else run_goal(names, context)
+    return _send(context, chat, *_WAYS[strategy])
 
 
-def _goal(context: AskContext, chat: Chat) -> Answer:
-    if chat is not None:
-        return _send(context, chat, Way.GOAL, "works towards this goal, step by step.")
-    names = _names(context, *INSTRUCTIONS, *SOURCES)
-    if len(names.of(*INSTRUCTIONS)) > 1:
-        return which_is_meant(names)
-    return run_goal(names, context)
-
-
-def _script(context: AskContext, chat: Chat) -> Answer:
-    return _send(context, chat, Way.SCRIPT, "carries this out with callable skills.")
+# How a message of a chat is worked on, and the same in words.
+_WAYS: Final = {
+    Strategy.DIRECT_RESPONSE: (Way.ANSWER, "works on an answer."),
+    Strategy.GOAL: (Way.GOAL, "works towards this goal, step by step."),
+    Strategy.SCRIPT: (Way.SCRIPT, "carries this out with callable skills."),
+}
 
 
 def _send(context: AskContext, chat: Chat, way: Way, what: str) -> Answer:
@@ -206,11 +208,6 @@ def _send(context: AskContext, chat: Chat, way: Way, what: str) -> Answer:
     return started(session, f"Run {session.public_id} {what}")
 
 
-def _schedule(context: AskContext, chat: Chat) -> Answer:
-    names = _names(context, *INSTRUCTIONS, "collection")
-    return draft(when_of(names.masked), names, context, frozenset(names.masked.lower().split()))
-
-
 def _names(context: AskContext, *kinds: str) -> Names:
     """The names in the beginning of a text of any length."""
     text = context.text[:_MAX_NAME_CHARS]
@@ -218,7 +215,7 @@ def _names(context: AskContext, *kinds: str) -> Names:
 
 
 @transaction.atomic
-def _sub_agent(context: AskContext, chat: Chat) -> Answer:
+def _sub_agent(context: AskContext) -> Answer:
     """Draft an agent with the request as its instructions. A sentence does not say what starts it."""
     require_start_permission(context.user)
     name = _agent_name(context)
@@ -236,15 +233,6 @@ def _sub_agent(context: AskContext, chat: Chat) -> Answer:
     )
     return drafted(text, agent=str(agent.public_id), name=agent.name, mode=agent.mode, missing=_NOT_SET)
 
-
-_HANDLERS: Final[dict[Strategy, Callable[[AskContext, Chat], Answer]]] = {
-    Strategy.DIRECT_RESPONSE: _direct,
-    Strategy.GOAL: _goal,
-    Strategy.SCRIPT: _script,
-    Strategy.SCHEDULED_TASK: _schedule,
-    Strategy.SUB_AGENT: _sub_agent,
-}
-_WAYS: Final = {Strategy.GOAL: Way.GOAL, Strategy.SCRIPT: Way.SCRIPT}
 
 # --- The name of a drafted agent ---
 

@@ -5,7 +5,6 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from itertools import islice
 from typing import Final
 
 logger = logging.getLogger(__name__)
@@ -229,9 +228,16 @@ CLOCK: Final = re.compile(
     r"\bat\s+(?:(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{2}))?\s*(?P<half>am|pm)?|(?P<word>noon|midnight))\b",
     re.IGNORECASE,
 )
+_CRONS: Final = {
+    "minute": "*/{count} * * * *",
+    "hour": "0 */{count} * * *",
+    "weekday": "{minute} {hour} * * 1-5",
+    "week": "{minute} {hour} * * 1",
+    "month": "{minute} {hour} 1 * *",
+}
+_DAILY: Final = "{minute} {hour} * * *"
 _DEFAULT_HOUR: Final = 6
 _HOURS: Final = {"evening": 18, "night": 0, "noon": 12, "midnight": 0}
-_DAYS: Final = {"week": "* * 1", "month": "1 * *", "weekday": "* * 1-5"}
 _PER_UNIT: Final = {"minute": 60, "hour": 24}
 _HALF_DAY: Final = 12
 
@@ -266,27 +272,17 @@ def when_of(text: str) -> When | None:
 def _cron(said: dict[str, str | None], clock: re.Match[str] | None) -> str:
     """The five fields. Raises ValueError for what cron cannot keep."""
     unit = (said.get("unit") or _ADVERBS.get((said.get("adverb") or "").lower(), "weekday")).lower()
-    days = _DAYS.get(unit, "* * *")
-    if named := (said.get("days") or "").lower():
-        days = f"* * {','.join(str(number) for number, day in enumerate(_WEEKDAYS) if day in named)}"
     count = int(said.get("count") or 1)
-    if unit in _PER_UNIT:
-        return _interval(count, unit, clock)
-    if count != 1:
-        raise ValueError(f"every {count} {unit}s cannot be kept: say every {unit}")
-    hour, minute = _time_of_day(clock) if clock else (_HOURS.get(unit, _DEFAULT_HOUR), 0)
-    return f"{minute} {hour} {days}"
-
-
-def _interval(count: int, unit: str, clock: re.Match[str] | None) -> str:
-    whole = _PER_UNIT[unit]
-    if clock is not None:
-        raise ValueError(f"a time of day does not go with every {count} {unit}s")
-    valid = [number for number in range(1, whole) if whole % number == 0]
+    whole = _PER_UNIT.get(unit)
+    valid = [number for number in range(1, whole) if whole % number == 0] if whole else [1]
     if count not in valid:
         raise ValueError(f"every {count} {unit}s cannot be kept: choose one of {', '.join(map(str, valid))}")
-    step = "*" if count == 1 else f"*/{count}"
-    return f"{step} * * * *" if unit == "minute" else f"0 {step} * * *"
+    if clock and whole:
+        raise ValueError(f"a time of day does not go with every {count} {unit}s")
+    hour, minute = _time_of_day(clock) if clock else (_HOURS.get(unit, _DEFAULT_HOUR), 0)
+    if named := (said.get("days") or "").lower():
+        return f"{minute} {hour} * * {','.join(str(number) for number, day in enumerate(_WEEKDAYS) if day in named)}"
+    return _CRONS.get(unit, _DAILY).format(count=count, hour=hour, minute=minute).replace("*/1 ", "* ")
 
 
 def _time_of_day(clock: re.Match[str]) -> tuple[int, int]:
@@ -310,8 +306,6 @@ def _time_of_day(clock: re.Match[str]) -> tuple[int, int]:
 
 MIN_CHARS: Final = 7
 MAX_CLASSIFIED_CHARS: Final = 400
-_MAX_PIECES: Final = 20
-_PIECE_CHARS: Final = 120
 _SPACE: Final = re.compile(r"[^\S\n]+")
 
 
@@ -332,8 +326,6 @@ _SCHEDULES: Final = (
     RECURRING,
     # An adverb ("check it daily") or "a daily check", not "the daily summary".
     _pattern(rf"\b{_OFTEN}(?=\s{{0,9}}(?:$|[.,;!?]|(?:at|on|from|by|and)\b))|\ban?\s(?:new\s)?{_OFTEN}\s\w"),
-    _pattern(r"\bin\s(?:\d{1,3}|an?)\s(?:minute|hour|day|week|month)s?\b"),
-    _pattern(r"\b(?:tomorrow|tonight|next\s\w{3,10}|on\s\w{3,6}day)\sat\s\w"),
     _pattern(r"\bremind\s(?:me|us)\b|\bset\s(?:up\s)?an?\s(?:reminder|alarm|timer)\b"),
     _pattern(r"(?:^|\b(?:please|you|and|to)\s)schedule\s(?:an?|the|this|that|it|my|our)\b"),
     _pattern(r"\bcron\b|\brecurring\s(?:task|run|job|check)\b|\bon\sa\sschedule\b"),
@@ -438,9 +430,5 @@ def shortened(text: str) -> str:
     end = _SENTENCE_END.search(text)
     first = text[: min(end.end() if end else MAX_CLASSIFIED_CHARS, MAX_CLASSIFIED_CHARS)]
     rest = text[len(first) :]
-    kept = [
-        match[0][:_PIECE_CHARS]
-        for pattern in (*_SCHEDULES, _ENTITY)
-        for match in islice(pattern.finditer(rest), _MAX_PIECES)
-    ]
+    kept = [match[0] for pattern in (*_SCHEDULES, _ENTITY) for match in pattern.finditer(rest)]
     return " ".join([first, *kept])

@@ -57,7 +57,8 @@ def status(match: Match, context: AskContext) -> Answer:
         found = health(context.now)
     except Installation.DoesNotExist:
         raise Invalid("The installation row is missing: run manage.py migrate.") from None
-    counts = _counts(under_way(context))
+    active = under_way(context).order_by().values_list("status").annotate(number=Count("pk")).order_by("status")
+    counts = dict(active)
     approvals, questions = pending_approvals(context).count(), pending_questions(context).count()
     red = [line for line in found.red if line != HALTED] + list(skills_left_out())
     attention = [
@@ -66,7 +67,8 @@ def status(match: Match, context: AskContext) -> Answer:
         *([f"Questions of agents waiting for an answer: {questions}. Ask: list questions"] if questions else []),
     ]
     state = _halt_text() if found.halted else "Nothing is halted."
-    head = f"{state} Your active runs: {_counts_text(counts) or 'none'}."
+    runs = ", ".join(f"{number} {name}" for name, number in counts.items())
+    head = f"{state} Your active runs: {runs or 'none'}."
     text = lines(f"{head} Needs attention:", attention) if attention else head
     text += "" if attention or found.halted else " Nothing needs attention."
     return message(
@@ -155,21 +157,7 @@ def sessions(match: Match, context: AskContext) -> Answer:
         rows = rows.filter(status__in=sorted(wanted))
     count = rows.count()
     shown = session_rows(list(rows[:MAX_SHOWN]))
-    empty = "" if shown else _no_such_runs(context)
-    return listing(_heading(count, "run"), shown, "sessions", empty=empty, count=count)
-
-
-def _no_such_runs(context: AskContext) -> str:
-    counts = _counts_text(_counts(_runs(context)))
-    return f"You have no such runs. You have: {counts}." if counts else "You have no runs."
-
-
-def _counts(rows: QuerySet[AgentSession]) -> dict[str, int]:
-    return dict(rows.order_by().values_list("status").annotate(number=Count("pk")).order_by("status"))
-
-
-def _counts_text(counts: dict[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in counts.items())
+    return listing(_heading(count, "run"), shown, "sessions", empty="You have no such runs.", count=count)
 
 
 def session_rows(rows: list[AgentSession]) -> list[tuple[str, Any]]:
@@ -413,10 +401,9 @@ def _days_named(match: Match) -> str:
 
 
 def _days_text(name: str, span: Span) -> str:
-    """A period with its dates: last week (2 to 8 March)."""
+    """A period with its dates: last week (2 March to 8 March)."""
     first, last = span[0], span[1] - timedelta(days=1)
-    start = f"{first:%-d}" if first.month == last.month else f"{first:%-d %B}"
-    return name if first == last else f"{name} ({start} to {last:%-d %B})"
+    return name if first == last else f"{name} ({first:%-d %B} to {last:%-d %B})"
 
 
 def _started_in(rows: QuerySet[AgentSession], span: Span) -> QuerySet[AgentSession]:

@@ -163,10 +163,6 @@ class Names:
     def is_ambiguous(self) -> bool:
         return any(len(named.rows) > 1 for named in self.found)
 
-    @property
-    def candidates(self) -> list[Any]:
-        return [row for named in self.found if len(named.rows) > 1 for _, row in named.rows]
-
     def of(self, *kinds: str) -> list[Any]:
         """The rows of these kinds, once each."""
         rows = [row for named in self.found for kind, row in named.rows if kind in kinds]

@@ -243,5 +243,5 @@ def test_only_skill_is_used_if_there_are_no_playbooks(scene):
 def test_schedule_with_an_ambiguous_collection_lists_choices(scene):
     make_collection(scene.owner, name="leases")
     answer = asked(scene, "every hour run Lease on Leases")
-    assert len(answer.data["choices"]) == 2
+    assert len(answer.data["choices"]) == 3
     assert not Trigger.objects.filter(kind="schedule").exists()

@@ -53,7 +53,6 @@ DIRECT_RESPONSE | Read the daily summary to me
 HELD_OUT = """
 SCHEDULED_TASK  | Look at the mailbox each morning and tell me what is new
 SCHEDULED_TASK  | Could you run the compliance check nightly?
-SCHEDULED_TASK  | In 20 minutes, ping me
 SCHEDULED_TASK  | Twice every day, look for new invoices
 SUB_AGENT       | Make me an assistant that sorts invoices
 SUB_AGENT       | Launch two research workers
