@@ -304,7 +304,7 @@ def chats_page(request: HttpRequest) -> HttpResponse:
     """The list of chats, newest first, and the form of a new one."""
     by = require_permission(request, VIEW)
     form = FirstMessageForm(request.POST or None, initial=request.GET.dict(), owner=by)
-    if request.method == "POST" and (answered := _say(request, form)):
+    if request.method == "POST" and (answered := _send(request, form)):
         return answered
     numbered = Paginator(chats_of(by.pk), ON_A_PAGE).get_page(request.GET.get("p"))
     rows = [
@@ -325,7 +325,7 @@ def chat_page(request: HttpRequest, chat: UUID) -> HttpResponse:
         raise Http404(f"There is no chat {chat}.")
     last = messages_[-1]
     form = MessageForm(request.POST or None)
-    if request.method == "POST" and (answered := _say(request, form, chat=chat)):
+    if request.method == "POST" and (answered := _send(request, form, chat=chat)):
         return answered
     return _chat_page(
         request,
@@ -359,7 +359,7 @@ def _exchange_context(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _say(request: HttpRequest, form: MessageForm, *, chat: UUID | None = None) -> HttpResponse | None:
+def _send(request: HttpRequest, form: MessageForm, *, chat: UUID | None = None) -> HttpResponse | None:
     """Send the message. None if it was refused: the form has the error."""
     by = require_permission(request, SAY)
     if not form.is_valid():

@@ -288,20 +288,19 @@ def which_is_meant(names: Names) -> Answer:
     return _choices(head, names.of(*KINDS))
 
 
-def _choices(head: str, found: list[Any]) -> Answer:
+def _choices(head: str, found: list[Any], **data: Any) -> Answer:
     rows = [
         (f"{kind} {row.name}, {row.public_id}", {"kind": kind, "name": row.name, "id": str(row.public_id)})
         for row in found
         for kind in [kind_of(row)]
     ]
-    return listing(head, rows, "choices", empty=head)
+    return listing(head, rows, "choices", empty=head, **data)
 
 
 # --- Drafting a schedule ---
 
 
 _NAME_CHARS: Final = 120
-_MAX_NAMES: Final = 8
 
 
 def schedule(match: Match, context: AskContext) -> Answer:
@@ -325,10 +324,9 @@ def draft(when: When | None, names: Names, context: AskContext, rest: frozenset[
     if not collections and not rest & {"run", "start", "collection"}:
         collections = _only(rows_of("collection", context.user))
         assumed += collections
+    if when is None or when.error or not instructions or not collections:
+        return _incomplete(when, instructions, collections, context)
     rows = {kind_of(row): row for row in (*instructions, *collections)}
-    missing = _missing(when, rows, context)
-    if missing or when is None:
-        return _incomplete(when, rows, missing)
     require_start_permission(context.user)
     title = f"{' on '.join(row.name for row in rows.values())}, {when.words}"
     inputs = {"agent": context.agent, **rows}
@@ -372,30 +370,18 @@ def _same_draft(when: When, inputs: dict[str, Any], context: AskContext) -> Trig
     return unused.order_by("pk").first()
 
 
-def _missing(when: When | None, rows: dict[str, Any], context: AskContext) -> dict[str, str]:
+def _incomplete(when: When | None, instructions: list[Any], collections: list[Any], context: AskContext) -> Answer:
+    """Say what is missing for a schedule, and list what the person has of it."""
     missing = {}
-    if when is None:
-        missing["when"] = "a recurring time, such as every 6 hours, or every weekday at 7:00"
-    elif when.error:
-        missing["when"] = f"another time: {when.error}"
-    if not rows.keys() & set(INSTRUCTIONS):
-        missing["playbook"] = f"the name of one of your playbooks{_known('playbook', context)}, or of a skill"
-    if "collection" not in rows:
-        missing["collection"] = f"the name of one of your collections{_known('collection', context)}"
-    return missing
-
-
-def _incomplete(when: When | None, rows: dict[str, Any], missing: dict[str, str]) -> Answer:
-    often = when.words if when and not when.error else "every 6 hours"
-    what = " on ".join(
-        f"{kind} {rows[kind].name if kind in rows else '<name>'}"
-        for kind in ("skill" if "skill" in rows else "playbook", "collection")
+    if when is None or when.error:
+        missing["when"] = f"another time: {when.error}" if when else "a recurring time"
+    if not instructions:
+        missing["playbook"] = "a playbook or skill"
+    if not collections:
+        missing["collection"] = "a collection"
+    head = (
+        f"No schedule was drafted. It still needs {', '.join(missing.values())}. "
+        "For example: every 6 hours run playbook <name> on collection <name>."
     )
-    text = lines("No schedule was drafted. It still needs:", list(missing.values()))
-    return message(f"{text}\nFor example: {often} run {what}.", missing=list(missing))
-
-
-def _known(kind: str, context: AskContext) -> str:
-    names = [row.name for row in rows_of(kind, context.user)]
-    shown = [*names[:_MAX_NAMES], "…"] if len(names) > _MAX_NAMES else names
-    return f" ({', '.join(shown) or 'you have none'})"
+    found = [row for kind in missing if kind in KINDS for row in rows_of(kind, context.user)[:MAX_SHOWN]]
+    return _choices(head, found, missing=list(missing))

@@ -79,7 +79,7 @@ def chat_send(
     message = redact(text).strip()
     if not message or len(message) > MAX_CHARS:
         raise Invalid(f"A message has 1 to {MAX_CHARS} characters; this one has {len(message)}.")
-    earlier = _messages(owner, chat)
+    earlier = _messages(owner.pk, chat)
     agent = require_enabled(_agent_of(agent, earlier))
     session = session_create(
         owner=owner,
@@ -110,7 +110,7 @@ def chat_send(
 
 def require_can_send(*, owner: User, agent: Agent | None, chat: UUID | None) -> None:
     """Refuse what `chat_send` would refuse now, in the same order. Nothing is written."""
-    earlier = _messages(owner, chat)
+    earlier = _messages(owner.pk, chat)
     require_enabled(_agent_of(agent, earlier))
     require_may_start(owner.pk)
     _check_answered(earlier)
@@ -128,7 +128,7 @@ def _cap_of(agent: Agent | None) -> Decimal | None:
 def _check_alone(session: AgentSession, first: AgentSession) -> None:
     """Of two messages at once the second waits here for the first, sees it, and is refused."""
     session_lock(first.pk)
-    messages = chat_sessions(owner_id=session.owner_id, chat=UUID(session.params["chat"]))
+    messages = _messages(session.owner_id, session.params["chat"])
     _check_answered([other for other in messages if other.pk != session.pk])
 
 
@@ -151,7 +151,7 @@ def chat_store_answer(
     """Store a message that a fast path answered, with the path: the answer is not the agent's."""
     session = AgentSession.objects.create(
         owner=owner,
-        **by_definition(_agent_of(agent, _messages(owner, chat))),
+        **by_definition(_agent_of(agent, _messages(owner.pk, chat))),
         mode=Mode.CHAT,
         status=Status.RUNNING,
         current_phase=Phase.TURN,
@@ -173,20 +173,15 @@ def chat_store_answer(
 # --- Reading a chat ---
 
 
-def chat_sessions(*, owner_id: int, chat: UUID) -> list[AgentSession]:
-    """The messages of a chat, in order."""
-    rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT, params__chat=str(chat))
-    return list(rows.select_related("agent").order_by("pk"))
-
-
 def chat_active_message(owner: User, chat: UUID) -> AgentSession | None:
     """The message of a chat that is being answered, if there is one."""
-    return next((message for message in _messages(owner, chat) if message.status not in TERMINAL), None)
+    return next((message for message in _messages(owner.pk, chat) if message.status not in TERMINAL), None)
 
 
-def _messages(owner: User, chat: UUID | None) -> list[AgentSession]:
-    """The messages so far: none of a new chat, and some of one that is continued."""
-    found = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
+def _messages(owner_id: int, chat: UUID | str | None) -> list[AgentSession]:
+    """The messages of a chat so far, in order: none if it is new, and some if it is continued."""
+    rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT, params__chat=str(chat))
+    found = list(rows.select_related("agent").order_by("pk")) if chat else []
     if chat and not found:
         raise NotFound(f"There is no chat {chat} of this user; leave it out to begin a new one.")
     return found
@@ -403,7 +398,7 @@ def _system(session: AgentSession) -> str:
 
 def _earlier(session: AgentSession) -> list[Exchange]:
     """The earlier messages of this chat that were answered, with their answers."""
-    messages = chat_sessions(owner_id=session.owner_id, chat=UUID(session.params["chat"]))
+    messages = _messages(session.owner_id, session.params["chat"])
     earlier = [message for message in messages if message.pk < session.pk][-_MAX_EARLIER:]
     answers = answers_of(earlier)
     return [(message, answers[message.pk]) for message in earlier if answers.get(message.pk)]

@@ -184,11 +184,15 @@ def read(text: str) -> Request | None:
     plain = " ".join(text.replace("\u2019", "'").split())
     if len(plain) > MAX_CHARS:
         return None
-    before = _BEFORE.match(plain)
-    start = before.end() if before else 0
+    start = _courtesy_end(plain)
     after = _AFTER.search(plain, start)
     end = after.start() if after else len(plain)
     return Request(plain[start:end], "?" in plain[end:] and not _POLITE.search(plain[:start]))
+
+
+def _courtesy_end(text: str) -> int:
+    before = _BEFORE.match(text)
+    return before.end() if before else 0
 
 
 def words_of(text: str) -> tuple[str, tuple[str, ...]]:
@@ -269,10 +273,10 @@ def when_of(text: str) -> When | None:
         return When("", words, rest, str(error))
 
 
-def _cron(said: dict[str, str | None], clock: re.Match[str] | None) -> str:
+def _cron(parts: dict[str, str | None], clock: re.Match[str] | None) -> str:
     """The five fields. Raises ValueError for what cron cannot keep."""
-    unit = (said.get("unit") or _ADVERBS.get((said.get("adverb") or "").lower(), "weekday")).lower()
-    count = int(said.get("count") or 1)
+    unit = (parts.get("unit") or _ADVERBS.get((parts.get("adverb") or "").lower(), "weekday")).lower()
+    count = int(parts.get("count") or 1)
     whole = _PER_UNIT.get(unit)
     valid = [number for number in range(1, whole) if whole % number == 0] if whole else [1]
     if count not in valid:
@@ -280,7 +284,7 @@ def _cron(said: dict[str, str | None], clock: re.Match[str] | None) -> str:
     if clock and whole:
         raise ValueError(f"a time of day does not go with every {count} {unit}s")
     hour, minute = _time_of_day(clock) if clock else (_HOURS.get(unit, _DEFAULT_HOUR), 0)
-    if named := (said.get("days") or "").lower():
+    if named := (parts.get("days") or "").lower():
         return f"{minute} {hour} * * {','.join(str(number) for number, day in enumerate(_WEEKDAYS) if day in named)}"
     return _CRONS.get(unit, _DAILY).format(count=count, hour=hour, minute=minute).replace("*/1 ", "* ")
 
@@ -299,14 +303,12 @@ def _time_of_day(clock: re.Match[str]) -> tuple[int, int]:
 
 # --- Which of five strategies fits a request: rules over its words, without a model ---
 #
-# The order of the rules is the order of priority: SCHEDULED_TASK, SUB_AGENT, SCRIPT, GOAL, and DIRECT_RESPONSE for
-# the rest. The text is never changed. Each pattern looks ahead a bounded way, so that time stays linear in the
-# length.
+# The order of the rules is the order of priority, and DIRECT_RESPONSE is the rest. The text is never changed. A phrase
+# may stand anywhere: `<start>` is the beginning without courtesies, `~` any word, `...` up to eight words.
 
 
 MIN_CHARS: Final = 7
 MAX_CLASSIFIED_CHARS: Final = 400
-_SPACE: Final = re.compile(r"[^\S\n]+")
 
 
 class Strategy(StrEnum):
@@ -317,75 +319,68 @@ class Strategy(StrEnum):
     SCRIPT = "SCRIPT"
 
 
-def _pattern(*parts: str) -> re.Pattern[str]:
-    return re.compile("".join(parts), re.IGNORECASE)
+def _anywhere(phrases: str) -> re.Pattern[str]:
+    found = "|".join(_expression(phrase) for phrase in phrases.strip().splitlines())
+    return re.compile(rf"(?:^|(?<= ))(?:{found})".replace(r"\~", r"\S+").replace(r"\.\.\. ", r"(?:\S+ ){0,8}"))
 
 
-_OFTEN: Final = rf"(?:{'|'.join(_ADVERBS)})"
-_SCHEDULES: Final = (
-    RECURRING,
-    # An adverb ("check it daily") or "a daily check", not "the daily summary".
-    _pattern(rf"\b{_OFTEN}(?=\s{{0,9}}(?:$|[.,;!?]|(?:at|on|from|by|and)\b))|\ban?\s(?:new\s)?{_OFTEN}\s\w"),
-    _pattern(r"\bremind\s(?:me|us)\b|\bset\s(?:up\s)?an?\s(?:reminder|alarm|timer)\b"),
-    _pattern(r"(?:^|\b(?:please|you|and|to)\s)schedule\s(?:an?|the|this|that|it|my|our)\b"),
-    _pattern(r"\bcron\b|\brecurring\s(?:task|run|job|check)\b|\bon\sa\sschedule\b"),
-)
-_WORKER: Final = r"(?:sub-?\s?agents?|agents?|assistants?|bots?|workers?)\b"
-_NEW: Final = r"(?:an|a\snew|another|a\sseparate|a\sdedicated)\s(?:\w{1,20}\s)?"
-_SUB_AGENTS: Final = (
-    _pattern(
-        r"\b(?:create|make|build|spawn|launch|hire|add|set\sup|want|need|give\sme)\s",
-        r"(?:(?!(?:the|my|our|this|that|to|from|by|for|with|of)\b)[\w-]{1,20}\s){0,4}",
-        _WORKER,
-    ),
-    _pattern(r"\bdelegate\s(?:this|it|that|the)\b|\b(?:have|let|use)\s", _NEW, _WORKER),
-)
-_CODE: Final = r"(?:script|code|command|program|function|query|sql|python|skill)\b"
-_SCRIPTS: Final = (
-    _pattern(r"\b(?:run|execute|evaluate|use|call)\s(?:[\w-]{1,40}\s){0,4}", _CODE),
-    _pattern(r"<skill>"),
-    _pattern(r"\b(?:calculate|compute|convert)\b[^!?\n]{0,120}\d"),
-    _pattern(r"\b(?:fetch|download|open|read|get)\b[^!?\n]{0,60}\bhttps?://"),
-)
+_MAKE: Final = "(create|make|build|spawn|launch|hire|add|set up|want|need|give|have|let|use)"
+_WORKER: Final = "(agent|agents|sub-agent|assistant|assistants|bot|bots|worker|workers)"
+_CODE: Final = "(script|code|command|program|function|query|sql|python|skill)"
 _WORK: Final = (
-    r"(?:review|analy[sz]e|audit|investigate|research|compare|prepare|compile|draft|extract|collect|gather|plan|"
-    r"organi[sz]e|monitor|evaluate|assess|verify|check|find|identify|make\ssure|go\sthrough|put\stogether|set\sup)\b"
+    "(review|analyse|analyze|audit|investigate|research|compare|prepare|compile|draft|extract|collect|gather|plan|"
+    "organise|organize|monitor|evaluate|assess|verify|check|find|identify|make sure|go through|put together|set up)"
 )
-_GREETING: Final = r"^\W{0,3}(?:(?:please|now|then|and|also|so|but|ok|okay|hi|hello|hey)\W{1,3}){0,3}"
-_GOALS: Final = (
-    _pattern(_GREETING, _WORK),
-    _pattern(r"\b(?:please|you|(?:you|want|need)\sto|help\sme)\s", _WORK),
-    _pattern(r"\b(?:and\sthen|after\sthat|step\sby\sstep|one\sby\sone)\b|\bfirst\b[^?\n]{1,200}\bthen\b"),
-    _pattern(r"^\W{0,3}(?:goal|objective|task)\s?:"),
+_RULES: Final = {
+    Strategy.SCHEDULED_TASK: _anywhere("""
+        <time>
+        remind (me|us)
+        schedule (a|an|the|this|that|it|my|our)
+        a [new] (recurring|schedule)
+        on a schedule
+    """),
+    Strategy.SUB_AGENT: _anywhere(f"""
+        {_MAKE} [me] (a|an|another|one|two|three) [~] [~] {_WORKER}
+        delegate (this|it|that|the)
+    """),
+    Strategy.SCRIPT: _anywhere(f"""
+        (run|execute|evaluate|use|call) [~] [~] [~] [~] {_CODE}
+        (calculate|compute|convert) ... <number>
+        (fetch|download|open|read|get) ... <url>
+    """),
+    Strategy.GOAL: _anywhere(f"""
+        <start> ({_WORK}|goal)
+        (you|you to|want to|need to|help me) {_WORK}
+        (and then|after that|step by step|one by one)
+        first ... then
+    """),
+}
+# Questions and refusals ask for nothing to be done. "Can you …?" does.
+_ASKS_NOTHING: Final = _anywhere("""
+    <start> [so|and|but] (why|what|what's|who|whose|when|where|which|how|is|are|am|was|were|does|did|has|had|should|may)
+    <start> [so|and|but] (do|have|can|could|would|will) (i|we|you|it|they|the)
+    <start> (explain|describe|define|translate|summarise|summarize|tell me (about|why|how|what|when|who))
+    (don't|do not|never|no need to)
+    <start> stop
+""")
+# A sentence with a subject is a statement, and no task, unless it asks for something.
+_STATEMENT: Final = _anywhere("""
+    <start> (i|we|he|she|they|it|you|there|this|that|these|those|the|my|our|his|her|their|is|if|when|because)
+""")
+_ASKS: Final = _anywhere("""
+    please
+    (i|we) (want|need|would like)
+    (i'd|we'd) like
+    (should|must|has to|have to) be
+    you (should|must|have to)
+    (remind|tell) (me|us)
+""")
+# An adverb is a time in "check it daily" and "a daily check", but not in "the daily summary".
+_OFTEN: Final = rf"(?:{'|'.join(_ADVERBS)})"
+_TIME: Final = re.compile(
+    rf"{RECURRING.pattern}|\b{_OFTEN}(?=\s?(?:$|[.,;!?]|at\b|on\b|and\b))|\ban?\s(?:new\s)?{_OFTEN}\b", re.IGNORECASE
 )
-_RULES: Final = (
-    (Strategy.SCHEDULED_TASK, _SCHEDULES),
-    (Strategy.SUB_AGENT, _SUB_AGENTS),
-    (Strategy.SCRIPT, _SCRIPTS),
-    (Strategy.GOAL, _GOALS),
-)
-# Questions and refusals ask for nothing to be done. "Can you …?" and "why don't you …?" do ask.
-_QUESTION: Final = _pattern(
-    _GREETING,
-    r"(?:why(?!\sdon'?t\syou)|what|what's|who|whose|whom|when|where|which|how|is|are|am|was|were|do(?!\sthis)|does|did|"
-    r"has|have(?!\s(?:an?|another)\b)|had|should|shall|may|might|(?:can|could|would)\s(?:i|we|it|they|an?|the)|"
-    r"will\s(?:it|they|the)|explain|describe|tell\sme\s(?:about|why|how|what|when|who)|define|translate|summari[sz]e)\b(?!:)",
-)
-_REFUSAL: Final = _pattern(
-    r"\b(?:don'?t|do\snot|never|no\sneed\sto|stop|without|instead\sof|not\sto)\s(?:\w{1,20}\s){0,2}",
-    r"(?:schedul|remind|creat|mak|run|execut|check|send|review|start|us(?:e|ing)|ask|delegat|spawn|set|monitor|build|",
-    r"fetch|analy[sz])\w{0,12}\b",
-)
-# "Every morning check the inbox" is a task. A sentence with a subject is one only if it asks for something.
-_STATEMENT: Final = _pattern(
-    _GREETING,
-    r"(?:i|we|he|she|they|it|you|there|this|that|these|those|the|my|our|his|her|their|is|are|if|when|because)\b",
-)
-_ASKS: Final = _pattern(
-    r"\bplease\b|\b(?:i|we)(?:\swould|'d)\slike\b|\b(?:i|we)\s(?:want|need)\b|\b(?:should|must|has\sto|have\sto)\sbe\b|"
-    r"\byou\s(?:should|must|have\sto)\b|\b(?:remind|tell)\s(?:me|us)\b",
-)
-# Parts of a long text that are read beside its first sentence.
+# Parts of a long text that are read beside its first sentence and its times.
 _SENTENCE_END: Final = re.compile(r"[.!?](?=\s|$)|\n")
 _ENTITY: Final = re.compile(
     r"\bhttps?://[^\s<>\"']{1,500}"
@@ -406,21 +401,32 @@ def classify(text: str) -> Strategy:
 
 
 def _classify(text: str) -> Strategy:
-    plain = _SPACE.sub(" ", text).strip().replace("\u2019", "'")
+    plain = text.strip().replace("\u2019", "'")
     excerpt = shortened(plain)
-    if len(plain) < MIN_CHARS or _QUESTION.search(excerpt) or _REFUSAL.search(excerpt):
+    if len(plain) < MIN_CHARS or _ASKS_NOTHING.search(_marked(excerpt)):
         return Strategy.DIRECT_RESPONSE
-    for strategy, patterns in _RULES:
-        found = any(pattern.search(excerpt) for pattern in patterns)
-        if found and (strategy != Strategy.SCHEDULED_TASK or _has_task(excerpt)):
+    words = _marked(excerpt) + ("<time> " if _TIME.search(excerpt) else "")
+    task = _marked(CLOCK.sub(" ", _TIME.sub(" ", excerpt)))
+    is_statement = _STATEMENT.search(task) and not _ASKS.search(task)
+    for strategy, phrases in _RULES.items():
+        if phrases.search(words) and not (strategy == Strategy.SCHEDULED_TASK and is_statement):
             return strategy
     return Strategy.DIRECT_RESPONSE
 
 
-def _has_task(text: str) -> bool:
-    """Whether a text with a time also says what to do then."""
-    task = CLOCK.sub(" ", RECURRING.sub(" ", text)).strip(" ,.;:")
-    return bool(_ASKS.search(task)) or not _STATEMENT.match(task)
+def _marked(text: str) -> str:
+    """The words of a text, in lower case, with slots for its start, numbers and addresses."""
+    plain = text.strip(" ,.;:")
+    start = _courtesy_end(plain)
+    words = [*plain[:start].split(), "<start>", *plain[start:].split()]
+    return "".join(f"{_slot(word)} " for word in words)
+
+
+def _slot(word: str) -> str:
+    plain = word.lower().strip(".,;:!?()\"'")
+    if plain.startswith(("http://", "https://")):
+        return "<url>"
+    return "<number>" if any(char.isdigit() for char in plain) else plain
 
 
 def shortened(text: str) -> str:
@@ -430,5 +436,4 @@ def shortened(text: str) -> str:
     end = _SENTENCE_END.search(text)
     first = text[: min(end.end() if end else MAX_CLASSIFIED_CHARS, MAX_CLASSIFIED_CHARS)]
     rest = text[len(first) :]
-    kept = [match[0] for pattern in (*_SCHEDULES, _ENTITY) for match in pattern.finditer(rest)]
-    return " ".join([first, *kept])
+    return " ".join([first, *(match[0] for pattern in (_TIME, _ENTITY) for match in pattern.finditer(rest))])

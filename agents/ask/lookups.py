@@ -60,31 +60,28 @@ def status(match: Match, context: AskContext) -> Answer:
     active = under_way(context).order_by().values_list("status").annotate(number=Count("pk")).order_by("status")
     counts = dict(active)
     approvals, questions = pending_approvals(context).count(), pending_questions(context).count()
-    red = [line for line in found.red if line != HALTED] + list(skills_left_out())
-    attention = [
-        *red,
-        *([f"Calls waiting for approval: {approvals}. Ask: what needs my approval?"] if approvals else []),
-        *([f"Questions of agents waiting for an answer: {questions}. Ask: list questions"] if questions else []),
-    ]
-    state = _halt_text() if found.halted else "Nothing is halted."
+    halt = current_halt()
+    red = [*found.red, *skills_left_out()]
+    attention = [line for line in red if line != HALTED]
+    if approvals:
+        attention.append(f"Calls waiting for approval: {approvals}. Ask: what needs my approval?")
+    if questions:
+        attention.append(f"Questions of agents waiting for an answer: {questions}. Ask: list questions")
     runs = ", ".join(f"{number} {name}" for name, number in counts.items())
-    head = f"{state} Your active runs: {runs or 'none'}."
-    text = lines(f"{head} Needs attention:", attention) if attention else head
-    text += "" if attention or found.halted else " Nothing needs attention."
+    state = f"{halt_message(halt)} {TO_RELEASE}" if halt else "Nothing is halted."
+    text = f"{state} Your active runs: {runs or 'none'}."
+    if attention:
+        text = lines(f"{text} Needs attention:", attention)
+    elif not halt:
+        text += " Nothing needs attention."
     return message(
         text,
-        halted=found.halted,
-        red=[*([HALTED] if found.halted else []), *red],
+        halted=halt is not None,
+        red=red,
         sessions=counts,
         approvals_pending=approvals,
         questions_pending=questions,
     )
-
-
-def _halt_text() -> str:
-    """Who halted all work, why, and how to release it."""
-    halt = current_halt()
-    return f"{halt_message(halt)} {TO_RELEASE}" if halt else HALTED
 
 
 def _agents(context: AskContext) -> Answer:
