@@ -7,7 +7,7 @@ Read-only requests are for everybody who may view runs, all others for those who
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -143,13 +143,10 @@ def _cell(name: str, value: Any) -> str:
         return "—"
     if isinstance(value, bool):
         return "on" if value else "off"
-    try:
-        if name.endswith("_usd"):
-            return usd(Decimal(str(value)))
-        if name.endswith("_at"):
-            return moment(datetime.fromisoformat(str(value)))
-    except (InvalidOperation, ValueError):
-        return visible(str(value))
+    if name.endswith("_usd"):
+        return usd(Decimal(value))
+    if name.endswith("_at"):
+        return moment(datetime.fromisoformat(value))
     return words(value) if name in {"status", "terminal_reason"} else visible(str(value))
 
 

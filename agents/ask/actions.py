@@ -191,7 +191,8 @@ def switch_agent(match: Match, context: AskContext) -> Answer | None:
     if match.names.found and not agents:
         return None
     if len(agents) != 1 or (match.action == "start" and match.names.of("trigger")):
-        return _which_agent(match.action, context, agents)
+        head = f"No agent was changed. Say which one: `{match.action} agent <name>`."
+        return _choices(head, agents or rows_of("agent", context.user))
     [agent] = agents
     if match.action in {"resume", "start"}:
         require_start_permission(context.user)
@@ -211,18 +212,6 @@ def switch_agent(match: Match, context: AskContext) -> Answer | None:
     else:
         return message(_NOT_RUNNING.format(agent.name), **facts)
     return done(text.format(agent.name), **facts)
-
-
-def _which_agent(action: str, context: AskContext, agents: list[Agent]) -> Answer:
-    rows = [
-        (
-            f"{row.name} ({'on' if row.enabled else 'off'})",
-            {"id": str(row.public_id), "name": row.name, "enabled": row.enabled},
-        )
-        for row in agents or rows_of("agent", context.user)
-    ]
-    head = f"No agent was changed. Say which one: `{action} agent <name>`."
-    return listing(head, rows, "agents", empty="No agent was changed: you have no agents.")
 
 
 # --- Starting a run ---
@@ -331,9 +320,7 @@ def draft(when: When | None, names: Names, context: AskContext, rest: frozenset[
     title = f"{' on '.join(row.name for row in rows.values())}, {when.words}"
     inputs = {"agent": context.agent, **rows}
     existing = _same_draft(when, inputs, context)
-    if context.dry_run and existing is not None:
-        return drafted(f"Already drafted, and switched off: {existing.name}.", trigger=str(existing.public_id))
-    if context.dry_run:
+    if context.dry_run and existing is None:
         return done(f"Drafts a schedule, switched off: {title}.", Kind.DRAFT)
     trigger = existing or trigger_create(
         owner=context.user,
@@ -364,8 +351,7 @@ def _only(rows: list[Any]) -> list[Any]:
 def _same_draft(when: When, inputs: dict[str, Any], context: AskContext) -> Trigger | None:
     """A schedule of the person's that was drafted alike, never switched on and never run."""
     like = {"playbook": None, "skill": None, "project": None, "max_cost_usd": None, **inputs}
-    same = {f"{name}__isnull" if row is None else name: True if row is None else row for name, row in like.items()}
-    rows = Trigger.objects.filter(owner=context.user, kind="schedule", cron=when.cron, zone="UTC", query="", **same)
+    rows = Trigger.objects.filter(owner=context.user, kind="schedule", cron=when.cron, zone="UTC", query="", **like)
     unused = rows.filter(enabled=False, paused_at__isnull=True, deleted_at__isnull=True, sessions__isnull=True)
     return unused.order_by("pk").first()
 

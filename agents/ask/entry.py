@@ -89,7 +89,7 @@ def send_message(
     if isinstance(decision, Answer):
         return _keep(decision, context, chat)
     way, _ = _WAYS.get(decision, (Way.ANSWER, ""))
-    return chat_send(owner=by, by=by, text=text, now=now, agent=agent, chat=chat, max_cost_usd=max_cost_usd, way=way)
+    return _message(context, chat, way)
 
 
 @dataclass(frozen=True)
@@ -196,16 +196,21 @@ def _send(context: AskContext, chat: Chat, way: Way, what: str) -> Answer:
     if context.dry_run:
         require_can_send(owner=context.user, agent=context.agent, chat=chat)
         return done(f"Starts a run that {what}", Kind.SESSION)
-    session = chat_send(
+    session = _message(context, chat, way)
+    return started(session, f"Run {session.public_id} {what}")
+
+
+def _message(context: AskContext, chat: Chat, way: Way) -> AgentSession:
+    return chat_send(
         owner=context.user,
         by=context.user,
         text=context.text,
         now=context.now,
         agent=context.agent,
         chat=chat,
+        max_cost_usd=context.max_cost_usd,
         way=way,
     )
-    return started(session, f"Run {session.public_id} {what}")
 
 
 def _names(context: AskContext, *kinds: str) -> Names:

@@ -144,29 +144,19 @@ RowOfKind = tuple[str, Any]
 
 
 @dataclass(frozen=True)
-class Named:
-    """One name in a text, and the rows with that name, by kind."""
-
-    start: int
-    end: int
-    rows: tuple[RowOfKind, ...]
-
-
-@dataclass(frozen=True)
 class Names:
-    """All names in a text, in order; `masked` is the text with `<name>` in their place."""
+    """For each name in a text, in order, the rows that have it; `masked` is the text with `<name>` in their place."""
 
-    found: tuple[Named, ...] = ()
+    found: tuple[tuple[RowOfKind, ...], ...] = ()
     masked: str = ""
 
     @property
     def is_ambiguous(self) -> bool:
-        return any(len(named.rows) > 1 for named in self.found)
+        return any(len(rows) > 1 for rows in self.found)
 
     def of(self, *kinds: str) -> list[Any]:
         """The rows of these kinds, once each."""
-        rows = [row for named in self.found for kind, row in named.rows if kind in kinds]
-        return list(dict.fromkeys(rows))
+        return list(dict.fromkeys(row for rows in self.found for kind, row in rows if kind in kinds))
 
 
 def rows_named_in(text: str, owner: User, kinds: Iterable[str] = KINDS) -> list[RowOfKind]:
@@ -183,28 +173,26 @@ def rows_named_in(text: str, owner: User, kinds: Iterable[str] = KINDS) -> list[
 
 
 def names_in(text: str, rows: Iterable[RowOfKind]) -> Names:
-    """Find the names of rows in a text, the longest first; parts of a longer name are not names."""
+    """Find the names and ids of rows in a text; parts of a longer name are not names."""
     known: dict[str, list[RowOfKind]] = {}
     for kind, row in rows:
-        for name in (row.name.casefold(), str(row.public_id)):
+        for name in (row.name.lower(), str(row.public_id)):
             known.setdefault(name, []).append((kind, row))
-    found: list[Named] = []
-    for name in sorted(known, key=len, reverse=True):
-        for match in re.finditer(rf"{QUOTE}(?<![\w-]){re.escape(name)}(?![\w-]){QUOTE}", text, re.IGNORECASE):
-            before = _KIND_BEFORE.search(text, 0, match.start())
-            is_taken = any(named.start < match.end() and match.start() < named.end for named in found)
-            if not is_taken and (before or name not in _PRONOUNS):
-                found.append(Named(match.start(), match.end(), _of_kind(known[name], before)))
-    found.sort(key=lambda named: named.start)
-    starts = [0, *(named.end for named in found)]
-    ends = [*(named.start for named in found), len(text)]
-    return Names(tuple(found), "<name>".join(text[start:end] for start, end in zip(starts, ends, strict=True)))
+    found: list[tuple[RowOfKind, ...]] = []
 
+    def mask(match: re.Match[str]) -> str:
+        before = _KIND_BEFORE.search(text, 0, match.start())
+        named = known.get(match[1].lower(), [])
+        if not named or (match[1].lower() in _PRONOUNS and not before):
+            return match[0]
+        kind = before[1].lower().replace("schedule", "trigger") if before else ""
+        found.append(tuple([pair for pair in named if pair[0] == kind] or named))
+        return "<name>"
 
-def _of_kind(rows: list[RowOfKind], before: re.Match[str] | None) -> tuple[RowOfKind, ...]:
-    """The rows with the name; those of the kind that stands before it, if there are any."""
-    kind = before[1].lower().replace("schedule", "trigger") if before else ""
-    return tuple([pair for pair in rows if pair[0] == kind] or rows)
+    names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))
+    pattern = rf"{QUOTE}(?<![\w-])({names})(?![\w-]){QUOTE}"
+    masked = re.sub(pattern, mask, text, flags=re.IGNORECASE) if known else text
+    return Names(tuple(found), masked)
 
 
 def rows_of(kind: str, owner: User) -> list[Any]:

@@ -201,7 +201,7 @@ def test_longest_name_is_the_one_that_is_meant(scene):
 
 def test_pause_without_a_name_lists_agents(scene):
     since = last_row()
-    assert asked(scene, "pause agent").data["agents"][0]["name"] == "Clerk"
+    assert asked(scene, "pause agent").data["choices"][0]["name"] == "Clerk"
     assert trail(since) == []
 
 
@@ -233,6 +233,6 @@ def test_name_of_an_agent_and_a_trigger_starts_neither(scene):
 
 def test_agent_of_another_user_is_not_switched(scene):
     stranger = make_user()
-    assert "you have no agents" in asked(scene, "pause agent Clerk", by=stranger).text
+    assert asked(scene, "pause agent Clerk", by=stranger).data["choices"] == []
     scene.agent.refresh_from_db()
     assert scene.agent.enabled
