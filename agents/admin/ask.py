@@ -7,7 +7,7 @@ Read-only requests are for everybody who may view runs, all others for those who
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -50,6 +51,7 @@ from agents.models import (
 from agents.people.access import START_PERMISSION
 from agents.roster.agents import agent_edit
 from agents.sessions.approvals import PERMISSION as DECIDE
+from agents.sessions.reads import as_uuid
 from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
 from agents.triggers.triggers import trigger_edit
 
@@ -141,13 +143,10 @@ def _cell(name: str, value: Any) -> str:
         return "—"
     if isinstance(value, bool):
         return "on" if value else "off"
-    try:
-        if name.endswith("_usd"):
-            return usd(Decimal(str(value)))
-        if name.endswith("_at"):
-            return moment(datetime.fromisoformat(str(value)))
-    except (InvalidOperation, ValueError):
-        return visible(str(value))
+    if name.endswith("_usd"):
+        return usd(Decimal(value))
+    if name.endswith("_at"):
+        return moment(datetime.fromisoformat(value))
     return words(value) if name in {"status", "terminal_reason"} else visible(str(value))
 
 
@@ -155,7 +154,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 VIEW: Final = "agents.view_agentsession"
-DRAFTED: Final[tuple[type[Trigger] | type[Agent], ...]] = (Trigger, Agent)
+DRAFTED: Final = ("trigger", "agent")
 
 
 class AskForm(StyledForm):
@@ -221,8 +220,7 @@ def _done(request: HttpRequest, answer: Answer) -> str:
 
 def _draft(answer: Answer) -> dict[str, Any] | None:
     """The draft of the answer, as the parameters of its confirm button."""
-    kinds = [str(model._meta.model_name) for model in DRAFTED]
-    return next(({"kind": kind, "id": answer.data[kind]} for kind in kinds if kind in answer.data), None)
+    return next(({"kind": kind, "id": answer.data[kind]} for kind in DRAFTED if kind in answer.data), None)
 
 
 def _draft_to_confirm(request: HttpRequest) -> dict[str, Any]:
@@ -255,20 +253,12 @@ def confirm(request: HttpRequest) -> HttpResponse:
 
 def _drafted(request: HttpRequest, params: QueryDict) -> tuple[Trigger | Agent, str]:
     """The user's own row that the form or the address names, and its page."""
-    for model in DRAFTED:
-        name = model._meta.model_name
-        if params.get("kind") != name:
-            continue
-        try:
-            public_id = UUID(params.get("id", ""))
-        except ValueError:
-            break
-        own: QuerySet[Any] = QuerySet(model).filter(owner=current_user(request), public_id=public_id)
-        row = own.filter(deleted_at__isnull=True).first() if model is Trigger else own.first()
-        if row is not None:
-            return row, reverse(f"admin:agents_{name}_change", args=[row.pk])
-        break
-    raise Http404("There is no such draft.")
+    kind, public_id = params.get("kind"), as_uuid(params.get("id"))
+    if kind not in DRAFTED or public_id is None:
+        raise Http404("There is no such draft.")
+    own: QuerySet[Any] = QuerySet(KINDS[kind]).filter(owner=current_user(request), public_id=public_id)
+    row = get_object_or_404(own.filter(deleted_at__isnull=True) if kind == "trigger" else own)
+    return row, reverse(f"admin:agents_{kind}_change", args=[row.pk])
 
 
 def _ask_page(request: HttpRequest, form: AskForm, **context: Any) -> TemplateResponse:
@@ -311,7 +301,7 @@ def chats_page(request: HttpRequest) -> HttpResponse:
     """The list of chats, newest first, and the form of a new one."""
     by = require_permission(request, VIEW)
     form = FirstMessageForm(request.POST or None, initial=request.GET.dict(), owner=by)
-    if request.method == "POST" and (answered := _say(request, form)):
+    if request.method == "POST" and (answered := _send(request, form)):
         return answered
     numbered = Paginator(chats_of(by.pk), ON_A_PAGE).get_page(request.GET.get("p"))
     rows = [
@@ -332,7 +322,7 @@ def chat_page(request: HttpRequest, chat: UUID) -> HttpResponse:
         raise Http404(f"There is no chat {chat}.")
     last = messages_[-1]
     form = MessageForm(request.POST or None)
-    if request.method == "POST" and (answered := _say(request, form, chat=chat)):
+    if request.method == "POST" and (answered := _send(request, form, chat=chat)):
         return answered
     return _chat_page(
         request,
@@ -366,7 +356,7 @@ def _exchange_context(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _say(request: HttpRequest, form: MessageForm, *, chat: UUID | None = None) -> HttpResponse | None:
+def _send(request: HttpRequest, form: MessageForm, *, chat: UUID | None = None) -> HttpResponse | None:
     """Send the message. None if it was refused: the form has the error."""
     by = require_permission(request, SAY)
     if not form.is_valid():

@@ -5,11 +5,9 @@ checked, and audit events written, by the functions that do it.
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
-from agents.ask.language import When, words
+from agents.ask.language import When
 from agents.ask.lookups import (
     MAX_SHOWN,
     approval_data,
@@ -22,6 +20,7 @@ from agents.ask.lookups import (
 )
 from agents.ask.naming import (
     INSTRUCTIONS,
+    KINDS,
     SOURCES,
     Answer,
     AskContext,
@@ -41,7 +40,7 @@ from agents.ask.naming import (
 )
 from agents.exceptions import NotFound
 from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
-from agents.models import Agent, AgentSession, Approval, Collection, Trigger
+from agents.models import Agent, AgentSession, Approval, Trigger
 from agents.people.access import record_row_view, require_start_permission
 from agents.policy.run_spec import RunSpec
 from agents.roster.agents import agent_edit, agent_is_running, agent_start, agent_stop, require_startable
@@ -67,20 +66,17 @@ def halt(match: Match, context: AskContext) -> Answer | None:
     """Halt the one run of the person that is named by its id; in a chat, the message that is being answered."""
     if match.action == "release":
         return None if context.in_chat else _release()
-    if match.action == "this" and context.running is not None:
-        return halt_run(context.running, context)
-    if match.action == "this" and not match.request.vocabulary & {"session", "run", "job"}:
-        return None  # `stop it`, said to nobody or to an agent that is not answering
-    ids = match.request.ids
-    if len(ids) != 1:
-        return which_run(context)
-    found = rows_by_id(own_sessions(context), ids[0])
+    if match.action == "this":
+        return _halt(context.running, context) if context.running else None
+    if not match.ids:
+        return _which_run(context)
+    found = rows_by_id(own_sessions(context), match.ids[0])
     if not found:
-        raise NotFound(f"You have no run {ids[0]}. Ask: list active runs")
-    return halt_run(found[0], context) if len(found) == 1 else which_run(context, found)
+        raise NotFound(f"You have no run {match.ids[0]}. Ask: list active runs")
+    return _halt(found[0], context) if len(found) == 1 else _which_run(context, found)
 
 
-def halt_run(session: AgentSession, context: AskContext) -> Answer:
+def _halt(session: AgentSession, context: AskContext) -> Answer:
     if context.dry_run:
         return done(f"Halts run {short_id(session)}.", session=str(session.public_id))
     reason = one_line(f"Asked for: {redact(context.text)}", _REASON_CHARS)
@@ -88,7 +84,7 @@ def halt_run(session: AgentSession, context: AskContext) -> Answer:
     return done(_HALTED[answer].format(short_id(session)), session=str(session.public_id), answer=str(answer))
 
 
-def which_run(context: AskContext, found: list[AgentSession] | None = None) -> Answer:
+def _which_run(context: AskContext, found: list[AgentSession] | None = None) -> Answer:
     head = "Nothing was halted. Say which one: `halt run <id>`. The admin and the command `halt` stop all work."
     rows = session_rows(list(under_way(context)[:MAX_SHOWN]) if found is None else found)
     return listing(head, rows, "sessions", empty="Nothing was halted: you have no active runs.")
@@ -110,15 +106,14 @@ _DIGEST_CHARS: Final = 12
 
 def decide(match: Match, context: AskContext) -> Answer:
     """Approve or deny one call, if its digest is repeated; without the digest, show the call."""
-    ids = match.request.ids
-    if not ids:
-        return which_approval(match.action, context)
-    found = rows_by_id(reachable_approvals(context), ids[0])
+    if not match.ids:
+        return _which_approval(match.action, context)
+    approval_id, digest = match.ids[0], next(iter(match.ids[1:]), "")
+    found = rows_by_id(reachable_approvals(context), approval_id)
     if not found:
-        raise NotFound(f"There is no approval {ids[0]}. Ask: list pending approvals")
+        raise NotFound(f"There is no approval {approval_id}. Ask: list pending approvals")
     if len(found) > 1:
-        return which_approval(match.action, context, found)
-    digest = ids[1] if len(ids) > 1 else ""
+        return _which_approval(match.action, context, found)
     if len(digest) < _DIGEST_CHARS:
         return _show_call(found[0], match.action, context)
     return _decide(found[0], match.action, digest, context)
@@ -162,7 +157,7 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
     return message(text, approval=data)
 
 
-def which_approval(action: str, context: AskContext, found: list[Approval] | None = None) -> Answer:
+def _which_approval(action: str, context: AskContext, found: list[Approval] | None = None) -> Answer:
     rows = approval_rows(pending_approvals(context)[:MAX_SHOWN] if found is None else found)
     head = f"Nothing was decided. Say which one: `{action} <id>`."
     return listing(head, rows, "approvals", empty="Nothing was decided: no approval is pending.")
@@ -171,98 +166,71 @@ def which_approval(action: str, context: AskContext, found: list[Approval] | Non
 # --- Switching an agent ---
 
 
+# By action: what a dry run says, and what is said when it was done.
+_SWITCHES: Final = {
+    "pause": (
+        "Switches agent {} off.",
+        "Agent {} is off: it takes no new work, and its loop has ended. Its other active runs continue.",
+    ),
+    "resume": ("Switches agent {} on.", "Agent {} is on."),
+    "stop": ("Stops the loop of agent {}.", "Stop requested for the loop of agent {}."),
+    "start": ("Starts the loop of agent {}.", "The loop of agent {} has started."),
+}
+_NOT_RUNNING: Final = (
+    "Nothing was done: the loop of agent {0} is not running. `pause agent {0}` switches the agent off; `halt run <id>` "
+    "halts one of its runs."
+)
+
+
 def switch_agent(match: Match, context: AskContext) -> Answer | None:
     """Switch an agent off or on, or stop or start its loop. None if the name is not one of an agent.
 
     A trigger can be started as well: if both have the name, neither is.
     """
-    action = _SWITCHES[match.action]
     agents: list[Agent] = match.names.of("agent")
     if match.names.found and not agents:
         return None
     if len(agents) != 1 or (match.action == "start" and match.names.of("trigger")):
-        return which_agent(match.action, context, agents)
-    if action.starts_work:
+        head = f"No agent was changed. Say which one: `{match.action} agent <name>`."
+        return _choices(head, agents or rows_of("agent", context.user))
+    [agent] = agents
+    if match.action in {"resume", "start"}:
         require_start_permission(context.user)
-    if not context.dry_run:
-        return action.do(agents[0], context)
-    if match.action == "start":
-        require_startable(agents[0])
-    return done(action.preview.format(agents[0].name), agent=str(agents[0].public_id))
-
-
-def which_agent(verb: str, context: AskContext, agents: list[Agent], reason: str = "No agent was changed.") -> Answer:
-    rows = [
-        (
-            f"{row.name} ({'on' if row.enabled else 'off'})",
-            {"id": str(row.public_id), "name": row.name, "enabled": row.enabled},
-        )
-        for row in agents or rows_of("agent", context.user)
-    ]
-    head = f"{reason} Say which one: `{verb} agent <name>`."
-    return listing(head, rows, "agents", empty=f"{reason} You have no agents.")
-
-
-def _resume(agent: Agent, context: AskContext) -> Answer:
-    agent = agent_edit(agent=agent, by=context.user, now=context.now, enabled=True)
-    return done(f"Agent {agent.name} is on.", agent=str(agent.public_id), enabled=True)
-
-
-def _pause(agent: Agent, context: AskContext) -> Answer:
-    agent = agent_edit(agent=agent, by=context.user, now=context.now, enabled=False)
-    text = (
-        f"Agent {agent.name} is off: it takes no new work, and its loop has ended. "
-        "Active runs of its triggers and chats continue until they are halted."
-    )
-    return done(text, agent=str(agent.public_id), enabled=False)
-
-
-def _start(agent: Agent, context: AskContext) -> Answer:
-    agent_start(agent=agent, by=context.user, now=context.now)
-    return done(f"The loop of agent {agent.name} has started.", agent=str(agent.public_id))
-
-
-def _stop(agent: Agent, context: AskContext) -> Answer:
-    if agent_is_running(agent):
-        agent_stop(agent=agent, by=context.user, now=context.now)
-        return done(f"Stop requested for the loop of agent {agent.name}.", agent=str(agent.public_id))
-    text = (
-        f"Nothing was done: the loop of agent {agent.name} is not running. `pause agent {agent.name}` "
-        "switches the agent off; `halt run <id>` halts one of its runs."
-    )
-    return message(text, agent=str(agent.public_id))
-
-
-@dataclass(frozen=True)
-class _Switch:
-    do: Callable[[Agent, AskContext], Answer]
-    preview: str
-    starts_work: bool = False
-
-
-_SWITCHES: Final = {
-    "pause": _Switch(_pause, "Switches agent {} off."),
-    "resume": _Switch(_resume, "Switches agent {} on.", starts_work=True),
-    "stop": _Switch(_stop, "Stops the loop of agent {}."),
-    "start": _Switch(_start, "Starts the loop of agent {}.", starts_work=True),
-}
+    preview, text = _SWITCHES[match.action]
+    facts: dict[str, Any] = {"agent": str(agent.public_id)}
+    if context.dry_run:
+        if match.action == "start":
+            require_startable(agent)
+        return done(preview.format(agent.name), **facts)
+    acting: dict[str, Any] = {"agent": agent, "by": context.user, "now": context.now}
+    if match.action in {"pause", "resume"}:
+        facts["enabled"] = agent_edit(**acting, enabled=match.action == "resume").enabled
+    elif match.action == "start":
+        agent_start(**acting)
+    elif agent_is_running(agent):
+        agent_stop(**acting)
+    else:
+        return message(_NOT_RUNNING.format(agent.name), **facts)
+    return done(text.format(agent.name), **facts)
 
 
 # --- Starting a run ---
 
 
-def run(match: Match, context: AskContext) -> Answer | None:
-    """Run a trigger, or a playbook or skill on a collection or document. None if none of them is named."""
+_RUNNABLE: Final = ("trigger", "playbook", "collection")
+
+
+def run(match: Match, context: AskContext) -> Answer:
+    """Run a trigger, or a playbook or skill on a collection or document."""
     names = match.names
-    targets = names.of("trigger", *INSTRUCTIONS)
-    if not targets:
-        nouns = sorted(match.request.vocabulary & {"trigger", *INSTRUCTIONS})
-        if not nouns or names.found:
-            return None
-        return which_of_kind(nouns[0], context, f"Nothing was started: say which {nouns[0]} to run.")
-    sources = names.of(*SOURCES)
+    targets, sources = names.of("trigger", *INSTRUCTIONS), names.of(*SOURCES)
     if names.is_ambiguous or len(targets) > 1 or len(sources) > 1:
         return which_is_meant(names)
+    if not targets:
+        head = (
+            "Nothing was started. Say what to run: `run trigger <name>` or `run playbook <name> on collection <name>`."
+        )
+        return _choices(head, [row for kind in _RUNNABLE for row in rows_of(kind, context.user)[:MAX_SHOWN]])
     require_start_permission(context.user)
     is_trigger = kind_of(targets[0]) == "trigger"
     rows = targets if is_trigger else [*targets, *sources]
@@ -305,43 +273,28 @@ def _run(context: AskContext, rows: list[Any], goal: str = "") -> AgentSession |
 
 
 def which_is_meant(names: Names) -> Answer:
-    found = names.candidates or names.of("trigger", *INSTRUCTIONS, *SOURCES)
-    rows = [(f"{kind_of(row)} {row.name}, {row.public_id}", _choice(row)) for row in found]
     head = "Nothing was done: more than one thing could be meant. Name one, or give its id."
-    return listing(head, rows, "choices", empty=head)
+    return _choices(head, names.of(*KINDS))
 
 
-def which_of_kind(kind: str, context: AskContext, reason: str) -> Answer:
-    rows = [(row.name, _choice(row)) for row in rows_of(kind, context.user)]
-    return listing(f"{reason} Known:", rows, "choices", empty=f"{reason} You have none.")
-
-
-def _choice(row: Any) -> dict[str, str]:
-    return {"kind": kind_of(row), "name": row.name, "id": str(row.public_id)}
+def _choices(head: str, found: list[Any], **data: Any) -> Answer:
+    rows = [
+        (f"{kind} {row.name}, {row.public_id}", {"kind": kind, "name": row.name, "id": str(row.public_id)})
+        for row in found
+        for kind in [kind_of(row)]
+    ]
+    return listing(head, rows, "choices", empty=head, **data)
 
 
 # --- Drafting a schedule ---
 
 
 _NAME_CHARS: Final = 120
-_MAX_NAMES: Final = 8
-_RUN_WORDS: Final = words(
-    "run start launch execute fire begin rerun re-run perform kick playbook skill collection folder"
-)
 
 
 def schedule(match: Match, context: AskContext) -> Answer:
     """Draft a schedule when the request says only what to run, on what, and how often."""
     return draft(match.when, match.names, context)
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """What a schedule runs, and on what. `assumed` was not named: the person has no other."""
-
-    instructions: list[Any]
-    collections: list[Collection]
-    assumed: tuple[Any, ...] = ()
 
 
 def draft(when: When | None, names: Names, context: AskContext, rest: frozenset[str] = frozenset()) -> Answer:
@@ -350,20 +303,24 @@ def draft(when: When | None, names: Names, context: AskContext, rest: frozenset[
     What is not named is taken from what the person has, if there is only one, unless `rest`, the words that are not
     names, shows that something was named that does not exist.
     """
-    parts = _parts(names, context, rest)
-    if names.is_ambiguous or len(parts.instructions) > 1 or len(parts.collections) > 1:
+    instructions, collections = names.of(*INSTRUCTIONS), names.of("collection")
+    if names.is_ambiguous or len(instructions) > 1 or len(collections) > 1:
         return which_is_meant(names)
-    missing = _missing(when, parts, context)
-    if missing or when is None:
-        return _incomplete(when, parts, missing)
+    assumed: list[Any] = []
+    if not instructions and not rest & {"run", "start", *INSTRUCTIONS}:
+        instructions = _only(rows_of("playbook", context.user) or rows_of("skill", context.user))
+        assumed += instructions
+    if not collections and not rest & {"run", "start", "collection"}:
+        collections = _only(rows_of("collection", context.user))
+        assumed += collections
+    if when is None or when.error or not instructions or not collections:
+        return _incomplete(when, instructions, collections, context)
+    rows = {kind_of(row): row for row in (*instructions, *collections)}
     require_start_permission(context.user)
-    [instructions], [collection] = parts.instructions, parts.collections
-    inputs = {"agent": context.agent, "collection": collection, kind_of(instructions): instructions}
-    title = f"{instructions.name} on {collection.name}, {when.words}"
+    title = f"{' on '.join(row.name for row in rows.values())}, {when.words}"
+    inputs = {"agent": context.agent, **rows}
     existing = _same_draft(when, inputs, context)
-    if context.dry_run and existing is not None:
-        return drafted(f"Already drafted, and switched off: {existing.name}.", trigger=str(existing.public_id))
-    if context.dry_run:
+    if context.dry_run and existing is None:
         return done(f"Drafts a schedule, switched off: {title}.", Kind.DRAFT)
     trigger = existing or trigger_create(
         owner=context.user,
@@ -381,57 +338,36 @@ def draft(when: When | None, names: Names, context: AskContext, rest: frozenset[
         f"switch it on: on its page in the admin, or PATCH /api/v1/triggers/{trigger.public_id} with "
         '{"enabled": true}.'
     )
-    if parts.assumed:
-        assumed = " and ".join(f"{kind_of(row)} {row.name}" for row in parts.assumed)
-        text += f" You did not name {assumed}: you have no other. Runs follow the playbook or skill, not these words."
+    if assumed:
+        named = " and ".join(f"{kind_of(row)} {row.name}" for row in assumed)
+        text += f" You did not name {named}: you have no other. Runs follow the playbook or skill, not these words."
     return drafted(text, trigger=str(trigger.public_id), name=trigger.name, cron=trigger.cron, zone=trigger.zone)
+
+
+def _only(rows: list[Any]) -> list[Any]:
+    return rows if len(rows) == 1 else []
 
 
 def _same_draft(when: When, inputs: dict[str, Any], context: AskContext) -> Trigger | None:
     """A schedule of the person's that was drafted alike, never switched on and never run."""
     like = {"playbook": None, "skill": None, "project": None, "max_cost_usd": None, **inputs}
-    same = {f"{name}__isnull" if row is None else name: True if row is None else row for name, row in like.items()}
-    rows = Trigger.objects.filter(owner=context.user, kind="schedule", cron=when.cron, zone="UTC", query="", **same)
+    rows = Trigger.objects.filter(owner=context.user, kind="schedule", cron=when.cron, zone="UTC", query="", **like)
     unused = rows.filter(enabled=False, paused_at__isnull=True, deleted_at__isnull=True, sessions__isnull=True)
     return unused.order_by("pk").first()
 
 
-def _parts(names: Names, context: AskContext, rest: frozenset[str]) -> _Parts:
-    instructions, collections = names.of(*INSTRUCTIONS), names.of("collection")
-    assumed: list[Any] = []
-    if not instructions and not rest & (_RUN_WORDS - {"collection", "folder"}):
-        instructions = rows_of("playbook", context.user) or rows_of("skill", context.user)
-        instructions = instructions if len(instructions) == 1 else []
-        assumed += instructions
-    if not collections and not rest & (_RUN_WORDS - {"playbook", "skill"}):
-        collections = rows_of("collection", context.user)
-        collections = collections if len(collections) == 1 else []
-        assumed += collections
-    return _Parts(instructions, collections, tuple(assumed))
-
-
-def _missing(when: When | None, parts: _Parts, context: AskContext) -> dict[str, str]:
+def _incomplete(when: When | None, instructions: list[Any], collections: list[Any], context: AskContext) -> Answer:
+    """Say what is missing for a schedule, and list what the person has of it."""
     missing = {}
-    if when is None:
-        missing["when"] = "a recurring time, such as every 6 hours, or weekdays at 7:00"
-    elif when.error:
-        missing["when"] = f"another time: {when.error}"
-    if not parts.instructions:
-        missing["playbook"] = f"the name of one of your playbooks{_known('playbook', context)}, or of a skill"
-    if not parts.collections:
-        missing["collection"] = f"the name of one of your collections{_known('collection', context)}"
-    return missing
-
-
-def _incomplete(when: When | None, parts: _Parts, missing: dict[str, str]) -> Answer:
-    often = when.words if when and not when.error else "every 6 hours"
-    kind = kind_of(parts.instructions[0]) if parts.instructions else "playbook"
-    name, collection = (rows[0].name if rows else "<name>" for rows in (parts.instructions, parts.collections))
-    text = lines("No schedule was drafted. It still needs:", list(missing.values()))
-    return message(f"{text}\nFor example: {often} run {kind} {name} on collection {collection}.", missing=list(missing))
-
-
-def _known(kind: str, context: AskContext) -> str:
-    names = [row.name for row in rows_of(kind, context.user)]
-    shown = [*names[:_MAX_NAMES], "…"] if len(names) > _MAX_NAMES else names
-    return f" ({', '.join(shown) or 'you have none'})"
+    if when is None or when.error:
+        missing["when"] = f"another time: {when.error}" if when else "a recurring time"
+    if not instructions:
+        missing["playbook"] = "a playbook or skill"
+    if not collections:
+        missing["collection"] = "a collection"
+    head = (
+        f"No schedule was drafted. It still needs {', '.join(missing.values())}. "
+        "For example: every 6 hours run playbook <name> on collection <name>."
+    )
+    found = [row for kind in missing if kind in KINDS for row in rows_of(kind, context.user)[:MAX_SHOWN]]
+    return _choices(head, found, missing=list(missing))

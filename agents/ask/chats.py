@@ -8,12 +8,12 @@ transcript stays.
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from itertools import pairwise
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -79,9 +79,7 @@ def chat_send(
     message = redact(text).strip()
     if not message or len(message) > MAX_CHARS:
         raise Invalid(f"A message has 1 to {MAX_CHARS} characters; this one has {len(message)}.")
-    earlier = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
-    if chat and not earlier:
-        raise NotFound(f"There is no chat {chat} of this user; leave it out to begin a new one.")
+    earlier = _messages(owner.pk, chat)
     agent = require_enabled(_agent_of(agent, earlier))
     session = session_create(
         owner=owner,
@@ -111,8 +109,8 @@ def chat_send(
 
 
 def require_can_send(*, owner: User, agent: Agent | None, chat: UUID | None) -> None:
-    """Refuse what `chat_say` would refuse now, in the same order. Nothing is written."""
-    earlier = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
+    """Refuse what `chat_send` would refuse now, in the same order. Nothing is written."""
+    earlier = _messages(owner.pk, chat)
     require_enabled(_agent_of(agent, earlier))
     require_may_start(owner.pk)
     _check_answered(earlier)
@@ -130,7 +128,7 @@ def _cap_of(agent: Agent | None) -> Decimal | None:
 def _check_alone(session: AgentSession, first: AgentSession) -> None:
     """Of two messages at once the second waits here for the first, sees it, and is refused."""
     session_lock(first.pk)
-    messages = chat_sessions(owner_id=session.owner_id, chat=UUID(session.params["chat"]))
+    messages = _messages(session.owner_id, session.params["chat"])
     _check_answered([other for other in messages if other.pk != session.pk])
 
 
@@ -151,10 +149,9 @@ def chat_store_answer(
     chat: UUID | None = None,
 ) -> AgentSession:
     """Store a message that a fast path answered, with the path: the answer is not the agent's."""
-    earlier = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
     session = AgentSession.objects.create(
         owner=owner,
-        **by_definition(_agent_of(agent, earlier)),
+        **by_definition(_agent_of(agent, _messages(owner.pk, chat))),
         mode=Mode.CHAT,
         status=Status.RUNNING,
         current_phase=Phase.TURN,
@@ -176,18 +173,18 @@ def chat_store_answer(
 # --- Reading a chat ---
 
 
-def chat_sessions(*, owner_id: int, chat: UUID) -> list[AgentSession]:
-    """The messages of a chat, in order."""
-    rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT, params__chat=str(chat))
-    return list(rows.select_related("agent").order_by("pk"))
-
-
 def chat_active_message(owner: User, chat: UUID) -> AgentSession | None:
     """The message of a chat that is being answered, if there is one."""
-    messages = AgentSession.objects.filter(owner=owner, mode=Mode.CHAT, params__chat=str(chat))
-    if not messages.exists():
+    return next((message for message in _messages(owner.pk, chat) if message.status not in TERMINAL), None)
+
+
+def _messages(owner_id: int, chat: UUID | str | None) -> list[AgentSession]:
+    """The messages of a chat so far, in order: none if it is new, and some if it is continued."""
+    rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT, params__chat=str(chat))
+    found = list(rows.select_related("agent").order_by("pk")) if chat else []
+    if chat and not found:
         raise NotFound(f"There is no chat {chat} of this user; leave it out to begin a new one.")
-    return messages.exclude(status__in=sorted(TERMINAL)).order_by("pk").first()
+    return found
 
 
 def chat_answer(session: AgentSession) -> str:
@@ -212,14 +209,6 @@ class Stream:
         self._written_at = 0.0
         self._gap = ""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._write()
-
     def hear(self, chunk: Any) -> None:
         """Take a piece of a reply. A later reply, or another attempt at this one, begins a new paragraph."""
         if chunk.text:
@@ -227,11 +216,12 @@ class Stream:
             self._gap = ""
         is_long = sum(map(len, self._pieces)) >= _MAX_PART_CHARS
         if chunk.finished or is_long or time.monotonic() - self._written_at >= _WRITE_SECONDS:
-            self._write()
+            self.close()
         if chunk.finished:
             self._gap = "\n\n"
 
-    def _write(self) -> None:
+    def close(self) -> None:
+        """Store the pieces so far."""
         text = "".join(self._pieces)
         self._pieces = []
         self._written_at = time.monotonic()
@@ -372,7 +362,7 @@ def chat(session: AgentSession) -> End:
     """Answer the message of a session."""
     earlier = _earlier(session)
     config = _config(session)
-    with Stream(session) as stream:
+    with closing(Stream(session)) as stream:
         end = run_agent_turn(
             session.agent,
             SessionKey(session),
@@ -408,7 +398,7 @@ def _system(session: AgentSession) -> str:
 
 def _earlier(session: AgentSession) -> list[Exchange]:
     """The earlier messages of this chat that were answered, with their answers."""
-    messages = chat_sessions(owner_id=session.owner_id, chat=UUID(session.params["chat"]))
+    messages = _messages(session.owner_id, session.params["chat"])
     earlier = [message for message in messages if message.pk < session.pk][-_MAX_EARLIER:]
     answers = answers_of(earlier)
     return [(message, answers[message.pk]) for message in earlier if answers.get(message.pk)]

@@ -1,16 +1,14 @@
 """The one entry for requests in words, from the API, the command, the control room and chats.
 
-First the fast paths, which need no model; then a suggestion, if an action was asked for that cannot be made out; else
-the strategy that fits. Rules decide all of this: no model is asked before a run starts.
+First the fast paths, which need no model; then a suggestion, if the request is almost one of them; else the strategy
+that fits. Rules decide all of this: no model is asked before a run starts.
 
 DIRECT_RESPONSE is a message of a chat. GOAL is a run towards the goal with what the text names, or in a chat a message.
 SCRIPT is a message that is carried out with callable skills. SCHEDULED_TASK and SUB_AGENT draft a trigger or an agent
 that is switched off.
 """
 
-import logging
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -18,13 +16,25 @@ from typing import Final
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from agents.ask.actions import draft, run_goal, which_is_meant
 from agents.ask.chats import MAX_CHARS, Way, chat_active_message, chat_send, chat_store_answer, require_can_send
 from agents.ask.fast_paths import FAST_PATHS, Scope, fast_answer, scope_of, suggestion
-from agents.ask.language import Strategy, classify, read_names, when_of
-from agents.ask.naming import INSTRUCTIONS, SOURCES, Answer, AskContext, Kind, done, drafted, names_in, started
+from agents.ask.language import Strategy, classify, when_of
+from agents.ask.naming import (
+    INSTRUCTIONS,
+    SOURCES,
+    Answer,
+    AskContext,
+    Kind,
+    Names,
+    done,
+    drafted,
+    names_in,
+    rows_named_in,
+    started,
+)
 from agents.definitions.loader import write_definition
 from agents.enums import ApprovalMode
 from agents.exceptions import Invalid, LqopsError, NotAllowed
@@ -36,10 +46,9 @@ from agents.text.clean import one_line
 from agents.triggers.triggers import require_owned
 from audit.redaction import redact
 
-logger = logging.getLogger(__name__)
-
 Chat = UUID | None
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+_MAX_NAME_CHARS: Final = 2_000
 
 
 def ask(
@@ -49,7 +58,7 @@ def ask(
     context = _checked(AskContext(by, now, text, agent, key_id, in_chat=chat is not None), chat)
     decision = _decide(context)
     if isinstance(decision, Strategy):
-        return replace(_HANDLERS[decision](context, chat), strategy=decision)
+        return replace(_carry_out(decision, context, chat), strategy=decision)
     if chat is not None:
         _keep(decision, context, chat)
     return decision
@@ -79,8 +88,8 @@ def send_message(
     decision = _decide(context)
     if isinstance(decision, Answer):
         return _keep(decision, context, chat)
-    way = _WAYS.get(decision, Way.ANSWER)
-    return chat_send(owner=by, by=by, text=text, now=now, agent=agent, chat=chat, max_cost_usd=max_cost_usd, way=way)
+    way, _ = _WAYS.get(decision, (Way.ANSWER, ""))
+    return _message(context, chat, way)
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ def route(*, text: str, by: User, now: datetime, agent: Agent | None = None, cha
     try:
         decision = _decide(context)
         if isinstance(decision, Strategy):
-            strategy, decision = decision, _HANDLERS[decision](context, chat)
+            strategy, decision = decision, _carry_out(decision, context, chat)
     except LqopsError as refusal:
         return Route(Kind.ANSWER, "Refused.", strategy=strategy, scope=scope, refused=str(refusal))
     if scope == "read" and decision.path not in _LOOKUPS:
@@ -137,19 +146,12 @@ def _checked(context: AskContext, chat: Chat) -> AskContext:
 
 
 def _decide(context: AskContext) -> Answer | Strategy:
-    """The answer of a fast path or a suggestion, else the strategy. An error in the rules is not the person's."""
-    answer = fast_answer(context)
-    if answer is not None:
+    """The answer of a fast path or a suggestion, else the strategy."""
+    if (answer := fast_answer(context)) is not None:
         return answer
-    try:
-        strategy = classify(context.text)
-        needs_model = strategy in {Strategy.DIRECT_RESPONSE, Strategy.GOAL}
-        suggested = suggestion(context) if needs_model and not context.in_chat else None
-    except (LqopsError, DatabaseError):
-        raise
-    except Exception:
-        logger.exception("a request could not be classified; it is answered directly")
-        return Strategy.DIRECT_RESPONSE
+    strategy = classify(context.text)
+    needs_model = strategy in {Strategy.DIRECT_RESPONSE, Strategy.GOAL}
+    suggested = suggestion(context) if needs_model and not context.in_chat else None
     return strategy if suggested is None else suggested
 
 
@@ -168,21 +170,24 @@ def _keep(answer: Answer, context: AskContext, chat: Chat) -> AgentSession:
 # --- Strategies ---
 
 
-def _direct(context: AskContext, chat: Chat) -> Answer:
-    return _send(context, chat, Way.ANSWER, "works on an answer.")
+def _carry_out(strategy: Strategy, context: AskContext, chat: Chat) -> Answer:
+    if strategy == Strategy.SCHEDULED_TASK:
+        names = _names(context, *INSTRUCTIONS, "collection")
+        return draft(when_of(names.masked), names, context, frozenset(names.masked.lower().split()))
+    if strategy == Strategy.SUB_AGENT:
+        return _sub_agent(context)
+    if strategy == Strategy.GOAL and chat is None:
+        names = _names(context, *INSTRUCTIONS, *SOURCES)
+        return which_is_meant(names) if len(names.of(*INSTRUCTIONS)) > 1 else run_goal(names, context)
+    return _send(context, chat, *_WAYS[strategy])
 
 
-def _goal(context: AskContext, chat: Chat) -> Answer:
-    if chat is not None:
-        return _send(context, chat, Way.GOAL, "works towards this goal, step by step.")
-    names = names_in(read_names(context.text), context.user, [*INSTRUCTIONS, *SOURCES])
-    if len(names.of(*INSTRUCTIONS)) > 1:
-        return which_is_meant(names)
-    return run_goal(names, context)
-
-
-def _script(context: AskContext, chat: Chat) -> Answer:
-    return _send(context, chat, Way.SCRIPT, "carries this out with callable skills.")
+# How a message of a chat is worked on, and the same in words.
+_WAYS: Final = {
+    Strategy.DIRECT_RESPONSE: (Way.ANSWER, "works on an answer."),
+    Strategy.GOAL: (Way.GOAL, "works towards this goal, step by step."),
+    Strategy.SCRIPT: (Way.SCRIPT, "carries this out with callable skills."),
+}
 
 
 def _send(context: AskContext, chat: Chat, way: Way, what: str) -> Answer:
@@ -191,26 +196,31 @@ def _send(context: AskContext, chat: Chat, way: Way, what: str) -> Answer:
     if context.dry_run:
         require_can_send(owner=context.user, agent=context.agent, chat=chat)
         return done(f"Starts a run that {what}", Kind.SESSION)
-    session = chat_send(
+    session = _message(context, chat, way)
+    return started(session, f"Run {session.public_id} {what}")
+
+
+def _message(context: AskContext, chat: Chat, way: Way) -> AgentSession:
+    return chat_send(
         owner=context.user,
         by=context.user,
         text=context.text,
         now=context.now,
         agent=context.agent,
         chat=chat,
+        max_cost_usd=context.max_cost_usd,
         way=way,
     )
-    return started(session, f"Run {session.public_id} {what}")
 
 
-def _schedule(context: AskContext, chat: Chat) -> Answer:
-    request = read_names(context.text)
-    names = names_in(request, context.user, [*INSTRUCTIONS, "collection"])
-    return draft(when_of(context.text), names, context, request.without(names.places).vocabulary)
+def _names(context: AskContext, *kinds: str) -> Names:
+    """The names in the beginning of a text of any length."""
+    text = context.text[:_MAX_NAME_CHARS]
+    return names_in(text, rows_named_in(text, context.user, kinds))
 
 
 @transaction.atomic
-def _sub_agent(context: AskContext, chat: Chat) -> Answer:
+def _sub_agent(context: AskContext) -> Answer:
     """Draft an agent with the request as its instructions. A sentence does not say what starts it."""
     require_start_permission(context.user)
     name = _agent_name(context)
@@ -229,15 +239,6 @@ def _sub_agent(context: AskContext, chat: Chat) -> Answer:
     return drafted(text, agent=str(agent.public_id), name=agent.name, mode=agent.mode, missing=_NOT_SET)
 
 
-_HANDLERS: Final[dict[Strategy, Callable[[AskContext, Chat], Answer]]] = {
-    Strategy.DIRECT_RESPONSE: _direct,
-    Strategy.GOAL: _goal,
-    Strategy.SCRIPT: _script,
-    Strategy.SCHEDULED_TASK: _schedule,
-    Strategy.SUB_AGENT: _sub_agent,
-}
-_WAYS: Final = {Strategy.GOAL: Way.GOAL, Strategy.SCRIPT: Way.SCRIPT}
-
 # --- The name of a drafted agent ---
 
 _NOT_SET: Final = ["autonomy", "sensors", "triggers"]
@@ -247,17 +248,13 @@ _PURPOSE: Final = re.compile(
     r"\b(?:agent|assistant|bot|worker)s?\b\W{0,3}(?:that|which|who|to|for)\s([^.!?\n]{3,200})", re.IGNORECASE
 )
 _PURPOSE_WORDS: Final = 6
-_MAX_NUMBER: Final = 100
 
 
 def _agent_name(context: AskContext) -> str:
-    """The name in the request, or one from its purpose; a number is added to the latter if it is taken."""
+    """The name in the request, or one from its purpose."""
     text = redact(context.text)
     if called := _CALLED.search(text):
         return one_line(called[1] or called[2], NAME_CHARS)
     purpose = _PURPOSE.search(text)
     words = " ".join(purpose[1].split()[:_PURPOSE_WORDS]).strip(" ,;:") if purpose else ""
-    name = one_line(f"{words[:1].upper()}{words[1:]}" or f"Agent of {context.now:%Y-%m-%d %H:%M}", NAME_CHARS - 4)
-    taken = set(Agent.objects.filter(owner=context.user, name__startswith=name).values_list("name", flat=True))
-    numbered = [name, *(f"{name} {number}" for number in range(2, _MAX_NUMBER))]
-    return next((free for free in numbered if free not in taken), name)
+    return one_line(f"{words[:1].upper()}{words[1:]}" or f"Agent of {context.now:%Y-%m-%d %H:%M}", NAME_CHARS)

@@ -9,7 +9,6 @@ from typing import Any, Final
 from django.db.models import Count, QuerySet, Sum
 
 from agents.ask.chats import ANSWERED_AT_ONCE
-from agents.ask.language import Request
 from agents.ask.naming import Answer, AskContext, Match, lines, listing, message, rows_by_id, short_id
 from agents.enums import ApprovalStatus, BudgetScope, QuestionStatus, Status
 from agents.exceptions import Invalid, NotFound
@@ -58,32 +57,31 @@ def status(match: Match, context: AskContext) -> Answer:
         found = health(context.now)
     except Installation.DoesNotExist:
         raise Invalid("The installation row is missing: run manage.py migrate.") from None
-    counts = _counts(under_way(context))
+    active = under_way(context).order_by().values_list("status").annotate(number=Count("pk")).order_by("status")
+    counts = dict(active)
     approvals, questions = pending_approvals(context).count(), pending_questions(context).count()
-    red = [line for line in found.red if line != HALTED] + list(skills_left_out())
-    attention = [
-        *red,
-        *([f"Calls waiting for approval: {approvals}. Ask: what needs my approval?"] if approvals else []),
-        *([f"Questions of agents waiting for an answer: {questions}. Ask: list questions"] if questions else []),
-    ]
-    state = _halt_text() if found.halted else "Nothing is halted."
-    head = f"{state} Your active runs: {_counts_text(counts) or 'none'}."
-    text = lines(f"{head} Needs attention:", attention) if attention else head
-    text += "" if attention or found.halted else " Nothing needs attention."
+    halt = current_halt()
+    red = [*found.red, *skills_left_out()]
+    attention = [line for line in red if line != HALTED]
+    if approvals:
+        attention.append(f"Calls waiting for approval: {approvals}. Ask: what needs my approval?")
+    if questions:
+        attention.append(f"Questions of agents waiting for an answer: {questions}. Ask: list questions")
+    runs = ", ".join(f"{number} {name}" for name, number in counts.items())
+    state = f"{halt_message(halt)} {TO_RELEASE}" if halt else "Nothing is halted."
+    text = f"{state} Your active runs: {runs or 'none'}."
+    if attention:
+        text = lines(f"{text} Needs attention:", attention)
+    elif not halt:
+        text += " Nothing needs attention."
     return message(
         text,
-        halted=found.halted,
-        red=[*([HALTED] if found.halted else []), *red],
+        halted=halt is not None,
+        red=red,
         sessions=counts,
         approvals_pending=approvals,
         questions_pending=questions,
     )
-
-
-def _halt_text() -> str:
-    """Who halted all work, why, and how to release it."""
-    halt = current_halt()
-    return f"{halt_message(halt)} {TO_RELEASE}" if halt else HALTED
 
 
 def _agents(context: AskContext) -> Answer:
@@ -99,15 +97,19 @@ def _agents(context: AskContext) -> Answer:
     return _list("agent", rows, describe, empty="You have no agents.")
 
 
+_TRIGGER_STATES: Final[dict[str, dict[str, bool]]] = {
+    "active": {"enabled": True, "paused_at__isnull": True},
+    "enabled": {"enabled": True},
+    "disabled": {"enabled": False},
+    "paused": {"paused_at__isnull": False},
+}
+
+
 def triggers(match: Match, context: AskContext) -> Answer:
     rows = Trigger.objects.filter(owner=context.user, deleted_at__isnull=True).order_by("-pk")
-    words = match.request.vocabulary
-    if words & {"active", "enabled", "live"}:
-        rows = rows.filter(enabled=True, paused_at__isnull=True)
-    elif "disabled" in words:
-        rows = rows.filter(enabled=False)
-    elif "paused" in words:
-        rows = rows.filter(paused_at__isnull=False)
+    for word, state in _TRIGGER_STATES.items():
+        if word in match.words:
+            rows = rows.filter(**state)
     return _list("trigger", rows, _trigger, empty="You have no such triggers.")
 
 
@@ -124,14 +126,9 @@ def _trigger(row: Trigger) -> tuple[str, Any]:
 
 _ACTIVE: Final = tuple(status for status in Status if status not in TERMINAL)
 _STATUS_WORDS: Final = {
-    **dict.fromkeys(("running", "active", "open", "live", "ongoing", "unfinished", "progress", "way"), _ACTIVE),
-    "queued": (Status.QUEUED,),
-    "waiting": (Status.WAITING,),
-    "sleeping": (Status.SLEEPING,),
-    "completed": (Status.COMPLETED,),
-    **dict.fromkeys(("finished", "done"), tuple(sorted(TERMINAL))),
-    **dict.fromkeys(("halted", "stopped"), (Status.HALTED,)),
-    **dict.fromkeys(("failed", "fail", "failing", "crashed", "failures"), (Status.FAILED,)),
+    **{str(status): (status,) for status in Status},
+    **dict.fromkeys(("running", "active"), _ACTIVE),
+    "fail": (Status.FAILED,),
 }
 
 
@@ -149,31 +146,15 @@ def _runs(context: AskContext) -> QuerySet[AgentSession]:
 
 
 def sessions(match: Match, context: AskContext) -> Answer:
-    """The newest runs, of the status, in the days and as many as the request says."""
-    wanted = {status for word in match.request.vocabulary for status in _STATUS_WORDS.get(word, ())}
+    """The newest runs, of the status and in the days that the request says."""
     rows = _runs(context)
-    if days := _days_named(match.request):
+    if days := _days_named(match):
         rows = _started_in(rows, _days(context.now)[days])
-    if wanted:
+    if wanted := {status for word in match.words.split() for status in _STATUS_WORDS.get(word, ())}:
         rows = rows.filter(status__in=sorted(wanted))
     count = rows.count()
-    limit = min(int(next(iter(match.request.ids), MAX_SHOWN)), MAX_SHOWN)
-    shown = session_rows(list(rows[:limit]))
-    empty = "" if shown else _no_such_runs(context)
-    return listing(_heading(count, "run"), shown, "sessions", empty=empty, count=count)
-
-
-def _no_such_runs(context: AskContext) -> str:
-    counts = _counts_text(_counts(_runs(context)))
-    return f"You have no such runs. You have: {counts}." if counts else "You have no runs."
-
-
-def _counts(rows: QuerySet[AgentSession]) -> dict[str, int]:
-    return dict(rows.order_by().values_list("status").annotate(number=Count("pk")).order_by("status"))
-
-
-def _counts_text(counts: dict[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in counts.items())
+    shown = session_rows(list(rows[:MAX_SHOWN]))
+    return listing(_heading(count, "run"), shown, "sessions", empty="You have no such runs.", count=count)
 
 
 def session_rows(rows: list[AgentSession]) -> list[tuple[str, Any]]:
@@ -195,23 +176,17 @@ def session_rows(rows: list[AgentSession]) -> list[tuple[str, Any]]:
 
 
 def receipt(match: Match, context: AskContext) -> Answer:
-    ids = match.request.ids
-    if len(ids) == 1:
-        found = rows_by_id(own_sessions(context), ids[0])
+    if match.ids:
+        found = rows_by_id(own_sessions(context), match.ids[0])
         if not found:
-            raise NotFound(f"You have no run {ids[0]}. Ask: list runs")
-    elif not ids and "receipts" not in match.request.vocabulary and _is_newest(match.request):
-        found = list(_runs(context)[:1])
+            raise NotFound(f"You have no run {match.ids[0]}. Ask: list runs")
     else:
-        found = list(own_sessions(context)[:MAX_SHOWN])
+        is_last = "last" in match.words or "latest" in match.words
+        found = list(_runs(context)[: 1 if is_last else MAX_SHOWN])
     if len(found) == 1:
         return _receipt(found[0])
     rows = session_rows(found)
     return listing("Say which run: `show receipt <id>`.", rows, "sessions", empty="You have no runs.")
-
-
-def _is_newest(request: Request) -> bool:
-    return bool(request.vocabulary & {"last", "latest", "newest", "recent"})
 
 
 def _receipt(session: AgentSession) -> Answer:
@@ -245,9 +220,8 @@ def pending_questions(context: AskContext) -> QuerySet[Question]:
 
 
 def waiting(match: Match, context: AskContext) -> Answer | None:
-    """Calls that need a decision and questions of agents. In a chat, `any questions?` is meant for the agent."""
-    asks = {"ask", "asks", "asked", "asking", "question", "questions"}
-    if context.in_chat and match.request.vocabulary & asks:
+    """Calls that need a decision and questions of agents. In a chat, `any questions` is meant for the agent."""
+    if context.in_chat and "questions" in match.words:
         return None
     calls = pending_approvals(context)
     questions = pending_questions(context)
@@ -331,16 +305,15 @@ def _precedent(row: Precedent) -> tuple[str, Any]:
 _SUMS: Final = {"number": Count("pk"), "charged": Sum("cost_total_usd"), "actual": Sum("cost_actual_usd")}
 
 
-def costs(match: Match, context: AskContext) -> Answer | None:
+def costs(match: Match, context: AskContext) -> Answer:
     """What the person's runs that started in some days (UTC) cost; by agent, or of one agent, if asked for."""
-    named = _days_named(match.request)
-    if match.action == "agents":
-        return _costs_by_agent(named or "this month", context)
-    if match.names.found:
-        agents = match.names.of("agent")
-        return _costs_of_agent(agents[0], named or "this month", context) if len(agents) == 1 else None
+    named = _days_named(match)
+    if match.names.found or match.action == "agents":
+        return _costs_by_agent(named or "this month", match.names.of("agent"), context)
     spans = {name: _days(context.now)[name] for name in ("today", named, "last 7 days", "this month") if name}
-    spent = {name: _sums(_started_in(own_sessions(context), span)) for name, span in spans.items()}
+    spent = {
+        name: _sums_data(_started_in(own_sessions(context), span).aggregate(**_SUMS)) for name, span in spans.items()
+    }
     cap = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
     whole = meter_today(BudgetScope.INSTALLATION, 0, cap=cap, name="Installation", now=context.now)
     total = cost_text(whole.charged_usd, whole.actual_usd)
@@ -360,17 +333,10 @@ def costs(match: Match, context: AskContext) -> Answer | None:
     return message(text, spent=spent, installation=installation)
 
 
-def _costs_of_agent(agent: Agent, days: str, context: AskContext) -> Answer:
+def _costs_by_agent(days: str, agents: list[Agent], context: AskContext) -> Answer:
     span = _days(context.now)[days]
-    row = _sums(_started_in(own_sessions(context), span).filter(agent=agent))
-    name = one_line(agent.name, _TEXT_CHARS)
-    text = f"Runs of {name} that started {_days_text(days, span)}, in UTC: {_spent_line(name, row)}."
-    return message(text, agents=[{"id": str(agent.public_id), "name": name, **row}], days=days)
-
-
-def _costs_by_agent(days: str, context: AskContext) -> Answer:
-    span = _days(context.now)[days]
-    rows: Any = _started_in(own_sessions(context), span).order_by().values("agent__public_id", "agent__name")
+    runs = _started_in(own_sessions(context), span)
+    rows: Any = (runs.filter(agent__in=agents) if agents else runs).order_by().values("agent__public_id", "agent__name")
     found: Sequence[dict[str, Any]] = rows.annotate(**_SUMS).order_by("-charged", "agent__name")[:MAX_SHOWN]
     shown = [
         {
@@ -381,12 +347,8 @@ def _costs_by_agent(days: str, context: AskContext) -> Answer:
         for row in found
     ]
     head = f"Your runs that started {_days_text(days, span)}, in UTC, by agent:"
-    lines_shown = [(_spent_line(row["name"], row), row) for row in shown]
-    return listing(head, lines_shown, "agents", empty=f"You have no runs {days}.", days=days)
-
-
-def _sums(rows: QuerySet[AgentSession]) -> dict[str, Any]:
-    return _sums_data(rows.aggregate(**_SUMS))
+    rows_shown = [(_spent_line(row["name"], row), row) for row in shown]
+    return listing(head, rows_shown, "agents", empty=f"You have no such runs {days}.", days=days)
 
 
 def _sums_data(row: dict[str, Any]) -> dict[str, Any]:
@@ -409,7 +371,7 @@ def _spent_line(name: str, row: dict[str, Any]) -> str:
 
 
 Span = tuple[datetime, datetime]
-_PERIOD: Final = re.compile(r"\b(?:today|yesterday|(?:this|last|previous) (?:week|month))\b")
+_PERIOD: Final = re.compile(r"\b(?:today|yesterday|(?:this|last) (?:week|month))\b")
 
 
 def _days(now: datetime) -> dict[str, Span]:
@@ -429,17 +391,16 @@ def _days(now: datetime) -> dict[str, Span]:
     }
 
 
-def _days_named(request: Request) -> str:
+def _days_named(match: Match) -> str:
     """The period that a request names; empty if it names none."""
-    found = _PERIOD.search(request.slots)
-    return found[0].replace("previous", "last") if found else ""
+    found = _PERIOD.search(match.words)
+    return found[0] if found else ""
 
 
 def _days_text(name: str, span: Span) -> str:
-    """A period with its dates: last week (2 to 8 March)."""
+    """A period with its dates: last week (2 March to 8 March)."""
     first, last = span[0], span[1] - timedelta(days=1)
-    start = f"{first:%-d}" if first.month == last.month else f"{first:%-d %B}"
-    return name if first == last else f"{name} ({start} to {last:%-d %B})"
+    return name if first == last else f"{name} ({first:%-d %B} to {last:%-d %B})"
 
 
 def _started_in(rows: QuerySet[AgentSession], span: Span) -> QuerySet[AgentSession]:

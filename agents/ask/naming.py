@@ -1,11 +1,8 @@
-"""The rows that a request names: by id, by the beginning of an id, or by name. Reads only.
-
-However many rows a person has, one query per kind finds those whose names are in the text.
-"""
+"""Answers to requests, and the rows that a request names: by id, by the beginning of an id, or by name. Reads only."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -14,10 +11,10 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import models
-from django.db.models import Q
-from django.db.models.functions import Lower
+from django.db.models import F, Q, Value
+from django.db.models.functions import Length
 
-from agents.ask.language import PATTERNS, Pattern, Request, Strategy, When, Word, when_of, words
+from agents.ask.language import QUOTE, Strategy, When
 from agents.models import Agent, AgentSession, Collection, Document, Playbook, PromptSkill, Trigger
 
 # --- The answer to a request, and the context in which it was made ---
@@ -102,33 +99,20 @@ def listing(head: str, rows: Sequence[tuple[str, Any]], key: str, *, empty: str,
 Row = TypeVar("Row", bound=models.Model)
 MIN_ID_CHARS: Final = 6
 _LONGEST: Final = 32
-_HEX: Final = re.compile(r"[0-9a-f]+", re.ASCII)
+_HEX: Final = re.compile(rf"[0-9a-f]{{{MIN_ID_CHARS},{_LONGEST}}}", re.ASCII)
 _HYPHENS: Final = (8, 12, 16, 20)
-
-
-def is_id(text: str) -> bool:
-    """Whether a text can be an id or the beginning of one, not an amount or a date."""
-    digits = text.replace("-", "")
-    return _is_hex(digits) and text in {digits, _hyphenated(digits)}
 
 
 def rows_by_id(rows: models.QuerySet[Row], text: str) -> list[Row]:
     """The rows with this id, or whose id begins with it; six digits at least."""
     digits = text.replace("-", "")
-    if not _is_hex(digits):
+    if not _HEX.fullmatch(digits):
         return []
     if len(digits) == _LONGEST:
         return list(rows.filter(public_id=UUID(digits)))
-    return list(rows.filter(public_id__startswith=_hyphenated(digits))[:3])
-
-
-def _is_hex(digits: str) -> bool:
-    return MIN_ID_CHARS <= len(digits) <= _LONGEST and _HEX.fullmatch(digits) is not None
-
-
-def _hyphenated(digits: str) -> str:
-    parts = [digits[start:end] for start, end in zip((0, *_HYPHENS), (*_HYPHENS, _LONGEST), strict=True)]
-    return "-".join(part for part in parts if part)
+    hyphens = sum(len(digits) > place for place in _HYPHENS)
+    prefix = str(UUID(digits.ljust(_LONGEST, "0")))[: len(digits) + hyphens]
+    return list(rows.filter(public_id__startswith=prefix)[:3])
 
 
 def short_id(row: Any) -> str:
@@ -149,141 +133,85 @@ KINDS: Final[dict[str, type[models.Model]]] = {
 }
 INSTRUCTIONS: Final = ("playbook", "skill")
 SOURCES: Final = ("collection", "document")
-# Words beside a name that say what it is the name of.
-KIND_WORDS: Final = {
-    "agent": "agent", "trigger": "trigger", "schedule": "trigger", "watch": "trigger", "playbook": "playbook",
-    "skill": "skill", "collection": "collection", "folder": "collection", "document": "document", "file": "document",
-}  # fmt: skip
-_BEFORE_SOURCE: Final = frozenset({"on", "over", "in", "through", "for"})
-_BEFORE_INSTRUCTIONS: Final = frozenset({"with", "using", "by", "against"})
-# Names only in quotes or beside a word for their kind.
-_PRONOUNS: Final = words("it this that them these those one all everything me you he she they now again")
-MAX_NAME_WORDS: Final = 12
 MAX_ROWS: Final = 50
+_UUID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
+# A word before a name that says what it is the name of.
+_KIND_BEFORE: Final = re.compile(rf"\b({'|'.join(KINDS)}|schedule) $", re.IGNORECASE)
+# Names only behind such a word.
+_PRONOUNS: Final = frozenset({"it", "this", "that", "them", "all", "everything"})
 
-
-@dataclass(frozen=True)
-class Named:
-    """One name in the request: the places of its words, and the rows with that name, by kind."""
-
-    places: frozenset[int]
-    rows: tuple[tuple[str, Any], ...]
+RowOfKind = tuple[str, Any]
 
 
 @dataclass(frozen=True)
 class Names:
-    """All names in a request, in order."""
+    """For each name in a text, in order, the rows that have it; `masked` is the text with `<name>` in their place."""
 
-    found: tuple[Named, ...] = ()
-
-    @property
-    def places(self) -> frozenset[int]:
-        return frozenset().union(*(named.places for named in self.found))
+    found: tuple[tuple[RowOfKind, ...], ...] = ()
+    masked: str = ""
 
     @property
     def is_ambiguous(self) -> bool:
-        return any(len(named.rows) > 1 for named in self.found)
-
-    @property
-    def candidates(self) -> list[Any]:
-        return [row for named in self.found if len(named.rows) > 1 for _, row in named.rows]
+        return any(len(rows) > 1 for rows in self.found)
 
     def of(self, *kinds: str) -> list[Any]:
         """The rows of these kinds, once each."""
-        rows = [row for named in self.found for kind, row in named.rows if kind in kinds]
-        return list(dict.fromkeys(rows))
-
-    def as_slots(self, request: Request) -> Request:
-        """The request with the slot NAME for each name."""
-        first = {min(named.places) for named in self.found}
-        slots = [
-            replace(word, text="NAME", quoted=False) if place in first else word
-            for place, word in enumerate(request.words)
-            if place in first or place not in self.places
-        ]
-        return replace(request, words=tuple(slots))
+        return list(dict.fromkeys(row for rows in self.found for kind, row in rows if kind in kinds))
 
 
-def names_in(request: Request, owner: User, kinds: Iterable[str]) -> Names:
-    """Find names, the longest first; parts of a longer name are not names."""
-    spans = _spans(request)
-    known: dict[str, list[tuple[str, Any]]] = {}
-    for kind in kinds:
-        for row in _rows(KINDS[kind], owner, set(spans.values())):
-            known.setdefault(row.name.casefold(), []).append((kind, row))
-            known.setdefault(str(row.public_id), []).append((kind, row))
-    taken: set[int] = set()
-    found: list[Named] = []
-    for (start, end), name in sorted(spans.items(), key=lambda span: (span[0][0] - span[0][1], span[0][0])):
-        places = frozenset(range(start, end))
-        if name.casefold() in _PRONOUNS and not _is_marked(request, start, end):
-            continue
-        if (rows := known.get(name.casefold())) and not places & taken:
-            taken |= places
-            found.append(Named(places, _meant(request, start, end, rows)))
-    return Names(tuple(sorted(found, key=lambda named: min(named.places))))
+def rows_named_in(text: str, owner: User, kinds: Iterable[str] = KINDS) -> list[RowOfKind]:
+    """The owner's rows whose name or id is part of a text: one query for each kind."""
+    named = Q(request__icontains=F("name")) | Q(public_id__in=_UUID.findall(text))
+    return [
+        (kind, row)
+        for kind in kinds
+        for row in _own(kind, owner)
+        .alias(request=Value(text))
+        .filter(named)
+        .order_by(Length("name").desc(), "pk")[:MAX_ROWS]
+    ]
+
+
+def names_in(text: str, rows: Iterable[RowOfKind]) -> Names:
+    """Find the names and ids of rows in a text; parts of a longer name are not names."""
+    known: dict[str, list[RowOfKind]] = {}
+    for kind, row in rows:
+        for name in (row.name.lower(), str(row.public_id)):
+            known.setdefault(name, []).append((kind, row))
+    found: list[tuple[RowOfKind, ...]] = []
+
+    def mask(match: re.Match[str]) -> str:
+        before = _KIND_BEFORE.search(text, 0, match.start())
+        named = known.get(match[1].lower(), [])
+        if not named or (match[1].lower() in _PRONOUNS and not before):
+            return match[0]
+        kind = before[1].lower().replace("schedule", "trigger") if before else ""
+        found.append(tuple([pair for pair in named if pair[0] == kind] or named))
+        return "<name>"
+
+    names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))
+    pattern = rf"{QUOTE}(?<![\w-])({names})(?![\w-]){QUOTE}"
+    masked = re.sub(pattern, mask, text, flags=re.IGNORECASE) if known else text
+    return Names(tuple(found), masked)
 
 
 def rows_of(kind: str, owner: User) -> list[Any]:
     """A person's rows of a kind, to choose from."""
-    return list(_own(KINDS[kind], owner).order_by("name", "pk")[:MAX_ROWS])
+    return list(_own(kind, owner).order_by("name", "pk")[:MAX_ROWS])
 
 
 def kind_of(row: Any) -> str:
     return next(kind for kind, model in KINDS.items() if isinstance(row, model))
 
 
-def _spans(request: Request) -> dict[tuple[int, int], str]:
-    """Every run of words as it is written, by the places of its first and last word."""
-    count = len(request.words)
-    return {
-        (start, end): " ".join(request.text[request.words[start].start : request.words[end - 1].end].split())
-        for start in range(count)
-        for end in range(start + 1, min(start + MAX_NAME_WORDS, count) + 1)
-    }
-
-
-def _own(model: type[models.Model], owner: User) -> models.QuerySet[Any]:
-    if model is PromptSkill:
+def _own(kind: str, owner: User) -> models.QuerySet[Any]:
+    if kind == "skill":
         return PromptSkill.objects.filter(enabled=True)
-    rows: models.QuerySet[Any] = models.QuerySet(model).filter(owner=owner)
-    if any(field.name == "deleted_at" for field in model._meta.fields):
-        rows = rows.filter(deleted_at__isnull=True)
-    return rows
+    rows: models.QuerySet[Any] = models.QuerySet(KINDS[kind]).filter(owner=owner)
+    return rows if kind == "agent" else rows.filter(deleted_at__isnull=True)
 
 
-def _rows(model: type[models.Model], owner: User, texts: set[str]) -> list[Any]:
-    ids = [text for text in texts if len(text.replace("-", "")) == _LONGEST and is_id(text.lower())]
-    rows = _own(model, owner).annotate(lower_name=Lower("name"))
-    lowered = {text.lower() for text in texts}
-    return list(
-        rows.filter(Q(name__in=texts) | Q(lower_name__in=lowered) | Q(public_id__in=ids)).order_by("pk")[:MAX_ROWS]
-    )
-
-
-def _beside(request: Request, start: int, end: int) -> list[Word]:
-    return [*request.words[max(start - 1, 0) : start], *request.words[end : end + 1]]
-
-
-def _is_marked(request: Request, start: int, end: int) -> bool:
-    """In quotes, or beside a word that says what it is the name of."""
-    return request.words[start].quoted or any(word.text in KIND_WORDS for word in _beside(request, start, end))
-
-
-def _meant(request: Request, start: int, end: int, rows: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """The rows with the name, without those that the words beside it rule out."""
-    kinds: Iterable[str] = [KIND_WORDS[word.text] for word in _beside(request, start, end) if word.text in KIND_WORDS]
-    if not kinds and start:
-        before = request.words[start - 1].text
-        before = request.words[start - 2].text if start > 1 and before in {"the", "my"} else before
-        if before in _BEFORE_SOURCE:
-            kinds = SOURCES
-        elif before in _BEFORE_INSTRUCTIONS:
-            kinds = KINDS.keys() - set(SOURCES)
-    return tuple([pair for pair in rows if pair[0] in kinds] or rows)
-
-
-# --- A request that matches the phrases of a fast path, with the rows that it names and how often ---
+# --- A request that matches a phrase of a fast path ---
 
 
 _NO_NAMES: Final = Names()
@@ -291,37 +219,10 @@ _NO_NAMES: Final = Names()
 
 @dataclass(frozen=True)
 class Match:
-    """`action` is the one that was asked for where a path has several."""
+    """`action` is the one that was asked for where a path has several; `words` are those of the request."""
 
-    request: Request
     action: str = ""
+    words: str = ""
+    ids: tuple[str, ...] = ()
     names: Names = _NO_NAMES
     when: When | None = None
-
-
-def _by_path() -> Mapping[str, dict[str, Pattern]]:
-    found: dict[str, dict[str, Pattern]] = {}
-    for key, pattern in PATTERNS.items():
-        path, _, action = key.partition(":")
-        found.setdefault(path, {})[action] = pattern
-    return found
-
-
-_PATTERNS: Final = _by_path()
-
-
-def match_path(path: str, request: Request, user: User | None, kinds: tuple[str, ...], *, timed: bool) -> Match | None:
-    """Match a request with the phrases of a path. Names are those of the user's rows of these kinds."""
-    when = when_of(request.text) if timed else None
-    if when is not None:
-        request = request.without(when.places(request))
-    elif timed:
-        return None
-    for action, pattern in _PATTERNS[path].items():
-        if pattern.matches(request):
-            return Match(request, action, when=when)
-        if kinds and user is not None and pattern.may_match(request):
-            names = names_in(request, user, kinds)
-            if pattern.matches(names.as_slots(request)):
-                return Match(request, action, names, when)
-    return None

@@ -13,8 +13,18 @@ from agents.ask.entry import Route, ask, route
 from agents.ask.naming import Answer, short_id
 from agents.conf import base_url, clock
 from agents.enums import Mode, Status
-from agents.management.base import JsonCommand, await_end, ended_as, findings_text, incomplete, named_user, wait_time
-from agents.models import Agent, AgentSession
+from agents.management.base import (
+    AGENT_HELP,
+    JsonCommand,
+    agent_named,
+    await_end,
+    ended_as,
+    findings_text,
+    incomplete,
+    named_user,
+    wait_time,
+)
+from agents.models import AgentSession
 from agents.policy.transitions import TERMINAL
 
 
@@ -27,19 +37,16 @@ class Command(JsonCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("text", help="The request, in one argument.")
         parser.add_argument("--user", required=True, help="The username of the person who asks.")
-        parser.add_argument(
-            "--agent", help="The agent that works on it: name or public id of one of the user's agents."
-        )
-        parser.add_argument("--chat", help="Continues this chat of the user.")
+        parser.add_argument("--agent", help=f"The agent of this user that works on it. {AGENT_HELP}")
+        parser.add_argument("--chat", type=UUID, help="Continues this chat of the user.")
         parser.add_argument("--wait", type=wait_time, metavar="SECONDS", help="Waits for the end of the session.")
         parser.add_argument("--dry-run", action="store_true", help="Prints what it would do, and does nothing.")
         super().add_arguments(parser)
 
     def run(self, options: dict[str, Any]) -> None:
         by = named_user(options["user"])
-        chat = _uuid(options["chat"]) if options["chat"] else None
-        agent = _agent(by.pk, options["agent"]) if options["agent"] else None
-        request: dict[str, Any] = {"text": options["text"], "by": by, "now": clock(), "agent": agent, "chat": chat}
+        agent = agent_named(options["agent"], owner=by) if options["agent"] else None
+        request = {"text": options["text"], "by": by, "now": clock(), "agent": agent, "chat": options["chat"]}
         if options["dry_run"]:
             found = route(**request)
             self.print(asdict(found), _route_text(found), options)
@@ -97,26 +104,3 @@ def _answer_text(session: AgentSession) -> str:
     if session.mode == Mode.CHAT:
         return chat_answer(session)
     return findings_text(session)
-
-
-def _agent(owner_pk: int, named: str) -> Agent:
-    agents = Agent.objects.filter(owner_id=owner_pk)
-    public_id = _uuid_or_none(named)
-    agent = agents.filter(name=named).first() or (agents.filter(public_id=public_id).first() if public_id else None)
-    if agent is None:
-        raise CommandError(f"This user has no agent {named!r}.")
-    return agent
-
-
-def _uuid(text: str) -> UUID:
-    found = _uuid_or_none(text)
-    if found is None:
-        raise CommandError(f"{text!r} is not the id of a chat; it looks like 4554cdd9-….")
-    return found
-
-
-def _uuid_or_none(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None

@@ -1,238 +1,78 @@
 """Requests in words, by what becomes of them: {s}, {a} and {d} are the ids of a run, an approval and its digest."""
 
-# Paraphrases of the thirteen common requests, by fast path.
+# Wordings of the thirteen common requests, by fast path.
 UNDERSTOOD = """
 help             | help
-help             | Can you help me?
+help             | Help me, please!
 help             | What can you do?
-help             | show me the available commands, please
-help             | HELP!
-help             | I need help
-help             | what can I ask?
-help             | what commands can I use?
-help             | hey, help please
-help             | which commands are there?
-help             | list your commands
-help             | tell me what you can do
-help             | what are you able to do?
-help             | how can you help me?
-help             | what commands do I have?
-help             | what are my options?
-help             | show availble commands
+help             | show me the available commands
 service_status   | status
 service_status   | Is everything ok?
 service_status   | How is the system doing?
-service_status   | Please show me the service status.
-service_status   | are you up?
+service_status   | what's the service status?
 service_status   | list agents
-service_status   | what's the system status?
-service_status   | is the service still running?
-service_status   | health check
-service_status   | are things ok?
-service_status   | is the system down?
-service_status   | does everything still work?
-service_status   | are there any problems with the system?
-service_status   | what state is the service in?
-service_status   | how healthy is the platform?
-service_status   | tell me the status
+service_status   | which agents do I have?
 service_status   | what are my agents doing?
-service_status   | show me the system staus
-list_triggers    | list triggers
-list_triggers    | Which triggers are paused?
-list_triggers    | Do I have any watches?
+list_triggers    | triggers
 list_triggers    | Hi, could you show me my schedules?
-list_triggers    | How many triggers are there?
-list_triggers    | give me a list of my triggers
-list_triggers    | what schedules do we have?
-list_triggers    | any active triggers?
-list_triggers    | triggers?
+list_triggers    | Which triggers are paused?
+list_triggers    | do I have any watches?
 list_triggers    | what's scheduled?
-list_triggers    | which schedules exist?
-list_triggers    | is anything scheduled?
-list_triggers    | list everything that is scheduled
-list_triggers    | what runs automatically?
-list_triggers    | tell me which triggers are paused
-list_triggers    | give me an overview of my automations
-list_triggers    | list trigers
 list_sessions    | my sessions
-list_sessions    | What's running?
-list_sessions    | Which sessions failed?
-list_sessions    | list the latest runs
+list_sessions    | which runs are active?
+list_sessions    | show me the failed runs of last week
 list_sessions    | are there any active sessions?
-list_sessions    | show all jobs
-list_sessions    | what sessions do I have?
-list_sessions    | any running sessions?
-list_sessions    | display my latest 5 sessions
-list_sessions    | is anything running?
-list_sessions    | what's queued?
-list_sessions    | recent failures
-list_sessions    | which jobs are still running?
-list_sessions    | which runs failed today?
-list_sessions    | what is in progress?
-list_sessions    | did anything fail?
-list_sessions    | have any runs crashed?
+list_sessions    | What's running?
 list_sessions    | what ran yesterday?
-list_sessions    | tell me which sessions are unfinished
-list_sessions    | show my sesions
+list_sessions    | did anything fail today?
 show_receipt     | show receipt {s}
-show_receipt     | Receipt for session {s}, please
-show_receipt     | give me the latest receipt
-show_receipt     | can I see the receipt of {s}?
-show_receipt     | I'd like to see the receipt for {s}
-show_receipt     | print receipt {s}
-show_receipt     | {s} receipt
-show_receipt     | fetch the receipt of {s}
-show_receipt     | I need the receipt for run {s}
-show_receipt     | pull up the receipt of session {s}
-show_receipt     | I want a receipt for {s}
-show_receipt     | what did session {s} do?
-show_receipt     | retrieve the latest receipt
-show_receipt     | what did run {s} cost?
-show_receipt     | show the reciept of {s}
-halt_session     | halt session {s}
+show_receipt     | the receipt for run {s}, please
+show_receipt     | show me the latest receipt
+show_receipt     | receipt of the last run
+halt_session     | halt run {s}
 halt_session     | Please stop {s} now!
-halt_session     | Could you kill the run {s}?
+halt_session     | Could you kill the session {s}?
 halt_session     | Hi, cancel session #{s}. Thanks!
-halt_session     | HALT {s}
-halt_session     | terminate {s}
-halt_session     | abort session {s} immediately
-halt_session     | session {s} stop
-halt_session     | would you end the session {s}, please?
-halt_session     | interrupt session {s}
-halt_session     | call off run {s}
-halt_session     | shut session {s} down
-halt_session     | please, stop run “{s}”
-halt_session     | end job {s} at once
-halt_session     | let's kill session {s}
-halt_session     | go ahead and cancel the run {s}
-halt_session     | stop „{s}“
+halt_session     | stop run “{s}”
+halt_session     | stop everything
 switch_agent     | pause agent Clerk
 switch_agent     | Please switch Clerk off
 switch_agent     | resume the agent clerk
 switch_agent     | turn on "Clerk"
-switch_agent     | put Clerk on hold
+switch_agent     | disable „Clerk“
 switch_agent     | Stop the clerk
-switch_agent     | disable Clerk
-switch_agent     | reactivate agent Clerk
-switch_agent     | turn Clerk off please
-switch_agent     | suspend the Clerk agent
-switch_agent     | Can you unpause Clerk?
-switch_agent     | re-enable Clerk
-switch_agent     | take Clerk offline
-switch_agent     | bring Clerk back online
-switch_agent     | pause „Clerk“
-switch_agent     | switch the agent «Clerk» off
-switch_agent     | unsuspend agent Clerk
-switch_agent     | freeze the agent Clerk right now
-switch_agent     | I want you to reenable the agent Clerk
-list_approvals   | who is waiting on me?
-list_approvals   | anything I need to sign off?
 list_approvals   | pending approvals
 list_approvals   | What needs my approval?
+list_approvals   | What waits for me?
 list_approvals   | Is there anything to approve?
-list_approvals   | What's waiting for me?
-list_approvals   | show open approvals
 list_approvals   | list questions
-list_approvals   | open questions
-list_approvals   | does anybody ask me something?
-list_approvals   | do my agents ask me anything?
-list_approvals   | are there any unanswered questions?
-list_approvals   | who asks me something?
-list_approvals   | anything waiting for my approval?
-list_approvals   | list all pending approvals
 list_approvals   | which approvals are open?
-list_approvals   | what is there to approve?
-list_approvals   | what has to be approved?
-list_approvals   | what needs to be decided?
-list_approvals   | what must be signed off?
-list_approvals   | is anything pending?
-list_approvals   | do I have to approve something?
-list_approvals   | which calls are awaiting approval?
-list_approvals   | tell me what needs my approval
-list_approvals   | pendng approvals
 decide_approval  | approve {a} {d}
 decide_approval  | Please reject {a} {d}
 decide_approval  | deny approval {a} with digest {d}
-decide_approval  | approve {a}
-decide_approval  | approve all
-decide_approval  | accept {a} {d}
-decide_approval  | please decline {a} {d}
 decide_approval  | approve request {a}, digest {d}
 decide_approval  | I approve {a}
-decide_approval  | I reject {a} {d}
-decide_approval  | say yes to {a} {d}
-decide_approval  | say no to request {a}
-decide_approval  | veto {a} {d}
-decide_approval  | please authorize the call {a} with digest {d}
-decide_approval  | {a}: approve
-decide_approval  | I decline request {a}
-list_precedents  | list precedents
-list_precedents  | What recurring patterns are there?
-list_precedents  | Show me my precedents please
+decide_approval  | approve all
 list_precedents  | precedents
-list_precedents  | any precedents?
-list_precedents  | show recurring patterns
-list_precedents  | how many precedents do we have?
-list_precedents  | which precedents exist?
-list_precedents  | what precedents have been observed so far?
-list_precedents  | give me an overview of the precedents
-list_precedents  | fetch my known patterns
-list_precedents  | what keeps recurring?
-list_precedents  | are there any new precedents?
-list_precedents  | tell me which patterns have been seen
-list_precedents  | list precedants
+list_precedents  | Show me my precedents please
+list_precedents  | What recurring patterns are there?
 cost_summary     | cost summary
 cost_summary     | How much have I spent today?
-cost_summary     | show my costs
-cost_summary     | What did yesterday cost?
-cost_summary     | cost per agent
 cost_summary     | What's our spending this month?
-cost_summary     | what did we spend this week?
-cost_summary     | show me the budget
-cost_summary     | what's my total spend so far?
-cost_summary     | costs today
-cost_summary     | how much has this cost us?
-cost_summary     | how much have my agents cost?
-cost_summary     | what are we spending?
-cost_summary     | how expensive was yesterday?
-cost_summary     | how much budget is left?
-cost_summary     | tell me what I spent this week
-cost_summary     | how much money did we spend today?
-cost_summary     | show my spendng
+cost_summary     | What did yesterday cost?
+cost_summary     | cost per agent last week
+cost_summary     | cost of Clerk last month
+cost_summary     | how much did Clerk spend?
 run_now          | run the weekly scan
 run_now          | Run playbook Lease on collection Leases
 run_now          | Could you start Weekly scan now, please?
 run_now          | check Leases against Lease
-run_now          | run nda-review over acme.txt
-run_now          | launch Weekly scan
-run_now          | please run Lease against the document acme.txt
-run_now          | kick off the weekly scan
-run_now          | review acme.txt with nda-review
-run_now          | execute trigger Weekly scan
-run_now          | trigger Weekly scan
-run_now          | trigger the weekly scan now
-run_now          | rerun „Weekly scan“
-run_now          | fire the trigger Weekly scan
-run_now          | perform the weekly scan
-run_now          | apply Lease to Leases
-run_now          | use nda-review on acme.txt
-run_now          | scan Leases with Lease
+run_now          | run nda-review over acme.txt again
 create_schedule  | every 6 hours run playbook Lease on Leases
 create_schedule  | Run Lease on Leases daily
 create_schedule  | schedule Lease over Leases every 30 minutes
 create_schedule  | check Leases with Lease each Monday at 9:30
-create_schedule  | run playbook Lease on Leases every two hours
-create_schedule  | add a schedule: Lease on Leases, weekly
-create_schedule  | each day at 6am check Leases against Lease
-create_schedule  | review Leases using Lease once a week
-create_schedule  | let Lease run on Leases every day
-create_schedule  | set up a weekly run of Lease on Leases
-create_schedule  | apply Lease to Leases every Monday
-create_schedule  | repeat Lease on Leases every 30 minutes
 create_schedule  | create a daily schedule for Lease on Leases
-create_schedule  | have Lease run on Leases once a week
-create_schedule  | scan Leases with Lease each weekday at 7am
-create_schedule  | every night run „Lease“ on „Leases“
 """
 # Requests that resemble one of them, and are for the model: questions, negations, reports, quotations, other subjects.
 FOR_THE_MODEL = """
@@ -426,39 +266,25 @@ are there any problems with the lease?
 tell me what a trigger is
 let me know when it is done
 """
-# Requests for an action that cannot be made out, by the fast path that answers with a suggestion.
+# Requests that are almost one of the thirteen, by the fast path that asks back.
 SUGGESTED = """
 halt_session     | halt session nonsense
-halt_session     | stop the inbox clerk
 halt_session     | halt session {s} and run the weekly scan
 halt_session     | halt session {s} if it costs too much
 halt_session     | Halt session {s}. Then start it again.
 halt_session     | halt session {s} unless it is done
-halt_session     | halt session {s} when it is done
-halt_session     | halts session {s}
-halt_session     | stop that at once please
-halt_session     | stop everything you are doing now
 switch_agent     | pause agent Clark
-switch_agent     | resume Clark
 switch_agent     | pause Clerk if it costs too much
-switch_agent     | pause the music
 switch_agent     | pause Clerk and Jane
 switch_agent     | paus agent Clerk
-decide_approval  | aprove 8a296ba9
 decide_approval  | aprove {a} {d}
-decide_approval  | please reject the first one
-decide_approval  | deny them both
-decide_approval  | approve the merger
 decide_approval  | approve {a} {d} unless it is risky
 decide_approval  | approve {a} {d} and reject the rest
-decide_approval  | approved {a} {d}
+decide_approval  | approve the request of Jane
 run_now          | run playbook Lease on collection Contractz
-run_now          | run playbook Leese on collection Leases
-run_now          | start Inbox clerk
 run_now          | run the weekly scan twice
-run_now          | run away
-create_schedule  | every blah run playbook Lease on collection Leases
-create_schedule  | every lease has a term
+list_triggers    | list trigers
+list_sessions    | show my sesions, please
 """
 
 

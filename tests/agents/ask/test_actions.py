@@ -71,10 +71,11 @@ def test_halt_of_two_ids_halts_neither(scene):
     assert not AgentSession.objects.exclude(halt_state=HaltState.RUNNING).exists()
 
 
-@pytest.mark.parametrize("said", ["12", "1f2e3", "00000000-0000-4000-8000-000000000000"])
+@pytest.mark.parametrize("said", ["1f2e3d", "00000000-0000-4000-8000-000000000000"])
 def test_halt_of_unknown_id_is_not_found(scene, said):
     with pytest.raises(NotFound, match=said):
         asked(scene, f"halt session {said}")
+    assert "Nothing was halted" in asked(scene, "halt session 12").text
 
 
 @pytest.mark.parametrize("fields", [{}, {"is_superuser": True}])
@@ -200,7 +201,7 @@ def test_longest_name_is_the_one_that_is_meant(scene):
 
 def test_pause_without_a_name_lists_agents(scene):
     since = last_row()
-    assert asked(scene, "pause agent").data["agents"][0]["name"] == "Clerk"
+    assert asked(scene, "pause agent").data["choices"][0]["name"] == "Clerk"
     assert trail(since) == []
 
 
@@ -232,6 +233,6 @@ def test_name_of_an_agent_and_a_trigger_starts_neither(scene):
 
 def test_agent_of_another_user_is_not_switched(scene):
     stranger = make_user()
-    assert "there is no agent Clerk" in asked(scene, "pause agent Clerk", by=stranger).text
+    assert asked(scene, "pause agent Clerk", by=stranger).data["choices"] == []
     scene.agent.refresh_from_db()
     assert scene.agent.enabled

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from agents.ask import entry, fast_paths, language, naming
+from agents.ask import entry, fast_paths, language
 from agents.ask.chats import ANSWERED_BY_LQOPS, _conversation, _earlier, _user_texts, chat_answer
 from agents.ask.fast_paths import FAST_PATHS
 from agents.ask.naming import Kind
@@ -113,7 +113,7 @@ def test_other_message_is_a_turn_and_drafts_nothing(scene, text):
     assert scene.session.halt_state == HaltState.RUNNING
 
 
-@pytest.mark.parametrize("text", ["stop", "Halt!", "please cancel it", "abort this run", "stop working"])
+@pytest.mark.parametrize("text", ["stop", "Halt!", "please cancel it", "abort this run"])
 def test_bare_stop_halts_the_message_being_answered(scene, text):
     first = open_chat(scene.owner, "Read everything")
     session = said(scene, text, chat=first.public_id)
@@ -184,29 +184,13 @@ def test_secret_in_a_message_is_not_stored(scene):
     assert secret not in f"{list(AgentSession.objects.values())} {list(Message.objects.values())}"
 
 
-BROKEN = [
-    (entry, "classify"),
-    (entry, "suggestion"),
-    (language, "_classify"),
-    (fast_paths, "read"),
-    (fast_paths, "corrected"),
-    (fast_paths, "match_path"),
-    (naming, "when_of"),
-]
-
-
-@pytest.mark.parametrize(("module", "name"), BROKEN, ids=[name for _, name in BROKEN])
-def test_error_in_the_rules_is_logged_and_answered_directly(scene, monkeypatch, caplog, module, name):
-    def broken(*args, **kwargs):
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(module, name, broken)
-    answer = asked(scene, "What do you think about it?")
+def test_error_in_the_classifier_is_logged_and_answered_directly(scene, monkeypatch, caplog):
+    monkeypatch.setattr(language, "_classify", lambda text: 1 / 0)
+    answer = asked(scene, "Create an agent that watches prices")
 
     assert (answer.kind, answer.strategy) == (Kind.SESSION, "DIRECT_RESPONSE")
     assert said(scene, "What do you think about it?").params["way"] == "answer"
-    assert fast_paths.scope_of("list sessions") in {"read", "write"}
-    assert "broken" in caplog.text or name == "suggestion"
+    assert "could not be classified" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -219,7 +203,7 @@ def test_reply_to_an_agent_reaches_the_agent(scene, text):
     session = said(scene, text, chat=first.public_id)
 
     assert (session.status, "path" in session.params) == (Status.QUEUED, False)
-    assert fast_paths.scope_in_chat(text) != "decide" or "900" in text
+    assert fast_paths.scope_in_chat(text) != "decide"
 
 
 def test_pronoun_is_a_name_only_if_marked_as_one(scene):
@@ -241,10 +225,6 @@ def test_run_has_the_cap_of_the_message_that_starts_it(scene):
 
     runs = AgentSession.objects.filter(mode=Mode.PHASED).order_by("-pk")[:2]
     assert [run.max_cost_usd for run in reversed(runs)] == [Decimal("0.01"), Decimal("0.02")]
-
-
-def test_action_word_is_not_corrected(scene):
-    assert fast_paths.scope_of("pause active agents") == "write"
 
 
 def test_error_of_an_action_does_not_reach_the_model(scene, monkeypatch):

@@ -20,7 +20,8 @@ GOAL = "Review all leases and list what is missing"
 TABLE = """
 help             |          | answer  | look  | read   | help
 service_status   |          | answer  | look  | read   | is everything ok?
-list_sessions    |          | answer  | look  | read   | list sesions
+list_sessions    |          | answer  | look  | read   | list sessions
+list_sessions    |          | answer  | look  | write  | list sesions
 show_receipt     |          | answer  | look  | read   | show receipt {s}
 halt_session     |          | answer  | lever | write  | halt session {s}
 halt_session     |          | answer  | look  | write  | halt everything

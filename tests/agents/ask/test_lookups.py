@@ -31,16 +31,9 @@ def test_lists_contain_own_rows_only(scene):
 def test_status_filters_the_list_of_runs(scene):
     assert asked(scene, "list sessions").data["count"] == 2
     assert asked(scene, "which sessions are running?").data["count"] == 2
-    assert asked(scene, "show me the failed runs").text == "You have no such runs. You have: 1 running, 1 waiting."
+    assert asked(scene, "show me the failed runs").text == "You have no such runs."
     [shown] = asked(scene, "waiting sessions").data["sessions"]
     assert (shown["status"], shown["id"]) == ("waiting", str(scene.approval.session.public_id))
-
-
-def test_number_limits_the_list_of_runs(scene):
-    answer = asked(scene, "show the last 1 sessions")
-    assert (answer.data["count"], len(answer.data["sessions"])) == (2, 1)
-    assert asked(scene, "list sessions 1f2e3d4c").path == ""
-    assert asked(scene, "list sessions 0").path == ""
 
 
 def test_state_filters_the_list_of_triggers(scene):
@@ -149,11 +142,10 @@ def test_run_now_is_a_session_and_a_schedule_is_a_draft(scene):
     [
         ("which runs are running today?", 1),
         ("what ran yesterday?", 1),
-        ("sessions of this week: list them", None),
-        ("list this week sessions", 2),
+        ("which sessions failed today?", 0),
+        ("list sessions this week", 2),
         ("list sessions last week", 0),
         ("what ran last month?", 1),
-        ("list the sessions of the previous month", 1),
         ("show the sessions of this month", 3),
         ("list sessions", 4),
     ],
@@ -210,15 +202,15 @@ def test_costs_by_agent_cover_the_named_days(spent, said, name, usd):
         assert (answer.path, answer.data["days"]) == ("cost_summary", name), text
         assert answer.data["agents"][0]["name"] == "Clerk"
         assert answer.data["agents"][0]["charged_usd"] == f"{usd}.000000", text
-    assert asked(spent, "cost of Idle").data["agents"][0]["sessions"] == 0
+    assert asked(spent, "cost of Idle").text == "You have no such runs this month."
 
 
 def test_answer_names_the_days(spent):
-    assert "- last week (2 to 8 March): $24.00, 2 runs" in asked(spent, "what did last week cost").text
-    assert (
-        "started last month (1 to 28 February), in UTC: Clerk: $192.00" in asked(spent, "cost of Clerk last month").text
+    assert "- last week (2 March to 8 March): $24.00, 2 runs" in asked(spent, "what did last week cost").text
+    assert asked(spent, "cost of Clerk last month").text == (
+        "Your runs that started last month (1 February to 28 February), in UTC, by agent:\n- Clerk: $192.00, 2 runs"
     )
-    assert asked(spent, "cost per agent", by=make_user()).text == "You have no runs this month."
+    assert asked(spent, "cost per agent", by=make_user()).text == "You have no such runs this month."
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Requests for an action that cannot be made out get a suggestion; questions and other talk reach the model."""
+"""Requests that are almost a fast path get a suggestion; questions and other talk reach the model."""
 
 import pytest
 
@@ -11,62 +11,61 @@ from tests.factories import NOW, make_starter
 
 pytestmark = pytest.mark.django_db
 
-# Not in the corpus: a table cannot hold them.
-ODD = [
-    ("halt_session", "halt session {s}\nrun the weekly scan"),
-    ("halt_session", "halt \x1b session {s}"),
-    ("halt_session", "halt\u200b session {s}"),
-]
-
 
 @pytest.fixture
 def scene():
     return make_scene()
 
 
-@pytest.mark.parametrize(("path", "text"), [*rows(SUGGESTED), *ODD])
-def test_suggestion_costs_and_changes_nothing(scene, path, text):
+def test_suggestion_costs_and_changes_nothing(scene):
     before, sessions = last_row(), AgentSession.objects.count()
-    answer = asked(scene, text)
-
-    assert (answer.kind, answer.path, answer.strategy) == (Kind.ANSWER, path, None)
-    assert answer.text.startswith(("Nothing was ", "No schedule was drafted."))
+    for path, text in rows(SUGGESTED):
+        answer = asked(scene, text)
+        assert (answer.kind, answer.path, answer.strategy) == (Kind.ANSWER, path, None), text
+        assert answer.text.startswith(("Nothing was ", "No agent was changed."))
+        assert not answer.changed
     assert trail(before) == []
     assert AgentSession.objects.count() == sessions
     assert is_pending(scene.approval)
     assert nothing_was_inferred()
 
 
-def test_suggestion_names_what_is_unknown_and_known(scene):
+def test_suggestion_lists_what_exists(scene):
     assert asked(scene, "pause agent Clark").text == (
-        "Nothing was done: there is no agent Clark. Say which one: `pause agent <name>`.\n- Clerk (on)"
+        f"No agent was changed. Say which one: `pause agent <name>`.\n- agent Clerk, {scene.agent.public_id}"
     )
-    assert asked(scene, "run playbook Lease on collection Contractz").text == (
-        "Nothing was done: there is no collection Contractz. Known:\n- Leases"
-    )
-    assert asked(scene, "run playbook Leese on collection Leases").text == (
-        "Nothing was done: there is no playbook Leese. Known:\n- Lease"
-    )
-    assert scene.a[:8] in asked(scene, "please reject the first one").text
+    choices = asked(scene, "run playbook Lease on collection Contractz").data["choices"]
+    assert [(row["kind"], row["name"]) for row in choices] == [
+        ("trigger", "Weekly scan"),
+        ("playbook", "Lease"),
+        ("collection", "Leases"),
+    ]
+    assert scene.a[:8] in asked(scene, "reject the request of Jane").text
     assert scene.s[:8] in asked(scene, "halt session nonsense").text
-    assert asked(scene, "aprove {a}").data["repeat"] == f"approve {scene.a}"
-    assert asked(scene, "every blah run Lease on Leases").data["missing"] == ["when"]
+
+
+def test_suggestion_repeats_the_request_without_typing_errors(scene):
+    answer = asked(scene, "aprove {a}")
+    assert answer.text == f"Nothing was done. Did you mean: approve {scene.a}"
+    assert answer.data["repeat"] == f"approve {scene.a}"
+    assert asked(scene, answer.data["repeat"]).path == "decide_approval"
 
 
 def test_user_without_rows_gets_no_choices(scene):
     new = make_starter()
-    assert asked(scene, "pause agent Clerk", by=new).text == (
-        "Nothing was done: there is no agent Clerk. You have no agents."
-    )
-    assert asked(scene, "run playbook Lease on Leases", by=new).text == (
-        "Nothing was done: there is no playbook Lease. You have none."
-    )
+    assert asked(scene, "pause agent Clerk", by=new).data["choices"] == []
+    assert asked(scene, "run playbook Lease on Leases", by=new).data["choices"] == []
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "halt session {s}?",
+        "stop the inbox clerk",
+        "resume Clark",
+        "approve the merger",
+        "pause the music",
+        "run away",
         "never halt {s}",
         "run the weekly scan?",
         "Stopping distance of a car at 50 km/h",

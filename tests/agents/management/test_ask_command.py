@@ -121,7 +121,7 @@ def test_next_message_stays_in_the_chat(scene, monkeypatch):
         ("", (), "characters"),
         ("halt session 00000000-0000-4000-8000-000000000000", (), "no run"),
         ("hello there", ("--agent", "Nobody"), "no agent"),
-        ("hello there", ("--chat", "x"), "not the id of a chat"),
+        ("hello there", ("--chat", "x"), "invalid UUID"),
     ],
 )
 def test_refusal_is_an_error(scene, text, options, why):
