@@ -1,7 +1,6 @@
 """Agents: create, edit, start, stop and halt them; their YAML definitions, hot state, sensors, turns and alerts."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django.http import HttpResponse
@@ -28,7 +27,6 @@ from agents.api.operations import ReasonBody
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.api.sessions import HaltCountSerializer
 from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
-from agents.definitions.schema import DefinitionError
 from agents.enums import ApprovalMode, HotSource, Status, WaitingOn
 from agents.http import yaml_download
 from agents.loop.reads import loop_current, loop_facts
@@ -142,17 +140,16 @@ class DefinitionSerializer(serializers.Serializer[Any]):
 
 
 def _definition(agent: Agent) -> Response:
-    with _problems_in_detail():
-        definition = definition_of(agent)
-        facts = {
-            "definition": agent_export(agent),
-            "version": agent.definition_version,
-            "digest": agent.definition_digest,
-            "effective": resolved_settings(agent),
-            "drift": definition_drift(agent),
-            "broken_sensors": definition.broken_sensors,
-            "notes": [note.to_json() for note in (*definition.notes, *unresolved_names(definition))],
-        }
+    definition = definition_of(agent)
+    facts = {
+        "definition": agent_export(agent),
+        "version": agent.definition_version,
+        "digest": agent.definition_digest,
+        "effective": resolved_settings(agent),
+        "drift": definition_drift(agent),
+        "broken_sensors": definition.broken_sensors,
+        "notes": [note.to_json() for note in (*definition.notes, *unresolved_names(definition))],
+    }
     return Response(DefinitionSerializer(facts).data)
 
 
@@ -164,18 +161,6 @@ def _base_version(request: Request, data: Mapping[str, Any]) -> int | None:
     if not (header.isascii() and header.isdigit() and len(header) <= VERSION_DIGITS):
         raise ValidationError({"If-Match": ['Send the version of the definition, such as "3".']})
     return int(header)
-
-
-@contextmanager
-def _problems_in_detail() -> Iterator[None]:
-    """Turn the problems of a definition into a validation error."""
-    try:
-        yield
-    except DefinitionError as error:
-        invalid = ValidationError()
-        # Set here, not passed in: ValidationError would turn line numbers into text.
-        invalid.detail = {"problems": [problem.to_json() for problem in error.problems]}
-        raise invalid from None
 
 
 # --- Loops: their state, sensors, turns, gate and alerts ---
@@ -325,8 +310,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
     def import_yaml(self, request: Request) -> Response:
         """Import an agent.yaml: creates the agent, or the next version of the agent with that name."""
         text = self.body(DefinitionBody)["definition"]
-        with _problems_in_detail():
-            defined = agent_import(owner=self.user, text=text, **self.actor)
+        defined = agent_import(owner=self.user, text=text, **self.actor)
         return self.respond(defined.agent)
 
     @detail_action("agents_definition", DefinitionSerializer, method="get", parsers=PARSERS)
@@ -344,8 +328,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
         agent = self.get_object()
         data = self.body(DefinitionPut)
         version = _base_version(request, data)
-        with _problems_in_detail():
-            agent = agent_define(agent=agent, text=data["definition"], version=version, **self.actor)
+        agent = agent_define(agent=agent, text=data["definition"], version=version, **self.actor)
         return _definition(agent)
 
     @detail_action("agents_export", {(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
@@ -383,8 +366,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
         loop = loop_current(agent.pk)
         if loop is None:
             return Response(HotStateSerializer({"session": None, "fields": []}).data)
-        with _problems_in_detail():
-            fields = hot_snapshot(loop, definition_of(agent), now=self.now)
+        fields = hot_snapshot(loop, definition_of(agent), now=self.now)
         return Response(HotStateSerializer({"session": loop.public_id, "fields": fields}).data)
 
     @detail_list("agents_sensors", SensorSerializer)
@@ -412,8 +394,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
 
     def _change(self, service: Callable[..., Any]) -> Response:
         agent = self.get_object()
-        with _problems_in_detail():
-            service(agent=agent, **self.actor)
+        service(agent=agent, **self.actor)
         return self._under_way(agent)
 
     def _under_way(self, agent: Agent) -> Response:

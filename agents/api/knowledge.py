@@ -4,8 +4,7 @@ from typing import Any
 
 import django_filters
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpResponse
-from django.utils.http import content_disposition_header
+from django.http import FileResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers
@@ -15,7 +14,6 @@ from rest_framework.response import Response
 from agents.api.base import OwnedViewSet, SingleView
 from agents.api.errors import TooLarge
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UploadParser, ref
-from agents.api.paging import FilterSet
 from agents.api.schema import describe, detail_action, detail_list
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.exceptions import NotFound
@@ -72,18 +70,16 @@ class PlaceBody(Body):
     collection = OwnedRowField(Collection)
 
 
-class DocumentFilter(FilterSet):
-    origin = django_filters.ChoiceFilter(choices=DocumentOrigin.choices)
-    digest = django_filters.CharFilter(max_length=64, label="SHA-256 of the bytes, in hexadecimal.")
-
-
 class DocumentViewSet(OwnedViewSet[Document]):
     """Your documents, newest first: uploads, and artifacts of runs."""
 
     queryset = Document.objects.all()
     serializer_class = DocumentSerializer
     detail_serializer_class = DocumentDetailSerializer
-    filterset_class = DocumentFilter
+    filters = {
+        "origin": django_filters.ChoiceFilter(choices=DocumentOrigin.choices),
+        "digest": django_filters.CharFilter(max_length=64, label="SHA-256 of the bytes, in hexadecimal."),
+    }
     joins = ("session",)
 
     def get_parsers(self) -> list[Any]:
@@ -130,26 +126,18 @@ class DocumentViewSet(OwnedViewSet[Document]):
 
     @detail_action("documents_detach", DocumentDetailSerializer, body=PlaceBody)
     def detach(self, request: Request, **_: Any) -> Response:
-        document = self.get_object()
-        data = self.body(PlaceBody)
-        document_detach(document=document, **self.actor, **data)
-        return self.respond(document)
+        return self.act(document_detach, PlaceBody)
 
     @detail_action("documents_download", {(200, "application/octet-stream"): OpenApiTypes.BINARY}, method="get")
-    def download(self, request: Request, **_: Any) -> HttpResponse:
+    def download(self, request: Request, **_: Any) -> FileResponse:
         """The original bytes, as a file to save."""
         document = self.get_object()
         try:
-            data = bytes_path(document.digest).read_bytes()
+            file = bytes_path(document.digest).open("rb")
         except OSError:
             raise NotFound(f"The bytes of document {document.public_id} are not on this machine.") from None
-        response = HttpResponse(data, content_type="application/octet-stream")
-        response.headers["Content-Disposition"] = (
-            content_disposition_header(as_attachment=True, filename=document.name) or "attachment"
-        )
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Content-Security-Policy"] = DOWNLOAD_POLICY
-        return response
+        headers = {"Content-Type": "application/octet-stream", "Content-Security-Policy": DOWNLOAD_POLICY}
+        return FileResponse(file, as_attachment=True, filename=document.name, headers=headers)
 
     def _require_start_if_watched(self, collection: Collection | None) -> None:
         """Adding a document to a watched collection starts a session."""

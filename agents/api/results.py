@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, ref
-from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
+from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list
 from agents.enums import NoticeKind, ProposalStatus
 from agents.knowledge.projects import (
@@ -55,16 +55,14 @@ class KeepBody(Body):
     )
 
 
-class MemoryFilter(FilterSet):
-    state = django_filters.ChoiceFilter(choices=STATES)
-
-
 class MemoryViewSet(OwnedViewSet[Memory]):
     """Memories that agents proposed to you, newest first."""
 
     queryset = Memory.objects.all()
     serializer_class = MemorySerializer
-    filterset_class = MemoryFilter
+    filters = {
+        "state": django_filters.ChoiceFilter(choices=STATES),
+    }
     joins = ("session",)
 
     @detail_action("memories_keep", MemorySerializer, body=KeepBody)
@@ -93,17 +91,17 @@ class NotificationSerializer(RowSerializer):
         fields = ["id", "kind", "title", "body", "session", "read_at", "created_at"]
 
 
-class NotificationFilter(FilterSet):
-    kind = django_filters.ChoiceFilter(choices=NoticeKind.choices)
-    unread = BooleanFilter(field_name="read_at", lookup_expr="isnull", label="true: only unread; false: only read.")
-
-
 class NotificationViewSet(OwnedViewSet[Notification]):
     """Your notifications, newest first."""
 
     queryset = Notification.objects.all()
     serializer_class = NotificationSerializer
-    filterset_class = NotificationFilter
+    filters = {
+        "kind": django_filters.ChoiceFilter(choices=NoticeKind.choices),
+        "unread": BooleanFilter(
+            field_name="read_at", lookup_expr="isnull", label="true: only unread; false: only read."
+        ),
+    }
     joins = ("session",)
     always_allowed = frozenset({"read"})
 
@@ -185,17 +183,15 @@ class TracedRun(RowSerializer):
         fields = ["id", "status", "context_version", "created_at"]
 
 
-class ProposalFilter(FilterSet):
-    status = django_filters.ChoiceFilter(choices=ProposalStatus.choices)
-    project = public_id_filter("project")
-
-
 class ProposalViewSet(OwnedViewSet[ContextProposal]):
     """Proposals for the context of your projects, newest first."""
 
     queryset = ContextProposal.objects.all()
     serializer_class = ProposalSerializer
-    filterset_class = ProposalFilter
+    filters = {
+        "status": django_filters.ChoiceFilter(choices=ProposalStatus.choices),
+        "project": public_id_filter("project"),
+    }
     joins = ("project", "precedent")
     row_name = "proposal"
 
@@ -236,16 +232,14 @@ class PromoteBody(Body):
     project = OwnedRowField(Project)
 
 
-class PrecedentFilter(FilterSet):
-    kind = django_filters.CharFilter(field_name="pattern_kind", max_length=64)
-
-
 class PrecedentViewSet(OwnedViewSet[Precedent]):
     """Repeated patterns in your runs, without dismissed ones, the most recently seen first."""
 
     queryset = Precedent.objects.all()
     serializer_class = PrecedentSerializer
-    filterset_class = PrecedentFilter
+    filters = {
+        "kind": django_filters.CharFilter(field_name="pattern_kind", max_length=64),
+    }
     ordering = ("-last_seen_at", "-id")
 
     def get_queryset(self) -> QuerySet[Precedent]:

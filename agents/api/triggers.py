@@ -13,12 +13,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, RunOptionsBody, UsdField, WordField, ref
-from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
+from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UsdField, WordField, ref
+from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, list_action
-from agents.api.sessions import SessionSerializer
+from agents.api.sessions import RunOptionsBody, SessionSerializer
 from agents.enums import EventOutcome, EventSeverity, TriggerKind
-from agents.models import Agent, Collection, InboundEvent, Playbook, Project, PromptSkill, Trigger
+from agents.models import InboundEvent, Trigger
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.events import TITLE_CHARS, WORD_CHARS, EventAnswer, EventIn, event_receive
 from agents.triggers.firing import run_now
@@ -63,17 +63,6 @@ class TriggerSerializer(RowSerializer):
 class TriggerPatch(RunOptionsBody):
     name = serializers.CharField(max_length=120)
     enabled = serializers.BooleanField(required=False)
-    agent = OwnedRowField(Agent, required=False, allow_null=True)
-    project = OwnedRowField(Project, required=False, allow_null=True, help_text="null: no project.")
-    playbook = OwnedRowField(Playbook, required=False, allow_null=True)
-    skill = OwnedRowField(PromptSkill, shared=True, required=False, allow_null=True)
-    collection = OwnedRowField(
-        Collection, required=False, allow_null=True, help_text="The collection of a watch cannot be changed."
-    )
-    query = serializers.CharField(max_length=500, required=False, allow_blank=True)
-    max_cost_usd = UsdField(
-        required=False, allow_null=True, help_text="Cap per session; null: the installation's default."
-    )
     max_cost_per_day_usd = UsdField(required=False, allow_null=True, help_text="Cap per day; null: no cap of its own.")
     max_runs_per_hour = CountField(required=False)
     pause_after = CountField(required=False)
@@ -107,13 +96,6 @@ class SecretSerializer(serializers.Serializer[Any]):
     old_secret_until = serializers.DateTimeField(help_text="The old secret stays valid until then.")
 
 
-class TriggerFilter(FilterSet):
-    kind = django_filters.ChoiceFilter(choices=TriggerKind.choices)
-    agent = public_id_filter("agent")
-    project = public_id_filter("project")
-    paused = BooleanFilter(field_name="paused_at", lookup_expr="isnull", exclude=True)
-
-
 TRIGGER_EXAMPLE = OpenApiExample(
     "A schedule",
     {
@@ -134,7 +116,12 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
 
     queryset = Trigger.objects.all()
     serializer_class = TriggerSerializer
-    filterset_class = TriggerFilter
+    filters = {
+        "kind": django_filters.ChoiceFilter(choices=TriggerKind.choices),
+        "agent": public_id_filter("agent"),
+        "project": public_id_filter("project"),
+        "paused": BooleanFilter(field_name="paused_at", lookup_expr="isnull", exclude=True),
+    }
     joins = ("agent", "project", "playbook", "skill", "collection")
     starts = frozenset({"create", "partial_update", "resume", "rotate_secret", "run", "set_cap"})
 
@@ -239,11 +226,6 @@ class EventRefused(exceptions.APIException):
         super().__init__(answer.message)
 
 
-class EventFilter(FilterSet):
-    outcome = django_filters.ChoiceFilter(choices=EventOutcome.choices)
-    trigger = public_id_filter("trigger")
-
-
 EVENT_EXAMPLE = OpenApiExample(
     "An alarm",
     {"source": "monitor", "event_type": "contract.uploaded", "severity": "warning", "title": "New draft of the lease"},
@@ -260,7 +242,10 @@ class EventViewSet(OwnedViewSet[InboundEvent]):
     queryset = InboundEvent.objects.all()
     serializer_class = EventSerializer
     detail_serializer_class = EventDetailSerializer
-    filterset_class = EventFilter
+    filters = {
+        "outcome": django_filters.ChoiceFilter(choices=EventOutcome.choices),
+        "trigger": public_id_filter("trigger"),
+    }
     joins = ("trigger", "session")
     throttle_kind = "events"
     changes_nothing = frozenset({"dry_run"})
