@@ -53,7 +53,6 @@ MIDDLEWARE = [
 
 ROOT_URLCONF = "lqops.urls"
 ASGI_APPLICATION = "lqops.asgi.application"
-WSGI_APPLICATION = "lqops.wsgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TEMPLATES = [

@@ -136,8 +136,13 @@ class DocumentViewSet(OwnedViewSet[Document]):
             file = bytes_path(document.digest).open("rb")
         except OSError:
             raise NotFound(f"The bytes of document {document.public_id} are not on this machine.") from None
-        headers = {"Content-Type": "application/octet-stream", "Content-Security-Policy": DOWNLOAD_POLICY}
-        return FileResponse(file, as_attachment=True, filename=document.name, headers=headers)
+        return FileResponse(
+            file,
+            as_attachment=True,
+            filename=document.name,
+            content_type="application/octet-stream",
+            headers={"Content-Security-Policy": DOWNLOAD_POLICY},
+        )
 
     def _require_start_if_watched(self, collection: Collection | None) -> None:
         """Adding a document to a watched collection starts a session."""

@@ -5,7 +5,7 @@ from unittest.mock import Mock
 import pytest
 from django.db import DatabaseError
 
-from agents.api import streams
+from agents.api import sse, streams
 from agents.api.streams import ActivityStream
 from agents.models import AgentEvent
 from agents.people.activity import event_emit
@@ -109,6 +109,7 @@ def test_statement_count_does_not_grow_with_events(api, agent, django_assert_max
 
 @pytest.mark.django_db
 def test_database_outage_is_logged_and_loses_nothing(person, agent, monkeypatch, caplog):
+    monkeypatch.setattr(sse, "close_old_connections", lambda: None)
     stream = ActivityStream(person.pk, agent=None, after=0)
     sent = emit(agent)
     with monkeypatch.context() as patched:
