@@ -199,12 +199,7 @@ REST_FRAMEWORK = {
         "agents.api.access.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": [
-        "agents.api.access.SignedIn",
-        "agents.api.access.InScope",
-        "agents.api.access.OptedIn",
-        "agents.api.access.MayStart",
-    ],
+    "DEFAULT_PERMISSION_CLASSES": ["agents.api.access.Access"],
     "DEFAULT_PARSER_CLASSES": ["agents.api.fields.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "agents.api.paging.PagePagination",

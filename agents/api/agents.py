@@ -277,11 +277,11 @@ class AgentViewSet(OwnedViewSet[Agent]):
     always_allowed = frozenset({"halt"})
     starts = frozenset({"start", "restart", "define", "import_yaml"})  # a definition has triggers
 
-    @describe("agents_create", {201: AgentDetailSerializer}, body=AgentBody)
+    @describe(body=AgentBody)
     def create(self, request: Request) -> Response:
         return self.make(agent_create, AgentBody)
 
-    @describe("agents_edit", AgentDetailSerializer, body=AgentBody)
+    @describe(body=AgentBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the fields that are sent.
 
@@ -294,31 +294,30 @@ class AgentViewSet(OwnedViewSet[Agent]):
             require_start_permission(self.user)
         return self.respond(agent_edit(agent=agent, **self.actor, **data))
 
-    @describe("agents_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete an agent that has never run. 409 for an agent with sessions: disable it instead."""
         return self.remove(agent_delete)
 
-    @detail_action("agents_halt", HaltCountSerializer, body=ReasonBody)
+    @detail_action(HaltCountSerializer, body=ReasonBody)
     def halt(self, request: Request, **_: Any) -> Response:
         """Halt every unfinished session of the agent. The agent itself stays as it is."""
         agent = self.get_object()
         reason = self.body(ReasonBody)["reason"]
         return Response(HaltCountSerializer(agents_halt([agent.pk], reason=reason, **self.actor)).data)
 
-    @list_action("agents_import", AgentDetailSerializer, body=TEXTS, path="import", parsers=PARSERS)
+    @list_action(body=TEXTS, path="import", parsers=PARSERS)
     def import_yaml(self, request: Request) -> Response:
         """Import an agent.yaml: creates the agent, or the next version of the agent with that name."""
         text = self.body(DefinitionBody)["definition"]
         defined = agent_import(owner=self.user, text=text, **self.actor)
         return self.respond(defined.agent)
 
-    @detail_action("agents_definition", DefinitionSerializer, method="get", parsers=PARSERS)
+    @detail_action(DefinitionSerializer, method="get", parsers=PARSERS)
     def definition(self, request: Request, **_: Any) -> Response:
         """The agent's YAML and every setting in force."""
         return _definition(self.get_object())
 
-    @describe("agents_define", DefinitionSerializer, body=VERSIONED_TEXTS, parameters=[IF_MATCH])
+    @describe(DefinitionSerializer, body=VERSIONED_TEXTS, parameters=[IF_MATCH])
     @definition.mapping.put  # type: ignore[untyped-decorator]  # DRF's way to add a method
     def define(self, request: Request, **_: Any) -> Response:
         """Save the next version of the agent's YAML. The same text changes nothing. Problems are in `detail`, by line.
@@ -331,17 +330,17 @@ class AgentViewSet(OwnedViewSet[Agent]):
         agent = agent_define(agent=agent, text=data["definition"], version=version, **self.actor)
         return _definition(agent)
 
-    @detail_action("agents_export", {(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
+    @detail_action({(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
     def export_yaml(self, request: Request, **_: Any) -> HttpResponse:
         agent = self.get_object()
         return yaml_download(agent.name, agent_export(agent))
 
-    @detail_action("agents_loop", UnderWaySerializer, method="get")
+    @detail_action(UnderWaySerializer, method="get")
     def loop(self, request: Request, **_: Any) -> Response:
         """The agent's loop and heartbeat."""
         return self._under_way(self.get_object())
 
-    @detail_action("agents_start", UnderWaySerializer)
+    @detail_action(UnderWaySerializer)
     def start(self, request: Request, **_: Any) -> Response:
         """Start the loop with its sensors, and the heartbeat, as defined. Changes nothing if they run already.
 
@@ -349,17 +348,17 @@ class AgentViewSet(OwnedViewSet[Agent]):
         """
         return self._change(agent_start)
 
-    @detail_action("agents_stop", UnderWaySerializer)
+    @detail_action(UnderWaySerializer)
     def stop(self, request: Request, **_: Any) -> Response:
         """Stop loop, sensors and heartbeat. No further call starts. Changes nothing if they are stopped already."""
         return self._change(agent_stop)
 
-    @detail_action("agents_restart", UnderWaySerializer)
+    @detail_action(UnderWaySerializer)
     def restart(self, request: Request, **_: Any) -> Response:
         """Stop and start the agent, with an empty hot state and a new cap."""
         return self._change(agent_restart)
 
-    @detail_action("agents_hot_state", HotStateSerializer, method="get")
+    @detail_action(HotStateSerializer, method="get")
     def hot_state(self, request: Request, **_: Any) -> Response:
         """Every declared field of the hot state, as the agent's loop sees it now."""
         agent = self.get_object()
@@ -369,23 +368,23 @@ class AgentViewSet(OwnedViewSet[Agent]):
         fields = hot_snapshot(loop, definition_of(agent), now=self.now)
         return Response(HotStateSerializer({"session": loop.public_id, "fields": fields}).data)
 
-    @detail_list("agents_sensors", SensorSerializer)
+    @detail_list(SensorSerializer)
     def sensors(self, request: Request, **_: Any) -> Response:
         """The agent's sensors, by name, each with its last value and its last error."""
         return self.page(self.get_object().sensors.order_by("name"), SensorSerializer)
 
-    @detail_list("agents_turns", TurnSerializer)
+    @detail_list(TurnSerializer)
     def turns(self, request: Request, **_: Any) -> Response:
         """The turns of the agent's loops, newest first."""
         rows = Turn.objects.filter(session__agent=self.get_object()).select_related("session")
         return self.page(rows.order_by("-id"), TurnSerializer)
 
-    @detail_list("agents_gate", GateDaySerializer)
+    @detail_list(GateDaySerializer)
     def gate(self, request: Request, **_: Any) -> Response:
         """Turns and cost avoided because nothing had changed, by UTC day, newest first."""
         return self.page(self.get_object().gate_days.order_by("-day"), GateDaySerializer)
 
-    @detail_list("agents_alerts", AlertSerializer)
+    @detail_list(AlertSerializer)
     def alerts(self, request: Request, **_: Any) -> Response:
         """Alerts for the next turn of the agent's loop, oldest first."""
         loop = loop_current(self.get_object().pk)

@@ -62,6 +62,10 @@ class DecisionViewSet(OwnedViewSet[Row]):
     def visible(self, rows: QuerySet[Row]) -> QuerySet[Row]:
         return rows if self.user.has_perm(PERMISSION) else rows.filter(session__owner_id=self.user.pk)
 
+    def retrieve(self, request: Request, **_: Any) -> Response:
+        """One row, by its id. Viewing a row of another user's run is recorded in the audit log."""
+        return super().retrieve(request)
+
     def decide(self, service: Callable[..., Any], body: type[Body], **more: Any) -> Response:
         """Call a service on the row, with the API key for the audit log, and answer with the changed row."""
         row = self.get_object()
@@ -144,21 +148,17 @@ class ApprovalViewSet(DecisionViewSet[Approval]):
     joins = ("session", "session__owner", "resolved_by")
     decisions = frozenset({"approve", "approve_edited", "approve_for_session", "deny"})
 
-    def retrieve(self, request: Request, **_: Any) -> Response:
-        """One approval with its arguments. Viewing another user's approval is recorded in the audit log."""
-        return super().retrieve(request)
-
-    @detail_action("approvals_approve", ApprovalDetailSerializer, body=DecisionBody, examples=[YES])
+    @detail_action(body=DecisionBody, examples=[YES])
     def approve(self, request: Request, **_: Any) -> Response:
         """Approve exactly this call, once. 409 if it was decided, has expired, or has changed since."""
         return self.decide(approval_approve, DecisionBody)
 
-    @detail_action("approvals_deny", ApprovalDetailSerializer, body=DecisionBody)
+    @detail_action(body=DecisionBody)
     def deny(self, request: Request, **_: Any) -> Response:
         """Deny the call. The run gets the note, and the same call is denied for the rest of the session."""
         return self.decide(approval_reject, DecisionBody)
 
-    @detail_action("approvals_approve_edited", ApprovalDetailSerializer, body=EditedBody)
+    @detail_action(body=EditedBody)
     def approve_edited(self, request: Request, **_: Any) -> Response:
         """Approve the call with other arguments; the requested ones are kept.
 
@@ -166,7 +166,7 @@ class ApprovalViewSet(DecisionViewSet[Approval]):
         """
         return self.decide(approval_approve_edited, EditedBody, fits=fitting)
 
-    @detail_action("approvals_approve_for_session", ApprovalDetailSerializer, body=ForSessionBody)
+    @detail_action(body=ForSessionBody)
     def approve_for_session(self, request: Request, **_: Any) -> Response:
         """Approve this call and similar ones for the rest of the session. Not for PRIVILEGED or high-risk calls."""
         return self.decide(standing_create, ForSessionBody)
@@ -205,11 +205,7 @@ class QuestionViewSet(DecisionViewSet[Question]):
     joins = ("session", "session__agent", "session__owner", "answered_by")
     decisions = frozenset({"answer"})
 
-    def retrieve(self, request: Request, **_: Any) -> Response:
-        """One question. Viewing a question of another user's run is recorded in the audit log."""
-        return super().retrieve(request)
-
-    @detail_action("questions_answer", QuestionSerializer, body=AnswerBody, examples=[SECOND])
+    @detail_action(body=AnswerBody, examples=[SECOND])
     def answer(self, request: Request, **_: Any) -> Response:
         """Answer the question; the run continues. 409 if it was answered, has expired, or its run has ended."""
         question = self.get_object()

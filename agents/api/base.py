@@ -53,7 +53,7 @@ class BaseView(views.APIView):
 
     @property
     def actor(self) -> dict[str, Any]:
-        """Who acts, and when: the arguments that every service takes."""
+        """The user and the time: the arguments that every service takes."""
         return {"by": self.user, "now": self.now}
 
     @property

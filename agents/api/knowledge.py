@@ -4,7 +4,8 @@ from typing import Any
 
 import django_filters
 from django.db.models import Count, Q, QuerySet
-from django.http import FileResponse
+from django.http import HttpResponse
+from django.utils.http import content_disposition_header
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers
@@ -87,12 +88,12 @@ class DocumentViewSet(OwnedViewSet[Document]):
         return [UploadParser()] if creates and self.request.method == "POST" else super().get_parsers()
 
     @describe(
-        "documents_upload",
         {
             201: DocumentDetailSerializer,
             200: OpenApiResponse(DocumentDetailSerializer, "You already have these bytes."),
         },
         body={"multipart/form-data": UploadBody},
+        operation_id="documents_upload",
     )
     def create(self, request: Request) -> Response:
         """Upload a file as multipart/form-data. Bytes that you already have return the existing document."""
@@ -111,11 +112,10 @@ class DocumentViewSet(OwnedViewSet[Document]):
         )
         return self.respond(document, created=new)
 
-    @describe("documents_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         return self.remove(document_delete)
 
-    @detail_action("documents_attach", DocumentDetailSerializer, body=PlaceBody)
+    @detail_action(body=PlaceBody)
     def attach(self, request: Request, **_: Any) -> Response:
         """Add the document to one of your collections. Watches of the collection start sessions."""
         document = self.get_object()
@@ -124,25 +124,21 @@ class DocumentViewSet(OwnedViewSet[Document]):
         document_attach(document=document, **self.actor, **data)
         return self.respond(document)
 
-    @detail_action("documents_detach", DocumentDetailSerializer, body=PlaceBody)
+    @detail_action(body=PlaceBody)
     def detach(self, request: Request, **_: Any) -> Response:
         return self.act(document_detach, PlaceBody)
 
-    @detail_action("documents_download", {(200, "application/octet-stream"): OpenApiTypes.BINARY}, method="get")
-    def download(self, request: Request, **_: Any) -> FileResponse:
+    @detail_action({(200, "application/octet-stream"): OpenApiTypes.BINARY}, method="get")
+    def download(self, request: Request, **_: Any) -> HttpResponse:
         """The original bytes, as a file to save."""
         document = self.get_object()
         try:
-            file = bytes_path(document.digest).open("rb")
+            data = bytes_path(document.digest).read_bytes()
         except OSError:
             raise NotFound(f"The bytes of document {document.public_id} are not on this machine.") from None
-        return FileResponse(
-            file,
-            as_attachment=True,
-            filename=document.name,
-            content_type="application/octet-stream",
-            headers={"Content-Security-Policy": DOWNLOAD_POLICY},
-        )
+        disposition = content_disposition_header(as_attachment=True, filename=document.name) or "attachment"
+        headers = {"Content-Disposition": disposition, "Content-Security-Policy": DOWNLOAD_POLICY}
+        return HttpResponse(data, content_type="application/octet-stream", headers=headers)
 
     def _require_start_if_watched(self, collection: Collection | None) -> None:
         """Adding a document to a watched collection starts a session."""
@@ -178,20 +174,19 @@ class CollectionViewSet(OwnedViewSet[Collection]):
     def get_queryset(self) -> QuerySet[Collection]:
         return super().get_queryset().annotate(documents=Count("attachments", filter=ATTACHED))
 
-    @describe("collections_create", {201: CollectionSerializer}, body=CollectionBody)
+    @describe(body=CollectionBody)
     def create(self, request: Request) -> Response:
         return self.make(collection_create, CollectionBody)
 
-    @describe("collections_rename", CollectionSerializer, body=CollectionBody)
+    @describe(body=CollectionBody, operation_id="collections_rename")
     def partial_update(self, request: Request, **_: Any) -> Response:
         return self.act(collection_rename, CollectionBody)
 
-    @describe("collections_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the collection. Its documents stay."""
         return self.remove(collection_delete)
 
-    @detail_list("collections_documents", DocumentSerializer)
+    @detail_list(DocumentSerializer)
     def documents(self, request: Request, **_: Any) -> Response:
         inside = Q(attachments__collection=self.get_object(), attachments__detached_at__isnull=True)
         rows = Document.objects.filter(inside, owner_id=self.user.pk, deleted_at__isnull=True)
@@ -226,7 +221,7 @@ class SearchSerializer(serializers.Serializer[Any]):
 class SearchView(SingleView):
     serializer_class = SearchSerializer
 
-    @describe("search_retrieve", SearchSerializer, parameters=[SearchQuery])
+    @describe(parameters=[SearchQuery])
     def get(self, request: Request) -> Response:
         """Full-text search in your documents. The best matches first."""
         data = self.query(SearchQuery)

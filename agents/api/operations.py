@@ -62,11 +62,10 @@ class MeView(SingleView):
     serializer_class = MeSerializer
     always_allowed = frozenset({"patch"})  # opting in cannot need an opt-in
 
-    @describe("me_retrieve", MeSerializer)
     def get(self, request: Request) -> Response:
         return Response(self._me())
 
-    @describe("me_edit", MeSerializer, body=MePatch)
+    @describe(body=MePatch)
     def patch(self, request: Request) -> Response:
         """Opt in or out, and switch e-mail notifications. After opting out nothing new starts, and loops end."""
         data = self.body(MePatch)
@@ -130,7 +129,6 @@ class CostsSerializer(serializers.Serializer[Any]):
 class CostsView(SingleView):
     serializer_class = CostsSerializer
 
-    @describe("costs_retrieve", CostsSerializer)
     def get(self, request: Request) -> Response:
         today = self.now.astimezone(UTC).date()
         sessions = AgentSession.objects.filter(owner_id=self.user.pk, created_at__date=today)
@@ -196,7 +194,7 @@ class HaltView(SingleView):
     serializer_class = AllWorkSerializer
     always_allowed = frozenset({"post"})
 
-    @describe("halt_everything", AllWorkSerializer, body=ReasonBody)
+    @describe(body=ReasonBody, operation_id="halt_everything")
     def post(self, request: Request) -> Response:
         """Halt every session of the installation. Nothing starts until the release.
 
@@ -212,7 +210,7 @@ class ReleaseView(SingleView):
     serializer_class = AllWorkSerializer
     decisions = frozenset({"post"})  # releasing an emergency halt is a person's decision
 
-    @describe("release_everything", AllWorkSerializer)
+    @describe(operation_id="release_everything")
     def post(self, request: Request) -> Response:
         """Let new work start again. Halted sessions stay halted. 409 if work is not halted.
 
@@ -250,7 +248,6 @@ class HealthSerializer(serializers.Serializer[Any]):
 class HealthView(SingleView):
     serializer_class = HealthSerializer
 
-    @describe("health_retrieve", HealthSerializer)
     def get(self, request: Request) -> Response:
         pk = self.user.pk
         active = AgentSession.objects.active().filter(owner_id=pk)

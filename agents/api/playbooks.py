@@ -105,22 +105,19 @@ class PlaybookViewSet(OwnedViewSet[Playbook]):
         rows = super().get_queryset().annotate(positions_count=Count("positions"))
         return rows if self.action == "list" else rows.prefetch_related("positions")
 
-    @describe("playbooks_create", {201: PlaybookDetailSerializer}, body=PlaybookBody, examples=[EXAMPLE])
+    @describe(body=PlaybookBody, examples=[EXAMPLE])
     def create(self, request: Request) -> Response:
         return self.make(playbook_create, PlaybookBody)
 
-    @describe("playbooks_edit", PlaybookDetailSerializer, body=PlaybookBody)
+    @describe(body=PlaybookBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the name, or replace all positions. Increases the version."""
         return self.act(playbook_edit, PlaybookBody, partial=True)
 
-    @describe("playbooks_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         return self.remove(playbook_delete)
 
     @list_action(
-        "playbooks_import",
-        PlaybookDetailSerializer,
         body={"application/json": YamlBody, "application/yaml": str},
         path="import",
         parsers=[StrictJSONParser, YamlParser],
@@ -130,7 +127,7 @@ class PlaybookViewSet(OwnedViewSet[Playbook]):
         text = self.body(YamlBody)["yaml"]
         return self.respond(playbook_import(owner=self.user, text=text, **self.actor))
 
-    @detail_action("playbooks_export", {(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
+    @detail_action({(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
     def export_yaml(self, request: Request, **_: Any) -> HttpResponse:
         playbook = self.get_object()
         return yaml_download(playbook.name, playbook_export(playbook))
@@ -208,7 +205,7 @@ class CallableSkillViewSet(OwnedViewSet[SkillSetting]):
             raise NotFound(f"There is no callable skill {name[:64]}.")
         return Response(CallableSkillSerializer(listed.facts).data)
 
-    @describe("callable_skills_edit", CallableSkillSerializer, body=CallableSkillPatch)
+    @describe(body=CallableSkillPatch)
     def partial_update(self, request: Request, name: str, **_: Any) -> Response:
         """Change the fields that are sent, from the next call on. Needs the permission to change skill settings."""
         skill = installed_skill(name)
@@ -244,7 +241,7 @@ class SkillAuditView(ListView[SkillAudit]):
         "session": django_filters.UUIDFilter(field_name="session_id", label="The id of a session."),
     }
 
-    @describe("skill_audits_list", SkillAuditSerializer(many=True))
+    @describe(SkillAuditSerializer(many=True), operation_id="skill_audits_list")
     def get(self, request: Request) -> Response:
         """Calls of CONTROLLED and higher skills in your sessions, newest first, with refused and failed ones."""
         return self.page(self.get_queryset().filter(user_id=self.user.pk))

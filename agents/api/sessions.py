@@ -92,7 +92,7 @@ class ToolCallViewSet(OwnedViewSet[ToolCall]):
             visible |= Q(outcome=Outcome.UNKNOWN)
         return rows.filter(visible)
 
-    @detail_action("tool_calls_resolve", CallSerializer, body=ResolveBody)
+    @detail_action(body=ResolveBody)
     def resolve(self, request: Request, **_: Any) -> Response:
         """State whether a call with unknown outcome took place. Needs the permission to resolve approvals."""
         call = self.get_object()
@@ -232,22 +232,22 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
                 session.title = titles[session.pk]
         return page
 
-    @detail_list("sessions_findings", FindingSerializer)
+    @detail_list(FindingSerializer)
     def findings(self, request: Request, **_: Any) -> Response:
         """The findings of the session, in order."""
         rows = self.get_object().findings.select_related("document").order_by("created_at", "id")
         return self.page(rows, FindingSerializer)
 
-    @detail_list("sessions_artifacts", DocumentSerializer)
+    @detail_list(DocumentSerializer)
     def artifacts(self, request: Request, **_: Any) -> Response:
         rows = self.get_object().artifacts.filter(owner_id=self.user.pk, deleted_at__isnull=True)
         return self.page(rows.select_related("session").order_by("-id"), DocumentSerializer)
 
-    @detail_list("sessions_calls", CallSerializer)
+    @detail_list(CallSerializer)
     def calls(self, request: Request, **_: Any) -> Response:
         return self.page(self.get_object().tool_calls.select_related("session").order_by("-id"), CallSerializer)
 
-    @detail_action("sessions_halt", HaltSerializer, body=HaltBody, examples=[HALT])
+    @detail_action(HaltSerializer, body=HaltBody, examples=[HALT])
     def halt(self, request: Request, **_: Any) -> Response:
         """Request a halt: no further call of the session starts. A repeated request changes nothing."""
         session = self.get_object()
@@ -258,7 +258,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
             HaltSerializer({"answer": answer, "session": fresh}, context=self.get_serializer_context()).data
         )
 
-    @list_action("sessions_halt_all", HaltCountSerializer, body=HaltBody)
+    @list_action(HaltCountSerializer, body=HaltBody)
     def halt_all(self, request: Request) -> Response:
         """Halt every unfinished session of yours."""
         active = AgentSession.objects.active().filter(owner_id=self.user.pk)
@@ -266,7 +266,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
         count = sessions_halt(pks, reason=self.body(HaltBody)["reason"], **self.actor)
         return Response(HaltCountSerializer(count).data)
 
-    @detail_action("sessions_restart", {201: SessionDetailSerializer}, body=RestartBody)
+    @detail_action({201: SessionDetailSerializer}, body=RestartBody)
     def restart(self, request: Request, **_: Any) -> Response:
         """Run the same work again as a new session, linked to this one.
 
@@ -332,7 +332,7 @@ class RunNowView(SingleView):
     serializer_class = SessionSerializer
     starts = frozenset({"post"})
 
-    @describe("run_now", {201: SessionSerializer}, body=RunBody, examples=[EXAMPLE])
+    @describe({201: SessionSerializer}, body=RunBody, examples=[EXAMPLE], operation_id="run_now")
     def post(self, request: Request) -> Response:
         """Start a run. 422 unless there is a goal, or exactly one playbook or skill.
 
@@ -376,7 +376,7 @@ class TranscriptView(ListView[Message]):
         ),
     }
 
-    @describe("sessions_transcript", EntrySerializer(many=True))
+    @describe(EntrySerializer(many=True), operation_id="sessions_transcript")
     def get(self, request: Request, id: UUID) -> Response:  # noqa: A002 as in the URL
         """The transcript of the session, in order: messages, the agent's replies, its calls and their results."""
         session = get_object_or_404(AgentSession, public_id=id, owner_id=self.user.pk)

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -161,7 +161,7 @@ def last_event_id(request: Request) -> int | None:
     return min(int(header[: len(str(LARGEST_ID))]), LARGEST_ID)
 
 
-def message(data: dict[str, Any], *, name: str = "", number: str = "") -> bytes:
+def message(data: Mapping[str, Any], *, name: str = "", number: str = "") -> bytes:
     """One event. JSON has no line breaks, so text in it cannot start an event of its own."""
     fields = [f"id: {number}\n" if number else "", f"event: {name}\n" if name else ""]
     return f"{''.join(fields)}data: {json.dumps(data)}\n\n".encode()

@@ -23,7 +23,7 @@ from rest_framework.utils.urls import remove_query_param, replace_query_param
 
 from agents.api import sse
 from agents.api.base import BaseView
-from agents.api.fields import Body, CountField, OwnedRowField
+from agents.api.fields import Body, CountField, OwnedRowField, RedactedDictField
 from agents.api.paging import PagePagination, public_id_filter
 from agents.api.schema import describe
 from agents.ask.chats import stream_events
@@ -77,9 +77,9 @@ class StreamQuery(Body):
 
 class SessionStreamView(sse.StreamView):
     @describe(
-        "sessions_stream",
         {(200, "text/event-stream"): OpenApiTypes.STR, 204: None},
         parameters=[StreamQuery, sse.LAST_EVENT_ID],
+        operation_id="sessions_stream",
     )
     def get(self, request: Request, id: UUID) -> Response:  # noqa: A002 as in the URL
         """The text of the session while it is written: `text` events, `status` on changes, one `finished` at the end.
@@ -105,28 +105,14 @@ session_stream = sse.stream_view(SessionStreamView)
 class AgentEventSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(help_text="Increases from event to event.")
     kind = serializers.ChoiceField(choices=EventKind.choices)
-    agent = serializers.UUIDField(allow_null=True)
-    session = serializers.UUIDField(allow_null=True)
-    text = serializers.CharField(help_text="A sentence for people.")
-    data = serializers.DictField()  # type: ignore[assignment]  # a field, not the serializer's
+    agent = serializers.UUIDField(source="agent.public_id", allow_null=True)
+    session = serializers.UUIDField(source="session.public_id", allow_null=True)
+    text = serializers.SerializerMethodField(help_text="A sentence for people.")
+    data = RedactedDictField()  # type: ignore[assignment]  # a field, not the serializer's
     created_at = serializers.DateTimeField()
 
-    def to_representation(self, event: Any) -> dict[str, Any]:
-        return _event_facts(event)
-
-
-def _event_facts(event: AgentEvent) -> dict[str, Any]:
-    """An event as JSON. Redacted when it was written, and again here."""
-    data = dict(redact_data(event.data))
-    return {
-        "id": event.pk,
-        "kind": event.kind,
-        "agent": str(event.agent.public_id) if event.agent else None,
-        "session": str(event.session.public_id) if event.session else None,
-        "text": event_sentence(event.kind, data),
-        "data": data,
-        "created_at": event.created_at.isoformat(),
-    }
+    def get_text(self, event: Any) -> str:
+        return event_sentence(event.kind, redact_data(event.data))
 
 
 @extend_schema_field(OpenApiTypes.INT64)
@@ -158,11 +144,12 @@ class AgentEventViewSet(BaseView, viewsets.GenericViewSet[AgentEvent]):
         ),
     }
     pagination_class = CursorPagination
+    resource = "agent_events"
 
     def get_queryset(self) -> QuerySet[AgentEvent]:
         return events_between(0, horizon.wait(), owner_ids=[self.user.pk])
 
-    @describe("agent_events_list", AgentEventSerializer(many=True))
+    @describe(AgentEventSerializer(many=True))
     def list(self, request: Request) -> Response:
         rows = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
         return self.get_paginated_response(AgentEventSerializer(rows, many=True).data)
@@ -205,7 +192,7 @@ class ActivityStream(sse.OpenStream):
         rows = list(events[:READ_LIMIT])
         self._has_more = len(rows) == READ_LIMIT
         self.after = rows[-1].pk if self._has_more else until
-        return b"".join(sse.message(_event_facts(row), number=str(row.pk)) for row in rows)
+        return b"".join(sse.message(AgentEventSerializer().to_representation(row), number=str(row.pk)) for row in rows)
 
     def pause(self) -> float:
         return 0 if self._has_more else super().pause()
@@ -229,9 +216,9 @@ class AgentEventsQuery(Body):
 
 class AgentEventStreamView(sse.StreamView):
     @describe(
-        "agent_events_stream",
         {(200, "text/event-stream"): OpenApiTypes.STR},
         parameters=[AgentEventsQuery, sse.LAST_EVENT_ID],
+        operation_id="agent_events_stream",
     )
     def get(self, request: Request) -> Response:
         """Activity of your agents and sessions as it happens. Each event has the JSON and the id of the list.

@@ -7,7 +7,7 @@ is data: it selects a trigger by its rules, and nothing else.
 from typing import Any
 
 import django_filters
-from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiExample
 from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -125,30 +125,29 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
     joins = ("agent", "project", "playbook", "skill", "collection")
     starts = frozenset({"create", "partial_update", "resume", "rotate_secret", "run", "set_cap"})
 
-    @describe("triggers_create", {201: TriggerSerializer}, body=TriggerBody, examples=[TRIGGER_EXAMPLE])
+    @describe(body=TriggerBody, examples=[TRIGGER_EXAMPLE])
     def create(self, request: Request) -> Response:
         return self.make(trigger_create, TriggerBody)
 
-    @describe("triggers_edit", TriggerSerializer, body=TriggerPatch)
+    @describe(body=TriggerPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the fields that are sent, for future sessions. null clears a binding or a cap."""
         return self.act(trigger_edit, TriggerPatch, partial=True)
 
-    @describe("triggers_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the trigger. Its sessions stay."""
         return self.remove(trigger_delete)
 
-    @detail_action("triggers_pause", TriggerSerializer, body=PauseBody)
+    @detail_action(body=PauseBody)
     def pause(self, request: Request, **_: Any) -> Response:
         return self.act(trigger_pause, PauseBody)
 
-    @detail_action("triggers_resume", TriggerSerializer)
+    @detail_action()
     def resume(self, request: Request, **_: Any) -> Response:
         """Resume the trigger. Runs that the pause skipped are not made up for."""
         return self.act(trigger_resume)
 
-    @detail_action("triggers_rotate_secret", SecretSerializer)
+    @detail_action(SecretSerializer)
     def rotate_secret(self, request: Request, **_: Any) -> Response:
         """Create a new signing secret, shown once; event triggers only. The old secret stays valid for 24 hours."""
         trigger = self.get_object()
@@ -157,13 +156,13 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
         found = {"generation": trigger.secret_generation, "old_secret_until": trigger.old_secret_until}
         return Response(SecretSerializer({"secret": secret, **found}).data)
 
-    @detail_action("triggers_run", {201: SessionSerializer})
+    @detail_action({201: SessionSerializer})
     def run(self, request: Request, **_: Any) -> Response:
         """Run the trigger now, under its caps. 422 if it has nothing to read without an event."""
         session = run_now(RunSpec(), owner=self.user, **self.actor, trigger=self.get_object())
         return Response(SessionSerializer(session).data, status=201)
 
-    @list_action("triggers_set_cap", TriggerSerializer(many=True), body=CapBody)
+    @list_action(TriggerSerializer(many=True), body=CapBody)
     def set_cap(self, request: Request) -> Response:
         """Set the cap of future sessions of all these triggers, or, on an error, of none."""
         data = self.body(CapBody)
@@ -233,9 +232,6 @@ EVENT_EXAMPLE = OpenApiExample(
 )
 
 
-@extend_schema_view(
-    list=extend_schema(operation_id="events_list"), retrieve=extend_schema(operation_id="events_retrieve")
-)
 class EventViewSet(OwnedViewSet[InboundEvent]):
     """Events received for you, newest first, each with its outcome."""
 
@@ -247,16 +243,17 @@ class EventViewSet(OwnedViewSet[InboundEvent]):
         "trigger": public_id_filter("trigger"),
     }
     joins = ("trigger", "session")
+    resource = "events"
     throttle_kind = "events"
     changes_nothing = frozenset({"dry_run"})
     starts = frozenset({"create"})
 
-    @describe("events_send", EventAnswerSerializer, body=EventBody, examples=[EVENT_EXAMPLE])
+    @describe({200: EventAnswerSerializer}, body=EventBody, examples=[EVENT_EXAMPLE], operation_id="events_send")
     def create(self, request: Request) -> Response:
         """Start a session of the trigger whose rule matches best. An event without a match is stored too."""
         return self._receive()
 
-    @list_action("events_dry_run", EventAnswerSerializer, body=EventBody)
+    @list_action(EventAnswerSerializer, body=EventBody)
     def dry_run(self, request: Request) -> Response:
         """Which trigger would fire. Nothing is started, stored or recorded."""
         return self._receive(dry_run=True)

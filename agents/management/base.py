@@ -64,7 +64,7 @@ class RecordedCommand(JsonCommand):
         )
 
     def actor(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Who acts, and when: the arguments that every service takes."""
+        """The user and the time: the arguments that every service takes."""
         return {"by": None if options["user"] is None else named_user(options["user"]), "now": clock()}
 
 

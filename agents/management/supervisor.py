@@ -243,7 +243,7 @@ class Progress:
         self._oldest: int | None = None
 
     def check(self) -> str:
-        """What is wrong; empty if nothing is."""
+        """Describe the stall; empty if there is none."""
         now = time.monotonic()
         if now - self._checked_at < PROGRESS_SECONDS:
             return ""

@@ -78,7 +78,7 @@ def test_events_arrive_as_they_happen(listen, owner, agent):
                 "session": None,
                 "text": "The sensor door updated light.",
                 "data": {"sensor": "door", "field": "light"},
-                "created_at": NOW.isoformat(),
+                "created_at": NOW.isoformat().replace("+00:00", "Z"),
             },
         )
         assert next(stream)[2]["session"] == str(session.public_id)

@@ -17,6 +17,7 @@ from tests.flows.processes import children_of, is_alive
 from .processes import ROOT, command, environment, run
 
 SHAPE = {"ok", "error", "database", "brakes", "walk", "audit", "pages"}
+QUICK = {"LQOPS_WORKERS": "1", "LQOPS_SQLITE_SYNCHRONOUS": "NORMAL"}
 RUNNING = re.compile(r"lqops is running +http://127\.0\.0\.1:(\d+)/")
 
 
@@ -79,7 +80,7 @@ def open_stream(port, *, cookies):
 
 
 def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
-    with running(environment(var, LQOPS_WORKERS="1")) as (process, port, printed):
+    with running(environment(var, **QUICK)) as (process, port, printed):
         password = re.search(r"password +(\S+)", printed)[1]
         login = sign_in(port, password)
         page, text = ask(port, "/admin/login/")
@@ -106,7 +107,7 @@ def test_later_check_behind_tls_reports_and_creates_no_user(var):
     done = run(
         "up",
         "--check",
-        env=environment(var, LQOPS_WORKERS="1", LQOPS_HTTPS="1", LQOPS_ALLOWED_HOSTS="lqops.example.org"),
+        env=environment(var, LQOPS_HTTPS="1", LQOPS_ALLOWED_HOSTS="lqops.example.org", **QUICK),
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

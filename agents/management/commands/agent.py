@@ -23,7 +23,7 @@ class Command(RecordedCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("act", choices=[*ACTS, "status"], help="What to do.")
+        parser.add_argument("act", choices=[*ACTS, "status"], help="The action.")
         parser.add_argument("agent", help=AGENT_HELP)
         super().add_arguments(parser)
 

@@ -22,7 +22,7 @@ class Command(RecordedCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        acts = parser.add_subparsers(dest="act", required=True, help="What to do.")
+        acts = parser.add_subparsers(dest="act", required=True, help="The action.")
         create = acts.add_parser("create", help="Creates a key for a user and prints it once.")
         create.add_argument("username", help="The user whose rows the key reads and for whom it acts.")
         create.add_argument("--name", required=True, help="The purpose of the key.")

@@ -31,7 +31,7 @@ class Command(JsonCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        acts = parser.add_subparsers(dest="act", help="What to do. Default: list the skills.")
+        acts = parser.add_subparsers(dest="act", help="The action. Default: list the skills.")
         setting = acts.add_parser("set", help="Changes the level, the limit or the state of a skill.")
         setting.add_argument("name", help="The name of the skill.")
         setting.add_argument(

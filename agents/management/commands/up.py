@@ -156,7 +156,7 @@ class Command(BaseCommand):
 
 
 def _existing_admin() -> str:
-    """Who can sign in after an earlier start, and how to set a new password."""
+    """The admin of an earlier start, and how to set a new password."""
     names = list(
         User.objects.filter(is_superuser=True, is_active=True).order_by("pk").values_list("username", flat=True)
     )
@@ -195,7 +195,7 @@ def _verify_audit() -> dict[str, Any]:
 
 
 def _fault(walk: Mapping[str, Any], audit: Mapping[str, Any], pages: Mapping[str, int]) -> str:
-    """What a complete check found wrong; empty if nothing."""
+    """Describe what failed in a complete check; empty if nothing did."""
     faults = []
     if not walk["ok"]:
         faults.append(walk.get("error") or f"The run ended as {walk['status']} ({walk['terminal_reason']}).")

@@ -49,7 +49,7 @@ def test_events_are_listed_in_order(api, person, agent):
         "session": None,
         "text": "The sensor door updated open.",
         "data": {"sensor": "door", "field": "open", "key": events[0]["data"]["key"]},
-        "created_at": NOW.isoformat(),
+        "created_at": NOW.isoformat().replace("+00:00", "Z"),
     }
     assert "1234567890" not in events[0]["data"]["key"]
     assert (events[1]["session"], events[1]["text"]) == (str(session.public_id), "Turn 2 started.")

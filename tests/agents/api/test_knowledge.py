@@ -105,7 +105,7 @@ def test_download_is_an_attachment(api, world):
         world.owner, data=b"<script>alert(1)</script>", name='a"\r\nX: y\u202e.html', media_type="text/html"
     )
     answer = api.get(f"{DOCUMENTS}/{public(html)}/download")
-    assert answer.getvalue() == b"<script>alert(1)</script>"
+    assert answer.content == b"<script>alert(1)</script>"
     assert answer["Content-Type"] == "application/octet-stream"
     assert answer["Content-Disposition"].startswith("attachment;")
     assert answer["X-Content-Type-Options"] == "nosniff"
