@@ -182,12 +182,20 @@ class ReasonBody(Body):
 
 
 class AllWorkSerializer(serializers.Serializer[Any]):
-    halted = serializers.BooleanField(help_text="Whether all work is halted now.")
+    halted = serializers.SerializerMethodField(help_text="Whether all work is halted now.")
     reason = serializers.CharField(help_text="The reason of the first request, if the halt was requested again.")
-    requested_by = serializers.CharField(allow_null=True, help_text="null: a command without a user.")
+    requested_by = serializers.CharField(
+        source="requested_by.username", allow_null=True, help_text="null: a command without a user."
+    )
     requested_at = serializers.DateTimeField()
     released_at = serializers.DateTimeField(allow_null=True)
-    sessions = serializers.IntegerField(help_text="Number of sessions that the halt was requested for.")
+    sessions = serializers.SerializerMethodField(help_text="Number of sessions that the halt was requested for.")
+
+    def get_halted(self, halt: Halt) -> bool:
+        return halt.released_at is None
+
+    def get_sessions(self, halt: Halt) -> int:
+        return halt_reach(halt)
 
 
 class HaltView(SingleView):
@@ -203,7 +211,7 @@ class HaltView(SingleView):
         """
         require_halt_permission(self.user)
         reason = self.body(ReasonBody)["reason"]
-        return _halt_response(organisation_halt(by=self.user, reason=reason, now=self.now).halt)
+        return Response(AllWorkSerializer(organisation_halt(reason=reason, **self.actor).halt).data)
 
 
 class ReleaseView(SingleView):
@@ -217,19 +225,7 @@ class ReleaseView(SingleView):
         Needs the permission agents.halt_everything; a key also needs the scope `decide`.
         """
         require_halt_permission(self.user)
-        return _halt_response(organisation_release(**self.actor))
-
-
-def _halt_response(halt: Halt) -> Response:
-    found = {
-        "halted": halt.released_at is None,
-        "reason": halt.reason,
-        "requested_by": halt.requested_by.get_username() if halt.requested_by else None,
-        "requested_at": halt.requested_at,
-        "released_at": halt.released_at,
-        "sessions": halt_reach(halt),
-    }
-    return Response(AllWorkSerializer(found).data)
+        return Response(AllWorkSerializer(organisation_release(**self.actor)).data)
 
 
 # --- Health: counts are of the user's own rows ---

@@ -1,27 +1,24 @@
 """Server-Sent Events: the parts that all streams of the API share.
 
-A stream is a plain async view, so that an open one uses no worker thread between two reads. A `StreamView` applies the
-authentication, permissions and throttles of the API and answers every error. Few streams are open at once and none
-longer than some minutes: the client reconnects, as browsers do, with the id of the last event it received.
+A stream is iterated asynchronously: an open one uses no worker thread between two reads. Few streams are open at once
+and none longer than some minutes: the client reconnects, as browsers do, with the id of the last event it received.
 """
 
 import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 from weakref import WeakSet
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.views.decorators.csrf import csrf_exempt
+from django.http import StreamingHttpResponse
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import Throttled
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from agents.api.base import SingleView
 from agents.process_end import stop_requested
@@ -104,18 +101,16 @@ _open: WeakSet[OpenStream] = WeakSet()
 _counting = threading.Lock()
 
 
-class StreamResponse(Response):
-    """The client may listen. Refused if too many streams are open."""
-
-    def __init__(self, stream: OpenStream) -> None:
-        super().__init__()
-        self.stream = stream
-        with _counting:
-            own = sum(other.owner_id == stream.owner_id for other in _open)
-            if own >= MAX_OPEN_PER_USER or len(_open) >= MAX_OPEN:
-                message = f"{own} of your streams are open here, {len(_open)} in total."
-                raise Throttled(wait=RETRY_AFTER_SECONDS, detail=message)
-            _open.add(stream)
+def stream_response(stream: OpenStream) -> StreamingHttpResponse:
+    """Send the stream to the client. Refused if too many streams are open."""
+    with _counting:
+        own = sum(other.owner_id == stream.owner_id for other in _open)
+        if own >= MAX_OPEN_PER_USER or len(_open) >= MAX_OPEN:
+            message = f"{own} of your streams are open here, {len(_open)} in total."
+            raise Throttled(wait=RETRY_AFTER_SECONDS, detail=message)
+        _open.add(stream)
+    headers = {"X-Accel-Buffering": "no"}  # proxies must not buffer
+    return StreamingHttpResponse(stream, content_type="text/event-stream; charset=utf-8", headers=headers)
 
 
 class IgnoreAccept(BaseContentNegotiation):
@@ -129,28 +124,8 @@ class IgnoreAccept(BaseContentNegotiation):
 
 
 class StreamView(SingleView):
-    """Authorise a stream: `get` returns a `StreamResponse`, or any other response."""
-
     http_method_names = ["get"]
     content_negotiation_class = IgnoreAccept
-
-
-def stream_view(authorise: type[StreamView]) -> Callable[..., Any]:
-    """The async view of a stream."""
-    enter = authorise.as_view()
-
-    @csrf_exempt
-    async def view(request: HttpRequest, **kwargs: Any) -> HttpResponse | StreamingHttpResponse:
-        response = await sync_to_async(enter)(request, **kwargs)
-        if not isinstance(response, StreamResponse):
-            return response
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the second: proxies must not buffer
-        return StreamingHttpResponse(response.stream, content_type="text/event-stream; charset=utf-8", headers=headers)
-
-    # drf-spectacular finds the class that describes this view here.
-    view.cls = view.view_class = authorise  # type: ignore[attr-defined]
-    view.initkwargs = {}  # type: ignore[attr-defined]
-    return view
 
 
 def last_event_id(request: Request) -> int | None:

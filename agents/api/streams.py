@@ -12,6 +12,7 @@ from uuid import UUID
 import django_filters
 from django import forms
 from django.db.models import Max, QuerySet
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
@@ -81,7 +82,7 @@ class SessionStreamView(sse.StreamView):
         parameters=[StreamQuery, sse.LAST_EVENT_ID],
         operation_id="sessions_stream",
     )
-    def get(self, request: Request, id: UUID) -> Response:  # noqa: A002 as in the URL
+    def get(self, request: Request, id: UUID) -> HttpResponseBase:  # noqa: A002 as in the URL
         """The text of the session while it is written: `text` events, `status` on changes, one `finished` at the end.
 
         Text events are stored while the run goes on; afterwards the transcript has the text. A connection lasts five
@@ -93,10 +94,7 @@ class SessionStreamView(sse.StreamView):
         if request.headers.get("Last-Event-ID", "").endswith(END):
             return Response(status=204)
         last = sse.last_event_id(request)
-        return sse.StreamResponse(SessionStream(session, after=after if last is None else last))
-
-
-session_stream = sse.stream_view(SessionStreamView)
+        return sse.stream_response(SessionStream(session, after=after if last is None else last))
 
 
 # --- The activity of agents ---
@@ -220,7 +218,7 @@ class AgentEventStreamView(sse.StreamView):
         parameters=[AgentEventsQuery, sse.LAST_EVENT_ID],
         operation_id="agent_events_stream",
     )
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponseBase:
         """Activity of your agents and sessions as it happens. Each event has the JSON and the id of the list.
 
         A connection lasts five minutes: reconnect with the id of the last event, as browsers do. No stored event is
@@ -232,7 +230,4 @@ class AgentEventStreamView(sse.StreamView):
         if last is None and request.headers.get("Last-Event-ID"):
             raise ParseError("Last-Event-ID must be the id of an event, a whole number.")
         after = data.get("after") if last is None else last
-        return sse.StreamResponse(ActivityStream(self.user.pk, agent=data.get("agent"), after=_start(after)))
-
-
-agent_events_stream = sse.stream_view(AgentEventStreamView)
+        return sse.stream_response(ActivityStream(self.user.pk, agent=data.get("agent"), after=_start(after)))
