@@ -132,7 +132,6 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
 SECURE_HSTS_PRELOAD = _https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
 SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # probes use plain HTTP
-X_FRAME_OPTIONS = "DENY"
 
 LANGUAGE_CODE = "en-gb"
 FORMAT_MODULE_PATH = "lqops.formats"

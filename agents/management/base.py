@@ -84,7 +84,7 @@ def row_named(model: type[Row], text: str, *, owner: User | None = None, listed_
 
     A whole public id wins: nobody can take another row's place by using its id as a name.
     """
-    kind = model._meta.verbose_name
+    kind = "session" if issubclass(model, AgentSession) else model._meta.verbose_name  # on pages it is a run
     rows: models.QuerySet[Any] = models.QuerySet(model).order_by("pk")
     columns = {field.name for field in model._meta.fields}
     if "deleted_at" in columns:
