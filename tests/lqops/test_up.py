@@ -131,7 +131,6 @@ def test_there_is_one_admin_who_has_opted_in(var):
 AWAY = "The database cannot be used" if find_spec("psycopg") else "install its driver"
 UNFIT = {
     "database": ({"LQOPS_DATABASE_URL": "postgres://x@127.0.0.1:1/n"}, AWAY),
-    "price": ({"LQOPS_MODEL_URL": "http://127.0.0.1:9/v1", "LQOPS_MODEL_NAME": "foo"}, "LQOPS_MODEL_INPUT_USD"),
     "setting": ({"LQOPS_WORKERS": "many"}, "LQOPS_WORKERS"),
 }
 
