@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 from django.db import DatabaseError
 
-from agents.management.summary import summary_line
+from agents.management import summary_line
 from lqops.env import private_process
 
 
@@ -25,18 +25,8 @@ def main() -> None:
         if sys.argv[1:2] == ["up"] and "--check" in sys.argv:
             print(summary_line(error=str(error)), flush=True)  # noqa: T201 the command has not started
         sys.exit(f"Error: {error}")
-    except UnicodeEncodeError:
-        odd = next((argument for argument in sys.argv if not _is_text(argument)), None)
-        if odd is None:
-            raise
-        sys.exit(f"Error: the argument {odd!a} is not valid UTF-8.")
     except DatabaseError as error:
         first = str(error).strip().partition("\n")[0]
         sys.exit(f"Error: the database cannot be used: {first}. Does it exist? Run `manage.py migrate`.")
     finally:
         gc.freeze()  # the process ends faster when nothing is searched for garbage
-
-
-def _is_text(argument: str) -> bool:
-    """False for an argument with bytes that are not UTF-8: databases refuse them."""
-    return argument == argument.encode(errors="ignore").decode()

@@ -13,7 +13,7 @@ import secrets
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -75,14 +75,13 @@ def _tighten(path: Path, mode: int) -> None:
         path.chmod(current & mode)
 
 
-N = TypeVar("N", int, float, Decimal)
+Value = TypeVar("Value")
 
 MIN_SECRET_CHARS: Final = 32
 MIN_MASKED_CHARS: Final = 8
 SECRET_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-COUNT: Final = re.compile(r"[0-9]{1,7}")
 TRUE: Final = frozenset({"1", "true", "yes", "on"})
-FALSE: Final = frozenset({"0", "false", "no", "off", ""})
+FLAGS: Final = {word: word in TRUE for word in (*TRUE, "0", "false", "no", "off", "")}
 
 
 class Env:
@@ -91,95 +90,65 @@ class Env:
     def __init__(self, values: Mapping[str, str] = os.environ) -> None:
         self._values = values
 
-    # --- Plain values ---
+    # --- Values ---
+
+    def _read(
+        self,
+        name: str,
+        default: Value,
+        parse: Callable[[str], Value],
+        expected: str,
+        is_valid: Callable[[Value], bool] = lambda value: True,
+    ) -> Value:
+        raw = self._values.get(name)
+        if raw is None:
+            return default
+        with suppress(ValueError, ArithmeticError, LookupError):
+            value = parse(raw)
+            if is_valid(value):
+                return value
+        raise ImproperlyConfigured(f"{name}={raw!r} is not {expected}.")
 
     def text(self, name: str, default: str = "") -> str:
         return self._values.get(name, default)
 
     def listed(self, name: str, default: str = "") -> list[str]:
         """Split a variable at its commas."""
-        return [item.strip() for item in self._values.get(name, default).split(",") if item.strip()]
+        return _split(self._values.get(name, default))
 
     def flag(self, name: str, *, default: bool) -> bool:
-        raw = self._values.get(name)
-        if raw is None:
-            return default
-        word = raw.strip().lower()
-        if word not in TRUE | FALSE:
-            raise ImproperlyConfigured(f"{name}={raw!r} is not a yes or no: use 1 or 0.")
-        return word in TRUE
+        return self._read(name, default, lambda raw: FLAGS[raw.strip().lower()], "a yes or no: use 1 or 0")
 
     def whole(self, name: str, default: int, *, least: int = 0) -> int:
-        return self._number(name, int, default, lambda value: value >= least, f"a whole number, {least} or more")
+        return self._read(name, default, int, f"a whole number, {least} or more", lambda value: value >= least)
 
     def seconds(self, name: str, default: float) -> float:
-        return self._number(name, float, default, lambda value: 0 < value < inf, "a number of seconds above 0")
+        return self._read(name, default, float, "a number of seconds above 0", lambda value: 0 < value < inf)
 
     def usd(self, name: str, default: str) -> Decimal:
         expected = "an amount in US dollars (0 or more, at most 6 decimal places)"
-        return self._number(name, Decimal, Decimal(default), _is_amount, expected)
-
-    def _number(
-        self, name: str, parse: Callable[[str], N], default: N, is_valid: Callable[[N], bool], expected: str
-    ) -> N:
-        raw = self._values.get(name)
-        if raw is None:
-            return default
-        try:
-            value = parse(raw)
-        except (ValueError, InvalidOperation):
-            value = None
-        if value is None or not is_valid(value):
-            raise ImproperlyConfigured(f"{name}={raw!r} is not {expected}.")
-        return value
+        return self._read(name, Decimal(default), Decimal, expected, _is_amount)
 
     def one_of(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
-        value = self._values.get(name, default).upper()
-        if value not in allowed:
-            raise ImproperlyConfigured(f"{name}={value!r} is not one of {', '.join(allowed)}.")
-        return value
+        return self._read(name, default, str.upper, f"one of {', '.join(allowed)}", allowed.__contains__)
 
     def counts(self, name: str, allowed: tuple[str, ...]) -> dict[str, int]:
         """Read whole numbers by name, as in `A=1,B=20`."""
-        counts = {}
-        for item in self.listed(name):
-            key, _, number = (part.strip() for part in item.partition("="))
-            if key.upper() not in allowed or not COUNT.fullmatch(number):
-                raise ImproperlyConfigured(
-                    f"{name}: {item!r} is not a whole number for one of {', '.join(allowed)}, as in {allowed[0]}=30."
-                )
-            counts[key.upper()] = int(number)
-        return counts
+        expected = f"a list of whole numbers for some of {', '.join(allowed)}, as in {allowed[0]}=30"
+        return self._read(name, {}, _counts, expected, lambda counts: _are_counts(counts, allowed))
 
     def mapping(self, name: str) -> dict[str, Any]:
         """Read a JSON object."""
-        raw = self.text(name, "{}")
-        try:
-            value = json.loads(raw)
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
-            raise ImproperlyConfigured(f'{name}={raw!r} is not a JSON object, such as {{"max_steps": 20}}.')
-        return value
-
-    # --- Addresses ---
+        expected = 'a JSON object, such as {"max_steps": 20}'
+        return self._read(name, {}, json.loads, expected, lambda value: isinstance(value, dict))
 
     def networks(self, name: str) -> list[str]:
-        networks = self.listed(name)
-        for network in networks:
-            try:
-                ipaddress.ip_network(network)
-            except ValueError as error:
-                raise ImproperlyConfigured(f"{name}: {error}; write networks as in 10.1.0.0/16.") from None
-        return networks
+        return self._read(name, [], _networks, "a list of networks, such as 10.1.0.0/16")
 
     def web_address(self, name: str, default: str) -> str:
         """Read the address of a site, without a slash at the end."""
-        raw = self._values.get(name, default)
-        parts = urlsplit(raw)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ImproperlyConfigured(f"{name}={raw!r} is not the address of a site, such as https://ops.example.org.")
-        return raw.rstrip("/")
+        expected = "the address of a site, such as https://ops.example.org"
+        return self._read(name, default, lambda raw: raw.rstrip("/"), expected, _is_site)
 
     def database(self, name: str, *, default: str) -> dict[str, Any]:
         return parse_database_url(name, self._values.get(name) or default)
@@ -188,27 +157,30 @@ class Env:
 
     def secret(self, name: str, *, kept_in: Path) -> str:
         """Return `NAME`, or the content of `NAME_FILE`, or a secret that is created once in the var folder."""
-        if value := self._values.get(name):
-            return _long_enough(name, value)
-        if path := self._values.get(f"{name}_FILE"):
-            return _long_enough(f"{name}_FILE", _read_file(f"{name}_FILE", Path(path)))
-        kept = kept_in / _file_name(name)
-        try:
-            make_secret(kept)
-        except OSError as error:
-            raise ImproperlyConfigured(f"LQOPS_VAR_DIR={str(kept_in)!r} cannot be used: {error.strerror}.") from error
-        return _long_enough(str(kept), _read_file(name, kept))
+        value = self.optional_secret(name)
+        if not value:
+            kept = _kept(name, kept_in)
+            try:
+                make_secret(kept)
+            except OSError as error:
+                message = f"LQOPS_VAR_DIR={str(kept_in)!r} cannot be used: {error.strerror}."
+                raise ImproperlyConfigured(message) from error
+            value = _read_file(name, kept)
+        if len(value) < MIN_SECRET_CHARS:
+            message = f"{name} has {len(value)} characters; a secret needs {MIN_SECRET_CHARS} or more."
+            raise ImproperlyConfigured(message)
+        return value
 
     def has_secret(self, name: str, *, kept_in: Path) -> bool:
         """True when the secret is set or was created earlier."""
         is_set = any(self._values.get(variable) for variable in (name, f"{name}_FILE"))
-        return is_set or (kept_in / _file_name(name)).exists()
+        return is_set or _kept(name, kept_in).exists()
 
     def optional_secret(self, name: str) -> str:
         """Return `NAME`, or the content of `NAME_FILE`, or an empty text."""
         if value := self._values.get(name):
             return value
-        path = self._values.get(f"{name}_FILE") if name else None
+        path = self._values.get(f"{name}_FILE")
         return _read_file(f"{name}_FILE", Path(path)) if path else ""
 
     def named_secrets(self, prefix: str, *, but: tuple[str, ...] = ()) -> dict[str, str]:
@@ -260,14 +232,33 @@ def _is_amount(value: Decimal) -> bool:
     return value.is_finite() and value >= 0 and value == round(value, 6)
 
 
-def _file_name(variable: str) -> str:
-    return variable.removeprefix("LQOPS_").lower()
+def _is_site(address: str) -> bool:
+    parts = urlsplit(address)
+    return bool(parts.scheme in {"http", "https"} and parts.hostname and not parts.query and not parts.fragment)
 
 
-def _long_enough(where: str, value: str) -> str:
-    if len(value) < MIN_SECRET_CHARS:
-        raise ImproperlyConfigured(f"{where} has {len(value)} characters; a secret needs {MIN_SECRET_CHARS} or more.")
-    return value
+def _split(raw: str) -> list[str]:
+    return [item.strip() for item in raw.split(",") if item.strip()]
+
+
+def _counts(raw: str) -> dict[str, int]:
+    pairs = [item.partition("=") for item in _split(raw)]
+    return {name.strip().upper(): int(number) for name, _, number in pairs}
+
+
+def _are_counts(counts: dict[str, int], allowed: tuple[str, ...]) -> bool:
+    return counts.keys() <= set(allowed) and all(count >= 0 for count in counts.values())
+
+
+def _networks(raw: str) -> list[str]:
+    networks = _split(raw)
+    for network in networks:
+        ipaddress.ip_network(network)
+    return networks
+
+
+def _kept(variable: str, folder: Path) -> Path:
+    return folder / variable.removeprefix("LQOPS_").lower()
 
 
 def _read_file(name: str, path: Path) -> str:

@@ -53,7 +53,6 @@ MIDDLEWARE = [
 
 ROOT_URLCONF = "lqops.urls"
 ASGI_APPLICATION = "lqops.asgi.application"
-WSGI_APPLICATION = "lqops.wsgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TEMPLATES = [
@@ -133,7 +132,6 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
 SECURE_HSTS_PRELOAD = _https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
 SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # probes use plain HTTP
-X_FRAME_OPTIONS = "DENY"
 
 LANGUAGE_CODE = "en-gb"
 FORMAT_MODULE_PATH = "lqops.formats"
@@ -200,12 +198,7 @@ REST_FRAMEWORK = {
         "agents.api.access.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": [
-        "agents.api.access.SignedIn",
-        "agents.api.access.InScope",
-        "agents.api.access.OptedIn",
-        "agents.api.access.MayStart",
-    ],
+    "DEFAULT_PERMISSION_CLASSES": ["agents.api.access.Access"],
     "DEFAULT_PARSER_CLASSES": ["agents.api.fields.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "agents.api.paging.PagePagination",

@@ -1,10 +1,10 @@
-"""Who may call the API: API keys, permissions and rate limits.
+"""Access to the API: API keys, permissions and rate limits.
 
 Whose rows a request may touch is not decided here: querysets hold only the user's own rows, so another user's id is
 not found.
 """
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -44,36 +44,22 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
 # --- Permissions ---
 
 
-class SignedIn(BasePermission):
+class Access(BasePermission):
+    """Sign-in, the scope of the key, the user's opt-in and the permission to start sessions, in this order.
+
+    A signed-in browser has all scopes. Reading and halting need no opt-in. Starting sessions and setting up triggers
+    needs the permission to, also for one's own rows.
+    """
+
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user.is_authenticated:
             raise NotAuthenticated("Send an API key in the Authorization header, or sign in.")
-        return True
-
-
-class InScope(BasePermission):
-    """A key needs the scope of the operation. A signed-in browser has all scopes."""
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        require_scope(scope_needed(request.method or "", view), request)
-        return True
-
-
-class OptedIn(BasePermission):
-    """Changes need the user's opt-in. Reading and halting never do."""
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        if scope_needed(request.method or "", view) != Scope.READ and _act(view) not in view.always_allowed:
+        scope = scope_needed(request.method or "", view)
+        require_scope(scope, request)
+        if scope != Scope.READ and _act(view) not in view.always_allowed:
             require_opt_in(request)
-        return True
-
-
-class MayStart(BasePermission):
-    """Starting sessions and setting up triggers needs the permission to, also for one's own rows."""
-
-    def has_permission(self, request: Request, view: Any) -> bool:
         if _act(view) in view.starts:
-            require_start_permission(cast("User", request.user))
+            require_start_permission(request.user)
         return True
 
 

@@ -1,7 +1,6 @@
 """Agents: create, edit, start, stop and halt them; their YAML definitions, hot state, sensors, turns and alerts."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django.http import HttpResponse
@@ -28,7 +27,6 @@ from agents.api.operations import ReasonBody
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.api.sessions import HaltCountSerializer
 from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
-from agents.definitions.schema import DefinitionError
 from agents.enums import ApprovalMode, HotSource, Status, WaitingOn
 from agents.http import yaml_download
 from agents.loop.reads import loop_current, loop_facts
@@ -142,17 +140,16 @@ class DefinitionSerializer(serializers.Serializer[Any]):
 
 
 def _definition(agent: Agent) -> Response:
-    with _problems_in_detail():
-        definition = definition_of(agent)
-        facts = {
-            "definition": agent_export(agent),
-            "version": agent.definition_version,
-            "digest": agent.definition_digest,
-            "effective": resolved_settings(agent),
-            "drift": definition_drift(agent),
-            "broken_sensors": definition.broken_sensors,
-            "notes": [note.to_json() for note in (*definition.notes, *unresolved_names(definition))],
-        }
+    definition = definition_of(agent)
+    facts = {
+        "definition": agent_export(agent),
+        "version": agent.definition_version,
+        "digest": agent.definition_digest,
+        "effective": resolved_settings(agent),
+        "drift": definition_drift(agent),
+        "broken_sensors": definition.broken_sensors,
+        "notes": [note.to_json() for note in (*definition.notes, *unresolved_names(definition))],
+    }
     return Response(DefinitionSerializer(facts).data)
 
 
@@ -164,18 +161,6 @@ def _base_version(request: Request, data: Mapping[str, Any]) -> int | None:
     if not (header.isascii() and header.isdigit() and len(header) <= VERSION_DIGITS):
         raise ValidationError({"If-Match": ['Send the version of the definition, such as "3".']})
     return int(header)
-
-
-@contextmanager
-def _problems_in_detail() -> Iterator[None]:
-    """Turn the problems of a definition into a validation error."""
-    try:
-        yield
-    except DefinitionError as error:
-        invalid = ValidationError()
-        # Set here, not passed in: ValidationError would turn line numbers into text.
-        invalid.detail = {"problems": [problem.to_json() for problem in error.problems]}
-        raise invalid from None
 
 
 # --- Loops: their state, sensors, turns, gate and alerts ---
@@ -292,11 +277,11 @@ class AgentViewSet(OwnedViewSet[Agent]):
     always_allowed = frozenset({"halt"})
     starts = frozenset({"start", "restart", "define", "import_yaml"})  # a definition has triggers
 
-    @describe("agents_create", {201: AgentDetailSerializer}, body=AgentBody)
+    @describe(body=AgentBody)
     def create(self, request: Request) -> Response:
         return self.make(agent_create, AgentBody)
 
-    @describe("agents_edit", AgentDetailSerializer, body=AgentBody)
+    @describe(body=AgentBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the fields that are sent.
 
@@ -309,32 +294,30 @@ class AgentViewSet(OwnedViewSet[Agent]):
             require_start_permission(self.user)
         return self.respond(agent_edit(agent=agent, **self.actor, **data))
 
-    @describe("agents_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete an agent that has never run. 409 for an agent with sessions: disable it instead."""
         return self.remove(agent_delete)
 
-    @detail_action("agents_halt", HaltCountSerializer, body=ReasonBody)
+    @detail_action(HaltCountSerializer, body=ReasonBody)
     def halt(self, request: Request, **_: Any) -> Response:
         """Halt every unfinished session of the agent. The agent itself stays as it is."""
         agent = self.get_object()
         reason = self.body(ReasonBody)["reason"]
         return Response(HaltCountSerializer(agents_halt([agent.pk], reason=reason, **self.actor)).data)
 
-    @list_action("agents_import", AgentDetailSerializer, body=TEXTS, path="import", parsers=PARSERS)
+    @list_action(body=TEXTS, path="import", parsers=PARSERS)
     def import_yaml(self, request: Request) -> Response:
         """Import an agent.yaml: creates the agent, or the next version of the agent with that name."""
         text = self.body(DefinitionBody)["definition"]
-        with _problems_in_detail():
-            defined = agent_import(owner=self.user, text=text, **self.actor)
+        defined = agent_import(owner=self.user, text=text, **self.actor)
         return self.respond(defined.agent)
 
-    @detail_action("agents_definition", DefinitionSerializer, method="get", parsers=PARSERS)
+    @detail_action(DefinitionSerializer, method="get", parsers=PARSERS)
     def definition(self, request: Request, **_: Any) -> Response:
         """The agent's YAML and every setting in force."""
         return _definition(self.get_object())
 
-    @describe("agents_define", DefinitionSerializer, body=VERSIONED_TEXTS, parameters=[IF_MATCH])
+    @describe(DefinitionSerializer, body=VERSIONED_TEXTS, parameters=[IF_MATCH])
     @definition.mapping.put  # type: ignore[untyped-decorator]  # DRF's way to add a method
     def define(self, request: Request, **_: Any) -> Response:
         """Save the next version of the agent's YAML. The same text changes nothing. Problems are in `detail`, by line.
@@ -344,21 +327,20 @@ class AgentViewSet(OwnedViewSet[Agent]):
         agent = self.get_object()
         data = self.body(DefinitionPut)
         version = _base_version(request, data)
-        with _problems_in_detail():
-            agent = agent_define(agent=agent, text=data["definition"], version=version, **self.actor)
+        agent = agent_define(agent=agent, text=data["definition"], version=version, **self.actor)
         return _definition(agent)
 
-    @detail_action("agents_export", {(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
+    @detail_action({(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
     def export_yaml(self, request: Request, **_: Any) -> HttpResponse:
         agent = self.get_object()
         return yaml_download(agent.name, agent_export(agent))
 
-    @detail_action("agents_loop", UnderWaySerializer, method="get")
+    @detail_action(UnderWaySerializer, method="get")
     def loop(self, request: Request, **_: Any) -> Response:
         """The agent's loop and heartbeat."""
         return self._under_way(self.get_object())
 
-    @detail_action("agents_start", UnderWaySerializer)
+    @detail_action(UnderWaySerializer)
     def start(self, request: Request, **_: Any) -> Response:
         """Start the loop with its sensors, and the heartbeat, as defined. Changes nothing if they run already.
 
@@ -366,44 +348,43 @@ class AgentViewSet(OwnedViewSet[Agent]):
         """
         return self._change(agent_start)
 
-    @detail_action("agents_stop", UnderWaySerializer)
+    @detail_action(UnderWaySerializer)
     def stop(self, request: Request, **_: Any) -> Response:
         """Stop loop, sensors and heartbeat. No further call starts. Changes nothing if they are stopped already."""
         return self._change(agent_stop)
 
-    @detail_action("agents_restart", UnderWaySerializer)
+    @detail_action(UnderWaySerializer)
     def restart(self, request: Request, **_: Any) -> Response:
         """Stop and start the agent, with an empty hot state and a new cap."""
         return self._change(agent_restart)
 
-    @detail_action("agents_hot_state", HotStateSerializer, method="get")
+    @detail_action(HotStateSerializer, method="get")
     def hot_state(self, request: Request, **_: Any) -> Response:
         """Every declared field of the hot state, as the agent's loop sees it now."""
         agent = self.get_object()
         loop = loop_current(agent.pk)
         if loop is None:
             return Response(HotStateSerializer({"session": None, "fields": []}).data)
-        with _problems_in_detail():
-            fields = hot_snapshot(loop, definition_of(agent), now=self.now)
+        fields = hot_snapshot(loop, definition_of(agent), now=self.now)
         return Response(HotStateSerializer({"session": loop.public_id, "fields": fields}).data)
 
-    @detail_list("agents_sensors", SensorSerializer)
+    @detail_list(SensorSerializer)
     def sensors(self, request: Request, **_: Any) -> Response:
         """The agent's sensors, by name, each with its last value and its last error."""
         return self.page(self.get_object().sensors.order_by("name"), SensorSerializer)
 
-    @detail_list("agents_turns", TurnSerializer)
+    @detail_list(TurnSerializer)
     def turns(self, request: Request, **_: Any) -> Response:
         """The turns of the agent's loops, newest first."""
         rows = Turn.objects.filter(session__agent=self.get_object()).select_related("session")
         return self.page(rows.order_by("-id"), TurnSerializer)
 
-    @detail_list("agents_gate", GateDaySerializer)
+    @detail_list(GateDaySerializer)
     def gate(self, request: Request, **_: Any) -> Response:
         """Turns and cost avoided because nothing had changed, by UTC day, newest first."""
         return self.page(self.get_object().gate_days.order_by("-day"), GateDaySerializer)
 
-    @detail_list("agents_alerts", AlertSerializer)
+    @detail_list(AlertSerializer)
     def alerts(self, request: Request, **_: Any) -> Response:
         """Alerts for the next turn of the agent's loop, oldest first."""
         loop = loop_current(self.get_object().pk)
@@ -412,8 +393,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
 
     def _change(self, service: Callable[..., Any]) -> Response:
         agent = self.get_object()
-        with _problems_in_detail():
-            service(agent=agent, **self.actor)
+        service(agent=agent, **self.actor)
         return self._under_way(agent)
 
     def _under_way(self, agent: Agent) -> Response:

@@ -4,6 +4,7 @@ Every decision names the digest of the call that the approver saw. A key decides
 its user may decide is checked by the services.
 """
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -22,10 +23,11 @@ from agents.api.fields import (
     RedactedDictField,
     RedactedField,
     RowSerializer,
+    TextsField,
     UsdField,
     ref,
 )
-from agents.api.paging import FilterSet, public_id_filter
+from agents.api.paging import public_id_filter
 from agents.api.schema import detail_action
 from agents.enums import ApprovalStatus, QuestionStatus
 from agents.guard.calls import fitting
@@ -57,13 +59,19 @@ class DecisionViewSet(OwnedViewSet[Row]):
         Case(When(Q(status=ApprovalStatus.PENDING), then=F("id")), default=-F("id"), output_field=BigIntegerField()),
     )
 
-    @property
-    def decider(self) -> dict[str, Any]:
-        """Who decides, when, and with which API key, for the audit log."""
-        return {**self.actor, "key_id": self.key_id}
-
     def visible(self, rows: QuerySet[Row]) -> QuerySet[Row]:
         return rows if self.user.has_perm(PERMISSION) else rows.filter(session__owner_id=self.user.pk)
+
+    def retrieve(self, request: Request, **_: Any) -> Response:
+        """One row, by its id. Viewing a row of another user's run is recorded in the audit log."""
+        return super().retrieve(request)
+
+    def decide(self, service: Callable[..., Any], body: type[Body], **more: Any) -> Response:
+        """Call a service on the row, with the API key for the audit log, and answer with the changed row."""
+        row = self.get_object()
+        data = self.body(body)
+        service(row.pk, **self.actor, key_id=self.key_id, **data, **more)
+        return self.respond(row)
 
 
 # --- Approvals ---
@@ -119,17 +127,12 @@ class EditedBody(DecisionBody):
 
 class ForSessionBody(DigestBody):
     uses = CountField(min_value=1, max_value=MAX_STANDING_USES, default=MAX_STANDING_USES)
-    free_arguments = serializers.ListField(
-        child=serializers.CharField(max_length=128),
+    free_arguments = TextsField(
+        max_chars=128,
         max_length=50,
-        default=list,
+        default=(),
         help_text="Names of arguments that may differ from this call; never one that holds an address.",
     )
-
-
-class ApprovalFilter(FilterSet):
-    status = django_filters.ChoiceFilter(choices=ApprovalStatus.choices)
-    session = public_id_filter("session")
 
 
 class ApprovalViewSet(DecisionViewSet[Approval]):
@@ -138,46 +141,35 @@ class ApprovalViewSet(DecisionViewSet[Approval]):
     queryset = Approval.objects.all()
     serializer_class = ApprovalSerializer
     detail_serializer_class = ApprovalDetailSerializer
-    filterset_class = ApprovalFilter
+    filters = {
+        "status": django_filters.ChoiceFilter(choices=ApprovalStatus.choices),
+        "session": public_id_filter("session"),
+    }
     joins = ("session", "session__owner", "resolved_by")
     decisions = frozenset({"approve", "approve_edited", "approve_for_session", "deny"})
 
-    def retrieve(self, request: Request, **_: Any) -> Response:
-        """One approval with its arguments. Viewing another user's approval is recorded in the audit log."""
-        return super().retrieve(request)
-
-    @detail_action("approvals_approve", ApprovalDetailSerializer, body=DecisionBody, examples=[YES])
+    @detail_action(body=DecisionBody, examples=[YES])
     def approve(self, request: Request, **_: Any) -> Response:
         """Approve exactly this call, once. 409 if it was decided, has expired, or has changed since."""
-        approval = self.get_object()
-        data = self.body(DecisionBody)
-        return self.respond(approval_approve(approval.pk, **self.decider, **data))
+        return self.decide(approval_approve, DecisionBody)
 
-    @detail_action("approvals_deny", ApprovalDetailSerializer, body=DecisionBody)
+    @detail_action(body=DecisionBody)
     def deny(self, request: Request, **_: Any) -> Response:
         """Deny the call. The run gets the note, and the same call is denied for the rest of the session."""
-        approval = self.get_object()
-        data = self.body(DecisionBody)
-        return self.respond(approval_reject(approval.pk, **self.decider, **data))
+        return self.decide(approval_reject, DecisionBody)
 
-    @detail_action("approvals_approve_edited", ApprovalDetailSerializer, body=EditedBody)
+    @detail_action(body=EditedBody)
     def approve_edited(self, request: Request, **_: Any) -> Response:
         """Approve the call with other arguments; the requested ones are kept.
 
         422 if the call cannot be made with them. The approval then stays pending.
         """
-        approval = self.get_object()
-        data = self.body(EditedBody)
-        return self.respond(approval_approve_edited(approval.pk, fits=fitting, **self.decider, **data))
+        return self.decide(approval_approve_edited, EditedBody, fits=fitting)
 
-    @detail_action("approvals_approve_for_session", ApprovalDetailSerializer, body=ForSessionBody)
+    @detail_action(body=ForSessionBody)
     def approve_for_session(self, request: Request, **_: Any) -> Response:
         """Approve this call and similar ones for the rest of the session. Not for PRIVILEGED or high-risk calls."""
-        approval = self.get_object()
-        data = self.body(ForSessionBody)
-        data["free_arguments"] = tuple(data["free_arguments"])
-        standing_create(approval.pk, **self.decider, **data)
-        return self.respond(approval)
+        return self.decide(standing_create, ForSessionBody)
 
 
 # --- Questions ---
@@ -201,27 +193,21 @@ class AnswerBody(Body):
     answer = serializers.CharField(max_length=MAX_CHARS, help_text="The answer that the run gets.")
 
 
-class QuestionFilter(FilterSet):
-    status = django_filters.ChoiceFilter(choices=QuestionStatus.choices)
-    session = public_id_filter("session")
-
-
 class QuestionViewSet(DecisionViewSet[Question]):
     """Questions of your sessions; of all sessions if you may resolve approvals. Pending ones first, oldest first."""
 
     queryset = Question.objects.all()
     serializer_class = QuestionSerializer
-    filterset_class = QuestionFilter
+    filters = {
+        "status": django_filters.ChoiceFilter(choices=QuestionStatus.choices),
+        "session": public_id_filter("session"),
+    }
     joins = ("session", "session__agent", "session__owner", "answered_by")
     decisions = frozenset({"answer"})
 
-    def retrieve(self, request: Request, **_: Any) -> Response:
-        """One question. Viewing a question of another user's run is recorded in the audit log."""
-        return super().retrieve(request)
-
-    @detail_action("questions_answer", QuestionSerializer, body=AnswerBody, examples=[SECOND])
+    @detail_action(body=AnswerBody, examples=[SECOND])
     def answer(self, request: Request, **_: Any) -> Response:
         """Answer the question; the run continues. 409 if it was answered, has expired, or its run has ended."""
         question = self.get_object()
         data = self.body(AnswerBody)
-        return self.respond(question_answer(question, **self.decider, **data))
+        return self.respond(question_answer(question, **self.actor, key_id=self.key_id, **data))

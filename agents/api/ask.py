@@ -76,7 +76,12 @@ EXAMPLE = OpenApiExample("What runs?", {"text": "Which sessions are running?"}, 
 class AskView(SingleView):
     serializer_class = AskSerializer
 
-    @describe("ask", {200: AskSerializer, 201: AskSerializer, 202: AskSerializer}, body=AskBody, examples=[EXAMPLE])
+    @describe(
+        {200: AskSerializer, 201: AskSerializer, 202: AskSerializer},
+        body=AskBody,
+        examples=[EXAMPLE],
+        operation_id="ask",
+    )
     def post(self, request: Request) -> Response:
         """200: the answer. 201: a draft, not enabled yet. 202: a session that works on the answer.
 
@@ -111,7 +116,7 @@ class AskDryRunView(SingleView):
     serializer_class = RouteSerializer
     changes_nothing = frozenset({"post"})
 
-    @describe("ask_dry_run", RouteSerializer, body=AskBody, examples=[EXAMPLE])
+    @describe(body=AskBody, examples=[EXAMPLE], operation_id="ask_dry_run")
     def post(self, request: Request) -> Response:
         """What this text would do. Nothing is done, stored or recorded, and no model is called."""
         return Response(RouteSerializer(route(**self.actor, **self.body(AskBody))).data)
@@ -198,12 +203,12 @@ class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
     lookup_value_converter = "uuid"
     starts = frozenset({"create"})
 
-    @describe("chats_list", ChatSerializer(many=True))
+    @describe(ChatSerializer(many=True))
     def list(self, request: Request) -> Response:
         rows = self.paginate_queryset(self.filter_queryset(chats_of(self.user.pk)))
         return self.get_paginated_response(ChatSerializer(conversations(rows or []), many=True).data)
 
-    @describe("chats_retrieve", ChatDetailSerializer)
+    @describe(ChatDetailSerializer)
     def retrieve(self, request: Request, id: UUID) -> Response:  # noqa: A002 as in the URL
         """One chat with its messages, in order."""
         found, left_out = exchanges(self.user.pk, id)
@@ -211,7 +216,7 @@ class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
             raise NotFound(f"There is no chat {id}.")
         return Response(ChatDetailSerializer({"id": id, "left_out": left_out, "messages": found}).data)
 
-    @describe("chats_say", {200: SaidSerializer, 202: SaidSerializer}, body=MessageBody, examples=[HELLO])
+    @describe({200: SaidSerializer, 202: SaidSerializer}, body=MessageBody, examples=[HELLO], operation_id="chats_say")
     def create(self, request: Request) -> Response:
         """Send a message to an agent. A session works on the answer: follow its stream, or read the chat again.
 

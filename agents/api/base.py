@@ -53,7 +53,7 @@ class BaseView(views.APIView):
 
     @property
     def actor(self) -> dict[str, Any]:
-        """Who acts, and when: the arguments that every service takes."""
+        """The user and the time: the arguments that every service takes."""
         return {"by": self.user, "now": self.now}
 
     @property
@@ -142,11 +142,12 @@ class OwnedViewSet(BaseView, viewsets.GenericViewSet[Row]):
             record_list(page or (), **self.actor)
         return self.get_paginated_response(serializer(page, many=True, context=self.get_serializer_context()).data)
 
-    def act(self, service: Callable[..., Row], body: type[Body] | None = None, *, partial: bool = False) -> Response:
+    def act(self, service: Callable[..., Any], body: type[Body] | None = None, *, partial: bool = False) -> Response:
         """Call a service on the row with the request's body, and answer with the changed row."""
         row = self.get_object()
         data = self.body(body, partial=partial) if body else {}
-        return self.respond(service(**{self._row_name: row}, **self.actor, **data))
+        service(**{self._row_name: row}, **self.actor, **data)
+        return self.respond(row)
 
     def make(self, service: Callable[..., Row], body: type[Body]) -> Response:
         """Create a row of the user from the request's body."""

@@ -15,6 +15,7 @@ from django.http.multipartparser import MultiPartParserError
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 
+from agents.definitions.schema import DefinitionError
 from agents.exceptions import LqopsError
 from audit.redaction import redact, redact_data
 
@@ -82,26 +83,21 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
 
 def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any] | None]:
     """Status, code, message and detail of an error."""
+    if isinstance(error, DefinitionError):
+        problems = [problem.to_json() for problem in error.problems]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return 422, "invalid", f"{problems[0]['message']}{more}", {"problems": problems}
     if isinstance(error, LqopsError) and (number := getattr(error, "http_status", None)):
         return number, error.code, str(error), None
     if isinstance(error, exceptions.ValidationError):
         detail = error.detail if isinstance(error.detail, dict) else {"non_field_errors": error.detail}
-        return 422, "invalid", _summary(detail), detail
+        return 422, "invalid", f"Invalid: {', '.join(sorted(detail))}.", detail
     for kind, (number, code, message) in _TRANSLATED.items():
         if isinstance(error, kind):
             return number, code, message, None
     if isinstance(error, exceptions.APIException):
         return error.status_code, str(error.default_code), str(error.detail), None
     return 500, "server_error", "The server failed. The request id identifies the error in the log.", None
-
-
-def _summary(detail: Mapping[str, Any]) -> str:
-    """The invalid fields; for an agent definition, its first problem and the number of further ones."""
-    problems = detail.get("problems")
-    if not isinstance(problems, list) or not problems or not isinstance(problems[0], Mapping):
-        return f"Invalid: {', '.join(sorted(detail))}."
-    more = len(problems) - 1
-    return f"{problems[0].get('message', '')}{f' (and {more} more)' if more else ''}"
 
 
 def _headers(error: Exception) -> dict[str, str]:

@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import Field
 from decimal import Decimal
 from typing import IO, Any, Final, NoReturn
 from uuid import UUID
@@ -22,7 +21,6 @@ from agents.api.errors import TooLarge
 from agents.exceptions import NotFound
 from agents.models.fields import PLACES, MicroUSDField
 from agents.policy.costs import MOST_USD
-from agents.policy.run_spec import OPTIONS, RunSpec
 from agents.text.formats import MAX_BYTES
 from audit.redaction import redact, redact_data
 
@@ -99,6 +97,16 @@ class NoteField(RedactedField):
         super().__init__(**{"max_length": NOTE_CHARS, "required": False, "allow_blank": True, "default": "", **kwargs})
 
 
+class TextsField(serializers.ListField):
+    """Texts, as a tuple."""
+
+    def __init__(self, *, max_chars: int, **kwargs: Any) -> None:
+        super().__init__(child=serializers.CharField(max_length=max_chars), **kwargs)
+
+    def to_internal_value(self, data: Any) -> tuple[str, ...]:  # type: ignore[override]  # what services take
+        return tuple(super().to_internal_value(data))
+
+
 class OwnedRowField(serializers.UUIDField):
     """The id of one of the user's rows, or of a shared row. Another user's row is not found."""
 
@@ -147,21 +155,6 @@ def _type_error(field: Any, value: Any) -> str:
     return ""
 
 
-class RunOptionsBody(Body):
-    """The options of a run, as agents/policy/run_spec.py declares them."""
-
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        return super().get_fields() | {each.name: _option_field(each) for each in OPTIONS}
-
-
-def _option_field(each: Field[Any]) -> serializers.Field[Any, Any, Any, Any]:
-    about: dict[str, Any] = {"required": False, "help_text": each.metadata["help"]}
-    if choices := each.metadata["choices"]:
-        return WordField(choices=choices.choices, **about)
-    is_flag = isinstance(getattr(RunSpec(), each.name), bool)
-    return serializers.BooleanField(**about) if is_flag else serializers.DictField(**about)
-
-
 class RowSerializer(serializers.ModelSerializer[Any]):
     """A row of a model, read-only: the fields named in Meta, `id` being the public id."""
 
@@ -189,6 +182,7 @@ def has_field(model: type[models.Model], name: str) -> bool:
 
 
 MAX_DEPTH: Final = 50
+TOO_DEEP: Final = f"The JSON is nested more than {MAX_DEPTH} levels deep."
 LARGEST_INTEGER: Final = 2**63 - 1
 FORM_OVERHEAD: Final = 64 * 1024
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -202,17 +196,12 @@ class StrictJSONParser(parsers.BaseParser):
     ) -> Any:
         raw = _read(stream)
         try:
-            value = json.loads(
-                raw.decode("utf-8"),
-                object_pairs_hook=_unique_names,
-                parse_float=_finite,
-                parse_constant=_refuse_constant,
-            )
+            value = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_names)
+            _check(value)
         except RecursionError:
-            raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.") from None
+            raise ParseError(TOO_DEEP) from None
         except ValueError as error:
             raise ParseError(f"The body is not valid JSON: {error}") from None
-        _check(value)
         return value
 
 
@@ -259,36 +248,18 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError("a number is too large.")
-    return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value.")
-
-
-def _check(value: Any) -> None:
-    level = [value]
-    depth = 0
-    while level:
-        if depth > MAX_DEPTH:
-            raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                inner += [*item.keys(), *item.values()]
-            elif isinstance(item, list):
-                inner += item
-            else:
-                _check_scalar(item)
-        level, depth = inner, depth + 1
-
-
-def _check_scalar(item: Any) -> None:
-    if isinstance(item, str) and _UNSTORABLE.search(item):
+def _check(value: Any, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise ParseError(TOO_DEEP)
+    if isinstance(value, dict):
+        for item in (*value.keys(), *value.values()):
+            _check(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check(item, depth + 1)
+    elif isinstance(value, str) and _UNSTORABLE.search(value):
         raise ParseError("Text with a NUL character or a lone surrogate cannot be stored.")
-    if isinstance(item, int) and abs(item) > LARGEST_INTEGER:
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ParseError("A number is too large, or not a number.")
+    elif isinstance(value, int) and abs(value) > LARGEST_INTEGER:
         raise ParseError("A number does not fit into 64 bits. Send it as text.")

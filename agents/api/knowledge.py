@@ -15,7 +15,6 @@ from rest_framework.response import Response
 from agents.api.base import OwnedViewSet, SingleView
 from agents.api.errors import TooLarge
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UploadParser, ref
-from agents.api.paging import FilterSet
 from agents.api.schema import describe, detail_action, detail_list
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.exceptions import NotFound
@@ -72,18 +71,16 @@ class PlaceBody(Body):
     collection = OwnedRowField(Collection)
 
 
-class DocumentFilter(FilterSet):
-    origin = django_filters.ChoiceFilter(choices=DocumentOrigin.choices)
-    digest = django_filters.CharFilter(max_length=64, label="SHA-256 of the bytes, in hexadecimal.")
-
-
 class DocumentViewSet(OwnedViewSet[Document]):
     """Your documents, newest first: uploads, and artifacts of runs."""
 
     queryset = Document.objects.all()
     serializer_class = DocumentSerializer
     detail_serializer_class = DocumentDetailSerializer
-    filterset_class = DocumentFilter
+    filters = {
+        "origin": django_filters.ChoiceFilter(choices=DocumentOrigin.choices),
+        "digest": django_filters.CharFilter(max_length=64, label="SHA-256 of the bytes, in hexadecimal."),
+    }
     joins = ("session",)
 
     def get_parsers(self) -> list[Any]:
@@ -91,12 +88,12 @@ class DocumentViewSet(OwnedViewSet[Document]):
         return [UploadParser()] if creates and self.request.method == "POST" else super().get_parsers()
 
     @describe(
-        "documents_upload",
         {
             201: DocumentDetailSerializer,
             200: OpenApiResponse(DocumentDetailSerializer, "You already have these bytes."),
         },
         body={"multipart/form-data": UploadBody},
+        operation_id="documents_upload",
     )
     def create(self, request: Request) -> Response:
         """Upload a file as multipart/form-data. Bytes that you already have return the existing document."""
@@ -115,11 +112,10 @@ class DocumentViewSet(OwnedViewSet[Document]):
         )
         return self.respond(document, created=new)
 
-    @describe("documents_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         return self.remove(document_delete)
 
-    @detail_action("documents_attach", DocumentDetailSerializer, body=PlaceBody)
+    @detail_action(body=PlaceBody)
     def attach(self, request: Request, **_: Any) -> Response:
         """Add the document to one of your collections. Watches of the collection start sessions."""
         document = self.get_object()
@@ -128,14 +124,11 @@ class DocumentViewSet(OwnedViewSet[Document]):
         document_attach(document=document, **self.actor, **data)
         return self.respond(document)
 
-    @detail_action("documents_detach", DocumentDetailSerializer, body=PlaceBody)
+    @detail_action(body=PlaceBody)
     def detach(self, request: Request, **_: Any) -> Response:
-        document = self.get_object()
-        data = self.body(PlaceBody)
-        document_detach(document=document, **self.actor, **data)
-        return self.respond(document)
+        return self.act(document_detach, PlaceBody)
 
-    @detail_action("documents_download", {(200, "application/octet-stream"): OpenApiTypes.BINARY}, method="get")
+    @detail_action({(200, "application/octet-stream"): OpenApiTypes.BINARY}, method="get")
     def download(self, request: Request, **_: Any) -> HttpResponse:
         """The original bytes, as a file to save."""
         document = self.get_object()
@@ -143,13 +136,9 @@ class DocumentViewSet(OwnedViewSet[Document]):
             data = bytes_path(document.digest).read_bytes()
         except OSError:
             raise NotFound(f"The bytes of document {document.public_id} are not on this machine.") from None
-        response = HttpResponse(data, content_type="application/octet-stream")
-        response.headers["Content-Disposition"] = (
-            content_disposition_header(as_attachment=True, filename=document.name) or "attachment"
-        )
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Content-Security-Policy"] = DOWNLOAD_POLICY
-        return response
+        disposition = content_disposition_header(as_attachment=True, filename=document.name) or "attachment"
+        headers = {"Content-Disposition": disposition, "Content-Security-Policy": DOWNLOAD_POLICY}
+        return HttpResponse(data, content_type="application/octet-stream", headers=headers)
 
     def _require_start_if_watched(self, collection: Collection | None) -> None:
         """Adding a document to a watched collection starts a session."""
@@ -185,20 +174,19 @@ class CollectionViewSet(OwnedViewSet[Collection]):
     def get_queryset(self) -> QuerySet[Collection]:
         return super().get_queryset().annotate(documents=Count("attachments", filter=ATTACHED))
 
-    @describe("collections_create", {201: CollectionSerializer}, body=CollectionBody)
+    @describe(body=CollectionBody)
     def create(self, request: Request) -> Response:
         return self.make(collection_create, CollectionBody)
 
-    @describe("collections_rename", CollectionSerializer, body=CollectionBody)
+    @describe(body=CollectionBody, operation_id="collections_rename")
     def partial_update(self, request: Request, **_: Any) -> Response:
         return self.act(collection_rename, CollectionBody)
 
-    @describe("collections_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the collection. Its documents stay."""
         return self.remove(collection_delete)
 
-    @detail_list("collections_documents", DocumentSerializer)
+    @detail_list(DocumentSerializer)
     def documents(self, request: Request, **_: Any) -> Response:
         inside = Q(attachments__collection=self.get_object(), attachments__detached_at__isnull=True)
         rows = Document.objects.filter(inside, owner_id=self.user.pk, deleted_at__isnull=True)
@@ -233,7 +221,7 @@ class SearchSerializer(serializers.Serializer[Any]):
 class SearchView(SingleView):
     serializer_class = SearchSerializer
 
-    @describe("search_retrieve", SearchSerializer, parameters=[SearchQuery])
+    @describe(parameters=[SearchQuery])
     def get(self, request: Request) -> Response:
         """Full-text search in your documents. The best matches first."""
         data = self.query(SearchQuery)

@@ -1,7 +1,6 @@
 """The user's account, today's costs, the installation's halt and release, and its health."""
 
-from datetime import UTC, date
-from decimal import Decimal
+from datetime import UTC
 from typing import Any
 
 from django.db.models import Count, QuerySet, Sum
@@ -63,11 +62,10 @@ class MeView(SingleView):
     serializer_class = MeSerializer
     always_allowed = frozenset({"patch"})  # opting in cannot need an opt-in
 
-    @describe("me_retrieve", MeSerializer)
     def get(self, request: Request) -> Response:
         return Response(self._me())
 
-    @describe("me_edit", MeSerializer, body=MePatch)
+    @describe(body=MePatch)
     def patch(self, request: Request) -> Response:
         """Opt in or out, and switch e-mail notifications. After opting out nothing new starts, and loops end."""
         data = self.body(MePatch)
@@ -94,7 +92,7 @@ class MeView(SingleView):
 # --- Costs of the current UTC day ---
 
 
-ZERO = Decimal(0)
+AMOUNTS = ("charged_usd", "reserved_usd", "actual_usd")
 MOST_LISTED = 50
 
 
@@ -131,60 +129,47 @@ class CostsSerializer(serializers.Serializer[Any]):
 class CostsView(SingleView):
     serializer_class = CostsSerializer
 
-    @describe("costs_retrieve", CostsSerializer)
     def get(self, request: Request) -> Response:
         today = self.now.astimezone(UTC).date()
         sessions = AgentSession.objects.filter(owner_id=self.user.pk, created_at__date=today)
         triggers = Trigger.objects.filter(owner_id=self.user.pk, deleted_at__isnull=True).order_by("-id")
         agents = Agent.objects.filter(owner_id=self.user.pk).order_by("-id")
-        installation = Installation.objects.filter(pk=1).first()
+        budgets = Budget.objects.filter(day=today)
+        whole = budgets.filter(scope=BudgetScope.INSTALLATION).first()
         found = {
             "day": today,
-            "sessions_charged_usd": sessions.aggregate(total=Sum("cost_total_usd"))["total"] or ZERO,
-            "triggers": _top_spenders(BudgetScope.TRIGGER, triggers, today),
-            "triggers_total": _total(BudgetScope.TRIGGER, triggers, today),
-            "agents": _top_spenders(BudgetScope.AGENT, agents, today),
-            "agents_total": _total(BudgetScope.AGENT, agents, today),
-            "installation": _amounts(
-                Budget.objects.filter(scope=BudgetScope.INSTALLATION, day=today, subject_id=0).first()
-            )
-            | {"cap_usd": installation.max_cost_per_day_usd if installation else None},
+            "sessions_charged_usd": sessions.aggregate(total=Sum("cost_total_usd"))["total"] or 0,
+            **_costs_of("triggers", triggers, budgets.filter(scope=BudgetScope.TRIGGER)),
+            **_costs_of("agents", agents, budgets.filter(scope=BudgetScope.AGENT)),
+            "installation": _spend(whole, Installation.objects.filter(pk=1).first()),
         }
         return Response(CostsSerializer(found).data)
 
 
-def _top_spenders(scope: BudgetScope, subjects: QuerySet[Any], day: date) -> list[dict[str, Any]]:
-    """The most expensive subjects, then the newest."""
-    budgets = _budgets(scope, subjects, day).order_by("-charged_usd", "-subject_id")[:MOST_LISTED]
-    rows = {row.subject_id: row for row in budgets}
+def _costs_of(name: str, subjects: QuerySet[Any], budgets: QuerySet[Budget]) -> dict[str, Any]:
+    """The most expensive subjects, then the newest, and the total of all."""
+    budgets = budgets.filter(subject_id__in=subjects.order_by().values("pk"))
+    rows = {row.subject_id: row for row in budgets.order_by("-charged_usd", "-subject_id")[:MOST_LISTED]}
     found = subjects.in_bulk(rows)
     listed = [found[pk] for pk in rows] + list(subjects.exclude(pk__in=rows)[: MOST_LISTED - len(rows)])
-    return [
-        {
-            "id": subject.public_id,
-            "name": subject.name,
-            "cap_usd": subject.max_cost_per_day_usd,
-            "session_cap_usd": getattr(subject, "max_cost_usd", None),
-            **_amounts(rows.get(subject.pk)),
-        }
-        for subject in listed
-    ]
+    sums = budgets.aggregate(**{amount: Sum(amount) for amount in AMOUNTS})
+    return {
+        name: [
+            {
+                "id": subject.public_id,
+                "name": subject.name,
+                "session_cap_usd": getattr(subject, "max_cost_usd", None),
+                **_spend(rows.get(subject.pk), subject),
+            }
+            for subject in listed
+        ],
+        f"{name}_total": {"count": subjects.count(), **{amount: sums[amount] or 0 for amount in AMOUNTS}},
+    }
 
 
-def _total(scope: BudgetScope, subjects: QuerySet[Any], day: date) -> dict[str, Any]:
-    names = ("charged_usd", "reserved_usd", "actual_usd")
-    sums = _budgets(scope, subjects, day).aggregate(**{name: Sum(name) for name in names})
-    return {"count": subjects.count(), **{name: sums[name] or ZERO for name in names}}
-
-
-def _budgets(scope: BudgetScope, subjects: QuerySet[Any], day: date) -> QuerySet[Budget]:
-    return Budget.objects.filter(scope=scope, day=day, subject_id__in=subjects.order_by().values("pk"))
-
-
-def _amounts(row: Budget | None) -> dict[str, Decimal]:
-    if row is None:
-        return {"charged_usd": ZERO, "reserved_usd": ZERO, "actual_usd": ZERO}
-    return {"charged_usd": row.charged_usd, "reserved_usd": row.reserved_usd, "actual_usd": row.actual_usd}
+def _spend(budget: Budget | None, subject: Any) -> dict[str, Any]:
+    amounts = {amount: getattr(budget or Budget(), amount) for amount in AMOUNTS}
+    return {**amounts, "cap_usd": subject.max_cost_per_day_usd if subject else None}
 
 
 # --- Halt and release of all work, of all users ---
@@ -197,19 +182,27 @@ class ReasonBody(Body):
 
 
 class AllWorkSerializer(serializers.Serializer[Any]):
-    halted = serializers.BooleanField(help_text="Whether all work is halted now.")
+    halted = serializers.SerializerMethodField(help_text="Whether all work is halted now.")
     reason = serializers.CharField(help_text="The reason of the first request, if the halt was requested again.")
-    requested_by = serializers.CharField(allow_null=True, help_text="null: a command without a user.")
+    requested_by = serializers.CharField(
+        source="requested_by.username", allow_null=True, help_text="null: a command without a user."
+    )
     requested_at = serializers.DateTimeField()
     released_at = serializers.DateTimeField(allow_null=True)
-    sessions = serializers.IntegerField(help_text="Number of sessions that the halt was requested for.")
+    sessions = serializers.SerializerMethodField(help_text="Number of sessions that the halt was requested for.")
+
+    def get_halted(self, halt: Halt) -> bool:
+        return halt.released_at is None
+
+    def get_sessions(self, halt: Halt) -> int:
+        return halt_reach(halt)
 
 
 class HaltView(SingleView):
     serializer_class = AllWorkSerializer
     always_allowed = frozenset({"post"})
 
-    @describe("halt_everything", AllWorkSerializer, body=ReasonBody)
+    @describe(body=ReasonBody, operation_id="halt_everything")
     def post(self, request: Request) -> Response:
         """Halt every session of the installation. Nothing starts until the release.
 
@@ -218,33 +211,21 @@ class HaltView(SingleView):
         """
         require_halt_permission(self.user)
         reason = self.body(ReasonBody)["reason"]
-        return _halt_response(organisation_halt(by=self.user, reason=reason, now=self.now).halt)
+        return Response(AllWorkSerializer(organisation_halt(reason=reason, **self.actor).halt).data)
 
 
 class ReleaseView(SingleView):
     serializer_class = AllWorkSerializer
     decisions = frozenset({"post"})  # releasing an emergency halt is a person's decision
 
-    @describe("release_everything", AllWorkSerializer)
+    @describe(operation_id="release_everything")
     def post(self, request: Request) -> Response:
         """Let new work start again. Halted sessions stay halted. 409 if work is not halted.
 
         Needs the permission agents.halt_everything; a key also needs the scope `decide`.
         """
         require_halt_permission(self.user)
-        return _halt_response(organisation_release(**self.actor))
-
-
-def _halt_response(halt: Halt) -> Response:
-    found = {
-        "halted": halt.released_at is None,
-        "reason": halt.reason,
-        "requested_by": halt.requested_by.get_username() if halt.requested_by else None,
-        "requested_at": halt.requested_at,
-        "released_at": halt.released_at,
-        "sessions": halt_reach(halt),
-    }
-    return Response(AllWorkSerializer(found).data)
+        return Response(AllWorkSerializer(organisation_release(**self.actor)).data)
 
 
 # --- Health: counts are of the user's own rows ---
@@ -263,7 +244,6 @@ class HealthSerializer(serializers.Serializer[Any]):
 class HealthView(SingleView):
     serializer_class = HealthSerializer
 
-    @describe("health_retrieve", HealthSerializer)
     def get(self, request: Request) -> Response:
         pk = self.user.pk
         active = AgentSession.objects.active().filter(owner_id=pk)

@@ -72,31 +72,27 @@ def _integer(request: Request, name: str, *, default: int, maximum: int) -> int:
     given = request.query_params.get(name)
     if given is None:
         return default
-    digits = given.strip()
-    if not (digits.isascii() and digits.removeprefix("-").isdigit()):
-        raise ValidationError({name: [f"{given[:40]!r} is not a whole number."]})
-    # A number with more digits than the maximum is not parsed.
-    value = int(digits) if len(digits) <= len(str(maximum)) + 1 else (1 if digits.startswith("-") else maximum)
-    return max(1, min(value, maximum))
+    try:
+        return max(1, min(int(given), maximum))
+    except ValueError:
+        raise ValidationError({name: [f"{given[:40]!r} is not a whole number."]}) from None
 
 
 # --- Filters ---
 
 
 class StrictFilterBackend(DjangoFilterBackend):  # type: ignore[misc]  # django-filter ships no types
-    """Refuse query parameters that the list does not know: a filter without effect misleads."""
+    """The filters that a view lists in `filters`. Other query parameters are refused: without effect they mislead."""
+
+    def get_filterset_class(self, view: Any, queryset: Any = None) -> Any:
+        return type("Filters", (django_filters.FilterSet,), dict(getattr(view, "filters", {})))
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
-        filters = self.get_filterset_class(view, queryset)
-        known = PAGE_PARAMETERS | set(filters.base_filters if filters else ())
+        known = PAGE_PARAMETERS | set(getattr(view, "filters", ()))
         if unknown := set(request.query_params) - known:
             message = f"Unknown. Known: {', '.join(sorted(known))}."
             raise ValidationError({name: [message] for name in unknown})
         return super().filter_queryset(request, queryset, view)
-
-
-class FilterSet(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
-    """The filters of one list."""
 
 
 @extend_schema_field({"type": "string", "enum": ["false", "true"]})

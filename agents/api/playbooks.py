@@ -1,6 +1,6 @@
 """Playbooks, prompt skills, callable skills and the calls of skills."""
 
-from typing import Any
+from typing import Any, Final
 
 import django_filters
 from django.db.models import Count, QuerySet
@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import ListView, OwnedViewSet
-from agents.api.fields import Body, CountField, RowSerializer, StrictJSONParser, WordField, YamlParser
-from agents.api.paging import BooleanFilter, FilterSet
+from agents.api.fields import Body, CountField, RowSerializer, StrictJSONParser, TextsField, WordField, YamlParser
+from agents.api.paging import BooleanFilter
 from agents.api.schema import describe, detail_action, list_action
 from agents.definitions.playbooks import Position
 from agents.enums import Level
@@ -26,8 +26,8 @@ from audit.models import SkillAudit
 from audit.recorder import AUDITED_LEVELS
 
 MOST_POSITIONS = 500
-MOST_PHRASES = 100
 TEXT_CHARS = 20_000
+PHRASES: Final[dict[str, Any]] = {"max_chars": TEXT_CHARS, "max_length": 100, "required": False}
 SKILL_NAME_CHARS = 128
 LEVELS = [(level, level) for level in sorted(AUDITED_LEVELS)]
 
@@ -60,21 +60,17 @@ class PlaybookDetailSerializer(PlaybookSerializer):
         fields = [*PlaybookSerializer.Meta.fields, "positions"]
 
 
-class PhrasesField(serializers.ListField):
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(
-            child=serializers.CharField(max_length=TEXT_CHARS), max_length=MOST_PHRASES, required=False, **kwargs
-        )
-
-
 class PositionBody(Body):
     issue = serializers.CharField(max_length=200)
     severity = serializers.CharField(max_length=32, required=False, help_text="info, warn or critical.")
     standard = serializers.CharField(max_length=TEXT_CHARS, required=False, allow_blank=True)
-    fallbacks = PhrasesField(help_text="Acceptable wordings, best first.")
+    fallbacks = TextsField(**PHRASES, help_text="Acceptable wordings, best first.")
     guidance = serializers.CharField(max_length=TEXT_CHARS, required=False, allow_blank=True)
-    must_contain = PhrasesField()
-    must_not_contain = PhrasesField()
+    must_contain = TextsField(**PHRASES)
+    must_not_contain = TextsField(**PHRASES)
+
+    def validate(self, attrs: dict[str, Any]) -> Position:
+        return Position(**attrs)
 
 
 class PlaybookBody(Body):
@@ -109,24 +105,19 @@ class PlaybookViewSet(OwnedViewSet[Playbook]):
         rows = super().get_queryset().annotate(positions_count=Count("positions"))
         return rows if self.action == "list" else rows.prefetch_related("positions")
 
-    @describe("playbooks_create", {201: PlaybookDetailSerializer}, body=PlaybookBody, examples=[EXAMPLE])
+    @describe(body=PlaybookBody, examples=[EXAMPLE])
     def create(self, request: Request) -> Response:
-        data = _with_positions(self.body(PlaybookBody))
-        return self.respond(playbook_create(owner=self.user, **self.actor, **data), created=True)
+        return self.make(playbook_create, PlaybookBody)
 
-    @describe("playbooks_edit", PlaybookDetailSerializer, body=PlaybookBody)
+    @describe(body=PlaybookBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the name, or replace all positions. Increases the version."""
-        playbook, data = self.get_object(), _with_positions(self.body(PlaybookBody, partial=True))
-        return self.respond(playbook_edit(playbook=playbook, **self.actor, **data))
+        return self.act(playbook_edit, PlaybookBody, partial=True)
 
-    @describe("playbooks_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         return self.remove(playbook_delete)
 
     @list_action(
-        "playbooks_import",
-        PlaybookDetailSerializer,
         body={"application/json": YamlBody, "application/yaml": str},
         path="import",
         parsers=[StrictJSONParser, YamlParser],
@@ -136,20 +127,10 @@ class PlaybookViewSet(OwnedViewSet[Playbook]):
         text = self.body(YamlBody)["yaml"]
         return self.respond(playbook_import(owner=self.user, text=text, **self.actor))
 
-    @detail_action("playbooks_export", {(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
+    @detail_action({(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
     def export_yaml(self, request: Request, **_: Any) -> HttpResponse:
         playbook = self.get_object()
         return yaml_download(playbook.name, playbook_export(playbook))
-
-
-def _with_positions(data: dict[str, Any]) -> dict[str, Any]:
-    if "positions" not in data:
-        return data
-    rows: list[dict[str, Any]] = [
-        {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
-        for row in data["positions"]
-    ]
-    return {**data, "positions": [Position(**row) for row in rows]}
 
 
 # --- Callable skills of the installation ---
@@ -224,7 +205,7 @@ class CallableSkillViewSet(OwnedViewSet[SkillSetting]):
             raise NotFound(f"There is no callable skill {name[:64]}.")
         return Response(CallableSkillSerializer(listed.facts).data)
 
-    @describe("callable_skills_edit", CallableSkillSerializer, body=CallableSkillPatch)
+    @describe(body=CallableSkillPatch)
     def partial_update(self, request: Request, name: str, **_: Any) -> Response:
         """Change the fields that are sent, from the next call on. Needs the permission to change skill settings."""
         skill = installed_skill(name)
@@ -251,18 +232,16 @@ class SkillAuditSerializer(RowSerializer):
         fields = ["skill", "level", "risk", "input_summary", "output_summary", "duration_ms", "session", "created_at"]
 
 
-class SkillAuditFilter(FilterSet):
-    skill = django_filters.CharFilter(field_name="skill_name", max_length=SKILL_NAME_CHARS)
-    level = django_filters.ChoiceFilter(field_name="capability_level", choices=LEVELS)
-    session = django_filters.UUIDFilter(field_name="session_id", label="The id of a session.")
-
-
 class SkillAuditView(ListView[SkillAudit]):
     queryset = SkillAudit.objects.order_by("-created_at", "-id")
     serializer_class = SkillAuditSerializer
-    filterset_class = SkillAuditFilter
+    filters = {
+        "skill": django_filters.CharFilter(field_name="skill_name", max_length=SKILL_NAME_CHARS),
+        "level": django_filters.ChoiceFilter(field_name="capability_level", choices=LEVELS),
+        "session": django_filters.UUIDFilter(field_name="session_id", label="The id of a session."),
+    }
 
-    @describe("skill_audits_list", SkillAuditSerializer(many=True))
+    @describe(SkillAuditSerializer(many=True), operation_id="skill_audits_list")
     def get(self, request: Request) -> Response:
         """Calls of CONTROLLED and higher skills in your sessions, newest first, with refused and failed ones."""
         return self.page(self.get_queryset().filter(user_id=self.user.pk))
@@ -282,17 +261,15 @@ class SkillDetailSerializer(SkillSerializer):
         fields = [*SkillSerializer.Meta.fields, "front_matter", "body"]
 
 
-class SkillFilter(FilterSet):
-    enabled = BooleanFilter(field_name="enabled")
-
-
 class SkillViewSet(OwnedViewSet[PromptSkill]):
     """The prompt skills of the installation, by name. The same for all users."""
 
     queryset = PromptSkill.objects.all()
     serializer_class = SkillSerializer
     detail_serializer_class = SkillDetailSerializer
-    filterset_class = SkillFilter
+    filters = {
+        "enabled": BooleanFilter(field_name="enabled"),
+    }
     ordering = ("name",)
 
     def visible(self, rows: QuerySet[PromptSkill]) -> QuerySet[PromptSkill]:

@@ -1,4 +1,4 @@
-"""What runs leave behind: memories, notifications, projects, precedents and proposals."""
+"""Results of runs: memories, notifications, projects, precedents and proposals."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, ref
-from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
+from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list
 from agents.enums import NoticeKind, ProposalStatus
 from agents.knowledge.projects import (
@@ -55,29 +55,26 @@ class KeepBody(Body):
     )
 
 
-class MemoryFilter(FilterSet):
-    state = django_filters.ChoiceFilter(choices=STATES)
-
-
 class MemoryViewSet(OwnedViewSet[Memory]):
     """Memories that agents proposed to you, newest first."""
 
     queryset = Memory.objects.all()
     serializer_class = MemorySerializer
-    filterset_class = MemoryFilter
+    filters = {
+        "state": django_filters.ChoiceFilter(choices=STATES),
+    }
     joins = ("session",)
 
-    @detail_action("memories_keep", MemorySerializer, body=KeepBody)
+    @detail_action(body=KeepBody)
     def keep(self, request: Request, **_: Any) -> Response:
         """Keep the memory: prompts may include it."""
         return self.act(memory_keep, KeepBody)
 
-    @detail_action("memories_dismiss", MemorySerializer)
+    @detail_action()
     def dismiss(self, request: Request, **_: Any) -> Response:
         """Dismiss the memory: prompts no longer include it."""
         return self.act(memory_dismiss)
 
-    @describe("memories_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         return self.remove(memory_delete)
 
@@ -93,21 +90,21 @@ class NotificationSerializer(RowSerializer):
         fields = ["id", "kind", "title", "body", "session", "read_at", "created_at"]
 
 
-class NotificationFilter(FilterSet):
-    kind = django_filters.ChoiceFilter(choices=NoticeKind.choices)
-    unread = BooleanFilter(field_name="read_at", lookup_expr="isnull", label="true: only unread; false: only read.")
-
-
 class NotificationViewSet(OwnedViewSet[Notification]):
     """Your notifications, newest first."""
 
     queryset = Notification.objects.all()
     serializer_class = NotificationSerializer
-    filterset_class = NotificationFilter
+    filters = {
+        "kind": django_filters.ChoiceFilter(choices=NoticeKind.choices),
+        "unread": BooleanFilter(
+            field_name="read_at", lookup_expr="isnull", label="true: only unread; false: only read."
+        ),
+    }
     joins = ("session",)
     always_allowed = frozenset({"read"})
 
-    @detail_action("notifications_read", NotificationSerializer)
+    @detail_action()
     def read(self, request: Request, **_: Any) -> Response:
         return self.act(notification_mark_read)
 
@@ -150,15 +147,14 @@ class ProjectViewSet(OwnedViewSet[Project]):
     queryset = Project.objects.all()
     serializer_class = ProjectSerializer
 
-    @describe("projects_create", {201: ProjectSerializer}, body=ProjectBody, examples=[EXAMPLE])
+    @describe(body=ProjectBody, examples=[EXAMPLE])
     def create(self, request: Request) -> Response:
         return self.make(project_create, ProjectBody)
 
-    @describe("projects_edit", ProjectSerializer, body=ProjectPatch)
+    @describe(body=ProjectPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:
         return self.act(project_edit, ProjectPatch, partial=True)
 
-    @describe("projects_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the project with its proposals and versions. Runs and triggers stay, without a project."""
         return self.remove(project_delete)
@@ -185,36 +181,34 @@ class TracedRun(RowSerializer):
         fields = ["id", "status", "context_version", "created_at"]
 
 
-class ProposalFilter(FilterSet):
-    status = django_filters.ChoiceFilter(choices=ProposalStatus.choices)
-    project = public_id_filter("project")
-
-
 class ProposalViewSet(OwnedViewSet[ContextProposal]):
     """Proposals for the context of your projects, newest first."""
 
     queryset = ContextProposal.objects.all()
     serializer_class = ProposalSerializer
-    filterset_class = ProposalFilter
+    filters = {
+        "status": django_filters.ChoiceFilter(choices=ProposalStatus.choices),
+        "project": public_id_filter("project"),
+    }
     joins = ("project", "precedent")
     row_name = "proposal"
 
-    @detail_action("proposals_accept", ProposalSerializer)
+    @detail_action()
     def accept(self, request: Request, **_: Any) -> Response:
         """Add the text to the project's context."""
         return self.act(proposal_accept)
 
-    @detail_action("proposals_reject", ProposalSerializer)
+    @detail_action()
     def reject(self, request: Request, **_: Any) -> Response:
         """Reject the proposal. The context stays as it is."""
         return self.act(proposal_reject)
 
-    @detail_action("proposals_retire", ProposalSerializer)
+    @detail_action()
     def retire(self, request: Request, **_: Any) -> Response:
         """Remove the text from the context, in a new version."""
         return self.act(proposal_retire)
 
-    @detail_list("proposals_trace", TracedRun)
+    @detail_list(TracedRun)
     def trace(self, request: Request, **_: Any) -> Response:
         """Your runs whose context included this text, newest first."""
         runs = proposal_trace(self.get_object()).filter(owner_id=self.user.pk)
@@ -236,28 +230,26 @@ class PromoteBody(Body):
     project = OwnedRowField(Project)
 
 
-class PrecedentFilter(FilterSet):
-    kind = django_filters.CharFilter(field_name="pattern_kind", max_length=64)
-
-
 class PrecedentViewSet(OwnedViewSet[Precedent]):
     """Repeated patterns in your runs, without dismissed ones, the most recently seen first."""
 
     queryset = Precedent.objects.all()
     serializer_class = PrecedentSerializer
-    filterset_class = PrecedentFilter
+    filters = {
+        "kind": django_filters.CharFilter(field_name="pattern_kind", max_length=64),
+    }
     ordering = ("-last_seen_at", "-id")
 
     def get_queryset(self) -> QuerySet[Precedent]:
         rows = super().get_queryset()
         return rows.filter(dismissed_at__isnull=True) if self.action == "list" else rows
 
-    @detail_action("precedents_dismiss", PrecedentSerializer)
+    @detail_action()
     def dismiss(self, request: Request, **_: Any) -> Response:
         """Remove it from the list. The next occurrence starts a new count."""
         return self.act(precedent_dismiss)
 
-    @detail_action("precedents_promote", {201: ProposalSerializer}, body=PromoteBody)
+    @detail_action({201: ProposalSerializer}, body=PromoteBody)
     def promote(self, request: Request, **_: Any) -> Response:
         """Propose it for the context of one of your projects. It is added when the proposal is accepted."""
         precedent = self.get_object()

@@ -2,16 +2,26 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.fields import empty
 
 Decorator = Callable[[Any], Any]
 Method = Literal["get", "post"]
+# Names of operations that differ from the names of their methods.
+OPERATIONS: Final = {
+    "get": "retrieve",
+    "patch": "edit",
+    "partial_update": "edit",
+    "destroy": "delete",
+    "import_yaml": "import",
+    "export_yaml": "export",
+}
 
 
 class ErrorSerializer(serializers.Serializer[Any]):
@@ -26,11 +36,20 @@ class ErrorSerializer(serializers.Serializer[Any]):
 
 
 class ApiSchema(AutoSchema):
+    @property
+    def _name(self) -> str:
+        """The action of a viewset, or the HTTP method of a plain view."""
+        return getattr(self.view, "action", None) or str(self.method).lower()
+
     def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular calls it
         """Describe an operation by its method's docstring, a list by its view's."""
-        name = getattr(self.view, "action", None) or self.method.lower()
-        documented = type(self.view) if name == "list" else getattr(self.view, name)
+        documented = type(self.view) if self._name == "list" else getattr(self.view, self._name)
         return inspect.cleandoc(documented.__doc__ or "")
+
+    def get_operation_id(self) -> str:
+        """`<resource>_<action>`, as in `agents_edit`, whatever the rest of the path."""
+        resource = getattr(self.view, "resource", "") or self._tokenize_path()[0]
+        return f"{resource}_{OPERATIONS.get(self._name, self._name)}".replace("-", "_")
 
     def get_serializer_name(self, serializer: Any, direction: Any) -> str:
         """Keep the component names that clients were generated from: `SessionShown`, `SessionDetail`."""
@@ -56,37 +75,34 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
         return {"type": "http", "scheme": "bearer", "bearerFormat": "lqk_<prefix>_<secret>"}
 
 
-def describe(operation_id: str, answer: Any = None, *, body: Any = None, **more: Any) -> Decorator:
-    """Name an operation, its request body and its answer. Without an answer it returns 204."""
-    responses = answer if isinstance(answer, dict) else ({204: None} if answer is None else {200: answer})
-    decorate: Decorator = extend_schema(operation_id=operation_id, request=body, responses=responses, **more)
+def describe(answer: Any = empty, *, body: Any = None, **more: Any) -> Decorator:
+    """Name the request body of an operation and, unless it is the view's row, its answer."""
+    decorate: Decorator = extend_schema(request=body, responses=answer, **more)
     return decorate
 
 
-def detail_action(operation_id: str, answer: Any, *, method: Method = "post", **more: Any) -> Decorator:
+def detail_action(answer: Any = empty, *, method: Method = "post", **more: Any) -> Decorator:
     """An operation on one row: `<row>/<path>`, where the path is the method's name unless given."""
-    return _action(operation_id, answer, options={"detail": True, "methods": [method]}, **more)
+    return _action(answer, options={"detail": True, "methods": [method]}, **more)
 
 
-def detail_list(operation_id: str, serializer: type[serializers.BaseSerializer[Any]]) -> Decorator:
+def detail_list(serializer: type[serializers.BaseSerializer[Any]]) -> Decorator:
     """A page of rows that belong to one row."""
-    return detail_action(operation_id, serializer(many=True), method="get", filters=False)
+    return detail_action(serializer(many=True), method="get", filters=False)
 
 
-def list_action(operation_id: str, answer: Any, **more: Any) -> Decorator:
-    """A POST beside the list, with one answer instead of a page."""
+def list_action(answer: Any = empty, **more: Any) -> Decorator:
+    """A POST on the list, with one answer instead of a page."""
     options = {"detail": False, "methods": ["post"], "pagination_class": None}
-    return _action(operation_id, answer, options=options, filters=False, **more)
+    return _action(answer, options=options, filters=False, **more)
 
 
-def _action(
-    operation_id: str, answer: Any, *, options: dict[str, Any], path: str = "", parsers: Any = None, **more: Any
-) -> Decorator:
+def _action(answer: Any, *, options: dict[str, Any], path: str = "", parsers: Any = None, **more: Any) -> Decorator:
     if parsers:
         options["parser_classes"] = parsers
 
     def decorate(function: Any) -> Any:
         routed = action(**options, url_path=path or function.__name__.replace("_", "-"))(function)
-        return describe(operation_id, answer, **more)(routed)
+        return describe(answer, **more)(routed)
 
     return decorate

@@ -1,5 +1,6 @@
 """Sessions: state, live receipt, findings, artifacts, calls and transcript; halt, restart and run now."""
 
+from dataclasses import Field
 from typing import Any
 from uuid import UUID
 
@@ -19,13 +20,12 @@ from agents.api.fields import (
     RedactedDictField,
     RedactedField,
     RowSerializer,
-    RunOptionsBody,
     UsdField,
     WordField,
     ref,
 )
 from agents.api.knowledge import DocumentSerializer
-from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
+from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.enums import AgentState, Outcome, Status, TriggerKind
 from agents.models import (
@@ -40,7 +40,7 @@ from agents.models import (
     PromptSkill,
     ToolCall,
 )
-from agents.policy.run_spec import GOAL_CHARS, RunSpec
+from agents.policy.run_spec import GOAL_CHARS, OPTIONS, RunSpec
 from agents.policy.transitions import agent_state
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
@@ -74,16 +74,14 @@ class ResolveBody(Body):
     result = serializers.JSONField(required=False, default=None, help_text="The result that the run gets.")
 
 
-class CallFilter(FilterSet):
-    outcome = django_filters.ChoiceFilter(choices=Outcome.choices)
-
-
 class ToolCallViewSet(OwnedViewSet[ToolCall]):
     """Calls of your sessions; if you may resolve approvals, also all calls with unknown outcome."""
 
     queryset = ToolCall.objects.all()
     serializer_class = CallSerializer
-    filterset_class = CallFilter
+    filters = {
+        "outcome": django_filters.ChoiceFilter(choices=Outcome.choices),
+    }
     joins = ("session",)
     decisions = frozenset({"resolve"})
     shows_others_rows = True
@@ -94,7 +92,7 @@ class ToolCallViewSet(OwnedViewSet[ToolCall]):
             visible |= Q(outcome=Outcome.UNKNOWN)
         return rows.filter(visible)
 
-    @detail_action("tool_calls_resolve", CallSerializer, body=ResolveBody)
+    @detail_action(body=ResolveBody)
     def resolve(self, request: Request, **_: Any) -> Response:
         """State whether a call with unknown outcome took place. Needs the permission to resolve approvals."""
         call = self.get_object()
@@ -201,14 +199,6 @@ class HaltCountSerializer(serializers.Serializer[Any]):
     failed = serializers.IntegerField()
 
 
-class SessionFilter(FilterSet):
-    status = django_filters.MultipleChoiceFilter(choices=Status.choices)
-    trigger_kind = django_filters.ChoiceFilter(choices=TriggerKind.choices)
-    trigger = public_id_filter("trigger")
-    agent = public_id_filter("agent")
-    project = public_id_filter("project")
-
-
 HALT = OpenApiExample("Halt", {"reason": "It reads the wrong folder."}, request_only=True)
 
 
@@ -218,7 +208,13 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
     queryset = AgentSession.objects.all()
     serializer_class = SessionSerializer
     detail_serializer_class = SessionDetailSerializer
-    filterset_class = SessionFilter
+    filters = {
+        "status": django_filters.MultipleChoiceFilter(choices=Status.choices),
+        "trigger_kind": django_filters.ChoiceFilter(choices=TriggerKind.choices),
+        "trigger": public_id_filter("trigger"),
+        "agent": public_id_filter("agent"),
+        "project": public_id_filter("project"),
+    }
     joins = ("agent", "trigger", "project", "restarted_from")
     always_allowed = frozenset({"halt", "halt_all"})
     starts = frozenset({"restart"})
@@ -236,22 +232,22 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
                 session.title = titles[session.pk]
         return page
 
-    @detail_list("sessions_findings", FindingSerializer)
+    @detail_list(FindingSerializer)
     def findings(self, request: Request, **_: Any) -> Response:
         """The findings of the session, in order."""
         rows = self.get_object().findings.select_related("document").order_by("created_at", "id")
         return self.page(rows, FindingSerializer)
 
-    @detail_list("sessions_artifacts", DocumentSerializer)
+    @detail_list(DocumentSerializer)
     def artifacts(self, request: Request, **_: Any) -> Response:
         rows = self.get_object().artifacts.filter(owner_id=self.user.pk, deleted_at__isnull=True)
         return self.page(rows.select_related("session").order_by("-id"), DocumentSerializer)
 
-    @detail_list("sessions_calls", CallSerializer)
+    @detail_list(CallSerializer)
     def calls(self, request: Request, **_: Any) -> Response:
         return self.page(self.get_object().tool_calls.select_related("session").order_by("-id"), CallSerializer)
 
-    @detail_action("sessions_halt", HaltSerializer, body=HaltBody, examples=[HALT])
+    @detail_action(HaltSerializer, body=HaltBody, examples=[HALT])
     def halt(self, request: Request, **_: Any) -> Response:
         """Request a halt: no further call of the session starts. A repeated request changes nothing."""
         session = self.get_object()
@@ -262,7 +258,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
             HaltSerializer({"answer": answer, "session": fresh}, context=self.get_serializer_context()).data
         )
 
-    @list_action("sessions_halt_all", HaltCountSerializer, body=HaltBody)
+    @list_action(HaltCountSerializer, body=HaltBody)
     def halt_all(self, request: Request) -> Response:
         """Halt every unfinished session of yours."""
         active = AgentSession.objects.active().filter(owner_id=self.user.pk)
@@ -270,7 +266,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
         count = sessions_halt(pks, reason=self.body(HaltBody)["reason"], **self.actor)
         return Response(HaltCountSerializer(count).data)
 
-    @detail_action("sessions_restart", {201: SessionDetailSerializer}, body=RestartBody)
+    @detail_action({201: SessionDetailSerializer}, body=RestartBody)
     def restart(self, request: Request, **_: Any) -> Response:
         """Run the same work again as a new session, linked to this one.
 
@@ -284,21 +280,41 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
 # --- Run now ---
 
 
-class RunBody(RunOptionsBody):
+class RunOptionsBody(Body):
+    """Inputs and cap of a run, and its options as agents/policy/run_spec.py declares them."""
+
     playbook = OwnedRowField(Playbook, required=False, allow_null=True, help_text="The playbook to check against.")
     skill = OwnedRowField(PromptSkill, shared=True, required=False, allow_null=True)
+    collection = OwnedRowField(
+        Collection, required=False, allow_null=True, help_text="Reads all its documents. A watch keeps its collection."
+    )
+    query = serializers.CharField(max_length=500, required=False, allow_blank=True)
+    project = OwnedRowField(Project, required=False, allow_null=True)
+    agent = OwnedRowField(Agent, required=False, allow_null=True)
+    max_cost_usd = UsdField(
+        required=False, allow_null=True, help_text="Cap per session; null: the installation's default."
+    )
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return super().get_fields() | {each.name: _option_field(each) for each in OPTIONS}
+
+
+def _option_field(each: Field[Any]) -> serializers.Field[Any, Any, Any, Any]:
+    about: dict[str, Any] = {"required": False, "help_text": each.metadata["help"]}
+    if choices := each.metadata["choices"]:
+        return WordField(choices=choices.choices, **about)
+    is_flag = isinstance(getattr(RunSpec(), each.name), bool)
+    return serializers.BooleanField(**about) if is_flag else serializers.DictField(**about)
+
+
+class RunBody(RunOptionsBody):
     goal = serializers.CharField(
         max_length=GOAL_CHARS,
         required=False,
         allow_blank=True,
         help_text="A goal in plain language. The run works towards it in steps, with skills.",
     )
-    collection = OwnedRowField(Collection, required=False, allow_null=True, help_text="Reads all its documents.")
     document = OwnedRowField(Document, required=False, allow_null=True)
-    query = serializers.CharField(max_length=500, required=False, allow_blank=True)
-    project = OwnedRowField(Project, required=False, allow_null=True)
-    agent = OwnedRowField(Agent, required=False, allow_null=True)
-    max_cost_usd = UsdField(required=False, allow_null=True, help_text="Cap; null: the installation's default.")
 
 
 EXAMPLE = OpenApiExample(
@@ -316,7 +332,7 @@ class RunNowView(SingleView):
     serializer_class = SessionSerializer
     starts = frozenset({"post"})
 
-    @describe("run_now", {201: SessionSerializer}, body=RunBody, examples=[EXAMPLE])
+    @describe({201: SessionSerializer}, body=RunBody, examples=[EXAMPLE], operation_id="run_now")
     def post(self, request: Request) -> Response:
         """Start a run. 422 unless there is a goal, or exactly one playbook or skill.
 
@@ -348,22 +364,21 @@ class EntrySerializer(RowSerializer):
         extra_kwargs = {"call_id": {"help_text": "For a result: the id of its call."}}
 
 
-class TranscriptFilter(FilterSet):
-    internal = BooleanFilter(label="true: include messages that lqops wrote, such as requests to continue.")
-
-    def filter_queryset(self, queryset: QuerySet[Message]) -> QuerySet[Message]:
-        return queryset if self.form.cleaned_data["internal"] == "true" else queryset.exclude(INTERNAL)
-
-
 class TranscriptView(ListView[Message]):
     """The transcript of one of your sessions."""
 
     queryset = Message.objects.none()
     serializer_class = EntrySerializer
-    filterset_class = TranscriptFilter
+    filters = {
+        "internal": BooleanFilter(
+            method=lambda rows, name, value: rows,
+            label="true: include messages that lqops wrote, such as requests to continue.",
+        ),
+    }
 
-    @describe("sessions_transcript", EntrySerializer(many=True))
+    @describe(EntrySerializer(many=True), operation_id="sessions_transcript")
     def get(self, request: Request, id: UUID) -> Response:  # noqa: A002 as in the URL
         """The transcript of the session, in order: messages, the agent's replies, its calls and their results."""
         session = get_object_or_404(AgentSession, public_id=id, owner_id=self.user.pk)
-        return self.page(Message.objects.filter(session=session).order_by("seq"))
+        rows = Message.objects.filter(session=session).order_by("seq")
+        return self.page(rows if request.query_params.get("internal") == "true" else rows.exclude(INTERNAL))

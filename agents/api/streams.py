@@ -4,17 +4,15 @@ Both are Server-Sent Events for the owner. Activity is handed out in the order o
 event can still appear. It is a live feed of the newest events; the lasting history is the audit log.
 """
 
-import asyncio
+import threading
 import time
-from collections.abc import AsyncGenerator
 from typing import Any, Final
 from uuid import UUID
 
 import django_filters
-from asgiref.sync import sync_to_async
 from django import forms
-from django.db import DatabaseError, close_old_connections
 from django.db.models import Max, QuerySet
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
@@ -26,18 +24,17 @@ from rest_framework.utils.urls import remove_query_param, replace_query_param
 
 from agents.api import sse
 from agents.api.base import BaseView
-from agents.api.fields import Body, CountField, OwnedRowField
-from agents.api.paging import FilterSet, PagePagination, public_id_filter
+from agents.api.fields import Body, CountField, OwnedRowField, RedactedDictField
+from agents.api.paging import PagePagination, public_id_filter
 from agents.api.schema import describe
-from agents.api.sse import Listener, event_facts, event_message, in_thread, reader
 from agents.ask.chats import stream_events
 from agents.enums import EventKind, Status
 from agents.models import Agent, AgentEvent, AgentSession
-from agents.people.activity import events_between, horizon
-from agents.process_end import stop_requested
+from agents.people.activity import event_sentence, events_between, horizon
+from audit.redaction import redact_data
 
-POLL_SECONDS: Final = 0.4
 IDLE_POLL_SECONDS: Final = 2.0  # while no worker has the session
+READ_LIMIT: Final = 200
 END: Final = ".end"  # suffix of the id of `finished`
 AT_WORK: Final = frozenset({Status.QUEUED, Status.RUNNING})
 
@@ -49,45 +46,25 @@ class SessionStream(sse.OpenStream):
     """One open stream of a session. Every client gets exactly one `finished`, also after the session has ended."""
 
     def __init__(self, session: AgentSession, *, after: int) -> None:
-        super().__init__(session.owner_id)
+        super().__init__(session.owner_id, after=after)
         self._session = session
-        self._after = after
+        self._sent_state = ("", "")
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        yield sse.opening()
-        deadline = time.monotonic() + sse.LIFETIME_SECONDS
-        last_sent_at = time.monotonic()
-        sent_state = ("", "")
-        while time.monotonic() < deadline and not stop_requested.is_set():
-            try:
-                events = await sync_to_async(self._read)()
-            except DatabaseError:
-                return  # the client reconnects and continues after the last event it received
-            finished = bool(events and events[-1]["finished"])
-            messages = [self._message(event) for event in events]
-            state = (self._session.status, self._session.waiting_on)
-            if state != sent_state and not finished:
-                sent_state = state
-                messages.append(sse.message({"status": state[0], "waiting_on": state[1]}, name="status"))
-            if messages:
-                last_sent_at = time.monotonic()
-                yield b"".join(messages)
-            elif time.monotonic() - last_sent_at >= sse.KEEP_ALIVE_SECONDS:
-                last_sent_at = time.monotonic()
-                yield sse.keep_alive()
-            if finished:
-                return
-            await asyncio.sleep(POLL_SECONDS if self._session.status in AT_WORK else IDLE_POLL_SECONDS)
+    def read(self) -> bytes:
+        messages = [self._message(event) for event in stream_events(self._session, after=self.after)]
+        state = (self._session.status, self._session.waiting_on)
+        if state != self._sent_state and not self.is_finished:
+            self._sent_state = state
+            messages.append(sse.message({"status": state[0], "waiting_on": state[1]}, name="status"))
+        return b"".join(messages)
 
-    def _read(self) -> list[dict[str, Any]]:
-        try:
-            return stream_events(self._session, after=self._after)
-        finally:
-            close_old_connections()  # a stream holds no connection between two reads
+    def pause(self) -> float:
+        return super().pause() if self._session.status in AT_WORK else IDLE_POLL_SECONDS
 
     def _message(self, event: dict[str, Any]) -> bytes:
-        self._after = event["id"]
-        if not event["finished"]:
+        self.after = event["id"]
+        self.is_finished = event["finished"]
+        if not self.is_finished:
             return sse.message({"text": event["text"]}, name="text", number=str(event["id"]))
         end = {"status": self._session.status, "reason": self._session.terminal_reason}
         return sse.message(end, name="finished", number=f"{event['id']}{END}")
@@ -101,11 +78,11 @@ class StreamQuery(Body):
 
 class SessionStreamView(sse.StreamView):
     @describe(
-        "sessions_stream",
         {(200, "text/event-stream"): OpenApiTypes.STR, 204: None},
         parameters=[StreamQuery, sse.LAST_EVENT_ID],
+        operation_id="sessions_stream",
     )
-    def get(self, request: Request, id: UUID) -> Response:  # noqa: A002 as in the URL
+    def get(self, request: Request, id: UUID) -> HttpResponseBase:  # noqa: A002 as in the URL
         """The text of the session while it is written: `text` events, `status` on changes, one `finished` at the end.
 
         Text events are stored while the run goes on; afterwards the transcript has the text. A connection lasts five
@@ -117,10 +94,7 @@ class SessionStreamView(sse.StreamView):
         if request.headers.get("Last-Event-ID", "").endswith(END):
             return Response(status=204)
         last = sse.last_event_id(request)
-        return sse.StreamResponse(SessionStream(session, after=after if last is None else last))
-
-
-session_stream = sse.stream_view(SessionStreamView)
+        return sse.stream_response(SessionStream(session, after=after if last is None else last))
 
 
 # --- The activity of agents ---
@@ -129,28 +103,19 @@ session_stream = sse.stream_view(SessionStreamView)
 class AgentEventSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(help_text="Increases from event to event.")
     kind = serializers.ChoiceField(choices=EventKind.choices)
-    agent = serializers.UUIDField(allow_null=True)
-    session = serializers.UUIDField(allow_null=True)
-    text = serializers.CharField(help_text="A sentence for people.")
-    data = serializers.DictField()  # type: ignore[assignment]  # a field, not the serializer's
+    agent = serializers.UUIDField(source="agent.public_id", allow_null=True)
+    session = serializers.UUIDField(source="session.public_id", allow_null=True)
+    text = serializers.SerializerMethodField(help_text="A sentence for people.")
+    data = RedactedDictField()  # type: ignore[assignment]  # a field, not the serializer's
     created_at = serializers.DateTimeField()
 
-    def to_representation(self, event: Any) -> dict[str, Any]:
-        return event_facts(event)
+    def get_text(self, event: Any) -> str:
+        return event_sentence(event.kind, redact_data(event.data))
 
 
 @extend_schema_field(OpenApiTypes.INT64)
 class IdFilter(django_filters.Filter):  # type: ignore[misc]  # django-filter ships no types
     field_class = forms.IntegerField
-
-
-class AgentEventFilter(FilterSet):
-    agent = public_id_filter("agent")
-    session = public_id_filter("session")
-    kind = django_filters.MultipleChoiceFilter(choices=EventKind.choices)
-    after = IdFilter(
-        field_name="id", lookup_expr="gt", min_value=0, max_value=sse.LARGEST_ID, label="Only events after this id."
-    )
 
 
 class CursorPagination(PagePagination):
@@ -168,68 +133,74 @@ class AgentEventViewSet(BaseView, viewsets.GenericViewSet[AgentEvent]):
 
     queryset = AgentEvent.objects.none()
     serializer_class = AgentEventSerializer
-    filterset_class = AgentEventFilter
+    filters = {
+        "agent": public_id_filter("agent"),
+        "session": public_id_filter("session"),
+        "kind": django_filters.MultipleChoiceFilter(choices=EventKind.choices),
+        "after": IdFilter(
+            field_name="id", lookup_expr="gt", min_value=0, max_value=sse.LARGEST_ID, label="Only events after this id."
+        ),
+    }
     pagination_class = CursorPagination
+    resource = "agent_events"
 
     def get_queryset(self) -> QuerySet[AgentEvent]:
         return events_between(0, horizon.wait(), owner_ids=[self.user.pk])
 
-    @describe("agent_events_list", AgentEventSerializer(many=True))
+    @describe(AgentEventSerializer(many=True))
     def list(self, request: Request) -> Response:
         rows = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
         return self.get_paginated_response(AgentEventSerializer(rows, many=True).data)
 
 
+class Position:
+    """The id up to which events can be read, looked up once per poll for all streams of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._expires_at = 0.0
+        self._id = 0
+
+    def look(self) -> int:
+        with self._lock:
+            if time.monotonic() >= self._expires_at:
+                self._id = horizon.look()
+                self._expires_at = time.monotonic() + sse.POLL_SECONDS / 2
+            return self._id
+
+
+position: Final = Position()
+
+
 class ActivityStream(sse.OpenStream):
-    """One open stream: stored events after the id that the client names, then new ones."""
+    """One open stream of the activity of a user's agents, or of one of them."""
 
-    def __init__(self, owner_id: int, *, agent: Agent | None, after: int | None) -> None:
-        super().__init__(owner_id)
-        self._agent_id = agent.pk if agent else None
-        self._after = after
+    def __init__(self, owner_id: int, *, agent: Agent | None, after: int) -> None:
+        super().__init__(owner_id, after=after)
+        self._agent = agent
+        self._has_more = False
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        deadline = time.monotonic() + sse.LIFETIME_SECONDS
-        listener = Listener(self.owner_id, self._agent_id)
-        try:
-            position = await reader.join(listener)
-            after = position if self._after is None else await in_thread(_start, self._after, position)
-            yield sse.opening(number=str(after))
-            while after < position:
-                messages, after = await in_thread(self._stored, after, position)
-                if messages:
-                    yield messages
-            while time.monotonic() < deadline and not listener.is_finished:
-                after, messages = await self._next(listener, after)
-                if messages:
-                    yield messages
-        finally:
-            reader.leave(listener)
+    def read(self) -> bytes:
+        until = position.look()
+        if until <= self.after:
+            return b""
+        events = events_between(self.after, until, owner_ids=[self.owner_id])
+        if self._agent is not None:
+            events = events.filter(agent=self._agent)
+        rows = list(events[:READ_LIMIT])
+        self._has_more = len(rows) == READ_LIMIT
+        self.after = rows[-1].pk if self._has_more else until
+        return b"".join(sse.message(AgentEventSerializer().to_representation(row), number=str(row.pk)) for row in rows)
 
-    def _stored(self, after: int, until: int) -> tuple[bytes, int]:
-        """The next stored events as messages, and the id up to which they are complete."""
-        events = events_between(after, until, owner_ids=[self.owner_id])
-        if self._agent_id is not None:
-            events = events.filter(agent_id=self._agent_id)
-        rows = list(events[: sse.READ_LIMIT])
-        is_all = len(rows) < sse.READ_LIMIT
-        return b"".join(map(event_message, rows)), until if is_all else rows[-1].pk
-
-    async def _next(self, listener: Listener, after: int) -> tuple[int, bytes]:
-        """New messages with the id of the last one; or, after a quiet time, a keep-alive."""
-        received = await listener.receive(sse.KEEP_ALIVE_SECONDS)
-        if not received and not listener.is_cut:
-            # Everything before the reader's position was sent, or is not for this client.
-            reached = max(after, reader.position)
-            return reached, sse.keep_alive(number=str(reached))
-        fresh = [(number, message) for number, message in received if number > after]
-        return max([after, *(number for number, _ in fresh)]), b"".join(message for _, message in fresh)
+    def pause(self) -> float:
+        return 0 if self._has_more else super().pause()
 
 
-def _start(after: int, position: int) -> int:
-    """The id to start after. An id ahead of all events, after a restored backup, starts with new events."""
+def _start(after: int | None) -> int:
+    """The id to start after. Without one, or with one ahead of all events, the stream starts with new events."""
+    until = horizon.look()
     newest = AgentEvent.objects.aggregate(newest=Max("id"))["newest"] or 0
-    return after if after <= max(newest, position) else position
+    return until if after is None or after > max(newest, until) else after
 
 
 class AgentEventsQuery(Body):
@@ -243,23 +214,20 @@ class AgentEventsQuery(Body):
 
 class AgentEventStreamView(sse.StreamView):
     @describe(
-        "agent_events_stream",
         {(200, "text/event-stream"): OpenApiTypes.STR},
         parameters=[AgentEventsQuery, sse.LAST_EVENT_ID],
+        operation_id="agent_events_stream",
     )
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponseBase:
         """Activity of your agents and sessions as it happens. Each event has the JSON and the id of the list.
 
-        A connection lasts five minutes, and a client that reads too slowly is disconnected: reconnect with the id of
-        the last event, as browsers do. No stored event is then missed or sent twice. An id ahead of all events (the
-        database was restored from a backup) starts with new events.
+        A connection lasts five minutes: reconnect with the id of the last event, as browsers do. No stored event is
+        then missed or sent twice. An id ahead of all events (the database was restored from a backup) starts with new
+        events.
         """
         data = self.query(AgentEventsQuery)
         last = sse.last_event_id(request)
         if last is None and request.headers.get("Last-Event-ID"):
             raise ParseError("Last-Event-ID must be the id of an event, a whole number.")
         after = data.get("after") if last is None else last
-        return sse.StreamResponse(ActivityStream(self.user.pk, agent=data.get("agent"), after=after))
-
-
-agent_events_stream = sse.stream_view(AgentEventStreamView)
+        return sse.stream_response(ActivityStream(self.user.pk, agent=data.get("agent"), after=_start(after)))

@@ -7,19 +7,19 @@ is data: it selects a trigger by its rules, and nothing else.
 from typing import Any
 
 import django_filters
-from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiExample
 from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, RunOptionsBody, UsdField, WordField, ref
-from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
+from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UsdField, WordField, ref
+from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, list_action
-from agents.api.sessions import SessionSerializer
+from agents.api.sessions import RunOptionsBody, SessionSerializer
 from agents.definitions.schema import KINDS
 from agents.enums import EventOutcome, EventSeverity, TriggerKind
-from agents.models import Agent, Collection, InboundEvent, Playbook, Project, PromptSkill, Trigger
+from agents.models import InboundEvent, Trigger
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.events import TITLE_CHARS, WORD_CHARS, EventAnswer, EventIn, event_receive
 from agents.triggers.firing import run_now
@@ -63,17 +63,6 @@ class TriggerSerializer(RowSerializer):
 class TriggerPatch(RunOptionsBody):
     name = serializers.CharField(max_length=120)
     enabled = serializers.BooleanField(required=False)
-    agent = OwnedRowField(Agent, required=False, allow_null=True)
-    project = OwnedRowField(Project, required=False, allow_null=True, help_text="null: no project.")
-    playbook = OwnedRowField(Playbook, required=False, allow_null=True)
-    skill = OwnedRowField(PromptSkill, shared=True, required=False, allow_null=True)
-    collection = OwnedRowField(
-        Collection, required=False, allow_null=True, help_text="The collection of a watch cannot be changed."
-    )
-    query = serializers.CharField(max_length=500, required=False, allow_blank=True)
-    max_cost_usd = UsdField(
-        required=False, allow_null=True, help_text="Cap per session; null: the installation's default."
-    )
     max_cost_per_day_usd = UsdField(required=False, allow_null=True, help_text="Cap per day; null: no cap of its own.")
     max_runs_per_hour = CountField(required=False)
     pause_after = CountField(required=False)
@@ -107,13 +96,6 @@ class SecretSerializer(serializers.Serializer[Any]):
     old_secret_until = serializers.DateTimeField(help_text="The old secret stays valid until then.")
 
 
-class TriggerFilter(FilterSet):
-    kind = django_filters.ChoiceFilter(choices=TriggerKind.choices)
-    agent = public_id_filter("agent")
-    project = public_id_filter("project")
-    paused = BooleanFilter(field_name="paused_at", lookup_expr="isnull", exclude=True)
-
-
 TRIGGER_EXAMPLE = OpenApiExample(
     "A schedule",
     {
@@ -134,34 +116,38 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
 
     queryset = Trigger.objects.all()
     serializer_class = TriggerSerializer
-    filterset_class = TriggerFilter
+    filters = {
+        "kind": django_filters.ChoiceFilter(choices=TriggerKind.choices),
+        "agent": public_id_filter("agent"),
+        "project": public_id_filter("project"),
+        "paused": BooleanFilter(field_name="paused_at", lookup_expr="isnull", exclude=True),
+    }
     joins = ("agent", "project", "playbook", "skill", "collection")
     starts = frozenset({"create", "partial_update", "resume", "rotate_secret", "run", "set_cap"})
 
-    @describe("triggers_create", {201: TriggerSerializer}, body=TriggerBody, examples=[TRIGGER_EXAMPLE])
+    @describe(body=TriggerBody, examples=[TRIGGER_EXAMPLE])
     def create(self, request: Request) -> Response:
         return self.make(trigger_create, TriggerBody)
 
-    @describe("triggers_edit", TriggerSerializer, body=TriggerPatch)
+    @describe(body=TriggerPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the fields that are sent, for future sessions. null clears a binding or a cap."""
         return self.act(trigger_edit, TriggerPatch, partial=True)
 
-    @describe("triggers_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the trigger. Its sessions stay."""
         return self.remove(trigger_delete)
 
-    @detail_action("triggers_pause", TriggerSerializer, body=PauseBody)
+    @detail_action(body=PauseBody)
     def pause(self, request: Request, **_: Any) -> Response:
         return self.act(trigger_pause, PauseBody)
 
-    @detail_action("triggers_resume", TriggerSerializer)
+    @detail_action()
     def resume(self, request: Request, **_: Any) -> Response:
         """Resume the trigger. Runs that the pause skipped are not made up for."""
         return self.act(trigger_resume)
 
-    @detail_action("triggers_rotate_secret", SecretSerializer)
+    @detail_action(SecretSerializer)
     def rotate_secret(self, request: Request, **_: Any) -> Response:
         """Create a new signing secret, shown once; event triggers only. The old secret stays valid for 24 hours."""
         trigger = self.get_object()
@@ -170,13 +156,13 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
         found = {"generation": trigger.secret_generation, "old_secret_until": trigger.old_secret_until}
         return Response(SecretSerializer({"secret": secret, **found}).data)
 
-    @detail_action("triggers_run", {201: SessionSerializer})
+    @detail_action({201: SessionSerializer})
     def run(self, request: Request, **_: Any) -> Response:
         """Run the trigger now, under its caps. 422 if it has nothing to read without an event."""
         session = run_now(RunSpec(), owner=self.user, **self.actor, trigger=self.get_object())
         return Response(SessionSerializer(session).data, status=201)
 
-    @list_action("triggers_set_cap", TriggerSerializer(many=True), body=CapBody)
+    @list_action(TriggerSerializer(many=True), body=CapBody)
     def set_cap(self, request: Request) -> Response:
         """Set the cap of future sessions of all these triggers, or, on an error, of none."""
         data = self.body(CapBody)
@@ -239,11 +225,6 @@ class EventRefused(exceptions.APIException):
         super().__init__(answer.message)
 
 
-class EventFilter(FilterSet):
-    outcome = django_filters.ChoiceFilter(choices=EventOutcome.choices)
-    trigger = public_id_filter("trigger")
-
-
 EVENT_EXAMPLE = OpenApiExample(
     "An alarm",
     {"source": "monitor", "event_type": "contract.uploaded", "severity": "warning", "title": "New draft of the lease"},
@@ -251,27 +232,28 @@ EVENT_EXAMPLE = OpenApiExample(
 )
 
 
-@extend_schema_view(
-    list=extend_schema(operation_id="events_list"), retrieve=extend_schema(operation_id="events_retrieve")
-)
 class EventViewSet(OwnedViewSet[InboundEvent]):
     """Events received for you, newest first, each with its outcome."""
 
     queryset = InboundEvent.objects.all()
     serializer_class = EventSerializer
     detail_serializer_class = EventDetailSerializer
-    filterset_class = EventFilter
+    filters = {
+        "outcome": django_filters.ChoiceFilter(choices=EventOutcome.choices),
+        "trigger": public_id_filter("trigger"),
+    }
     joins = ("trigger", "session")
+    resource = "events"
     throttle_kind = "events"
     changes_nothing = frozenset({"dry_run"})
     starts = frozenset({"create"})
 
-    @describe("events_send", EventAnswerSerializer, body=EventBody, examples=[EVENT_EXAMPLE])
+    @describe({200: EventAnswerSerializer}, body=EventBody, examples=[EVENT_EXAMPLE], operation_id="events_send")
     def create(self, request: Request) -> Response:
         """Start a session of the trigger whose rule matches best. An event without a match is stored too."""
         return self._receive()
 
-    @list_action("events_dry_run", EventAnswerSerializer, body=EventBody)
+    @list_action(EventAnswerSerializer, body=EventBody)
     def dry_run(self, request: Request) -> Response:
         """Which trigger would fire. Nothing is started, stored or recorded."""
         return self._receive(dry_run=True)

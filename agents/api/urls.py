@@ -17,7 +17,7 @@ from agents.api.operations import CostsView, HaltView, HealthView, MeView, Relea
 from agents.api.playbooks import CallableSkillViewSet, PlaybookViewSet, SkillAuditView, SkillViewSet
 from agents.api.results import MemoryViewSet, NotificationViewSet, PrecedentViewSet, ProjectViewSet, ProposalViewSet
 from agents.api.sessions import RunNowView, SessionViewSet, ToolCallViewSet, TranscriptView
-from agents.api.streams import AgentEventViewSet, agent_events_stream, session_stream
+from agents.api.streams import AgentEventStreamView, AgentEventViewSet, SessionStreamView
 from agents.api.triggers import EventViewSet, TriggerViewSet
 from agents.exceptions import NotFound
 
@@ -61,14 +61,14 @@ urlpatterns = [
     path("v1/asks", AskView.as_view(), name="asks"),
     path("v1/asks/dry-run", AskDryRunView.as_view(), name="ask_dry_run"),
     path("v1/costs", CostsView.as_view(), name="costs"),
-    path("v1/events/stream", agent_events_stream, name="agent-events-stream"),
+    path("v1/events/stream", AgentEventStreamView.as_view(), name="agent-events-stream"),
     path("v1/halt", HaltView.as_view(), name="halt"),
     path("v1/health", HealthView.as_view(), name="health"),
     path("v1/me", MeView.as_view(), name="me"),
     path("v1/release", ReleaseView.as_view(), name="release"),
     path("v1/run-now", RunNowView.as_view(), name="run-now"),
     path("v1/search", SearchView.as_view(), name="search"),
-    path("v1/sessions/<uuid:id>/stream", session_stream, name="stream"),
+    path("v1/sessions/<uuid:id>/stream", SessionStreamView.as_view(), name="stream"),
     path("v1/sessions/<uuid:id>/transcript", TranscriptView.as_view(), name="transcript"),
     path("v1/skill-audits", SkillAuditView.as_view(), name="skill-audits"),
     path("v1/", include(router.urls)),

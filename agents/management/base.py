@@ -4,31 +4,32 @@ import json
 import math
 import time
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterable, Sized
+from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 
 from agents.ask.naming import MIN_ID_CHARS, rows_by_id
-from agents.definitions.schema import Problem
+from agents.conf import clock
+from agents.definitions.schema import DefinitionError, Problem
 from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, Status, WaitingOn
 from agents.exceptions import LqopsError
-from agents.models import Agent, AgentSession, Approval, Finding
+from agents.models import AgentSession, Approval, Finding
 from agents.policy.transitions import TERMINAL
 from agents.text.clean import one_line
 from agents.text.strict_yaml import MAX_BYTES
-from audit.management.base import ActingCommand, cut, not_empty
+from audit.management.base import ActingCommand, not_empty
 
 Row = TypeVar("Row", bound=models.Model)
 POLL_SECONDS = 0.2
 QUOTE_CHARS = 200
-AGENTS_LISTED = 10
+ROWS_LISTED = 10
 YAML_SUFFIXES: Final = frozenset({".yaml", ".yml"})
-AGENT_HELP = "The agent's name, its public id, or the beginning of its public id."
+AGENT_HELP: Final = "The agent's name, its public id, or the beginning of its public id."
 
 
 class JsonCommand(ActingCommand):
@@ -50,20 +51,24 @@ class JsonCommand(ActingCommand):
 
     def print(self, facts: Any, text: str, options: dict[str, Any]) -> None:
         """The facts as JSON if asked for, otherwise the text."""
-        self.stdout.write(json.dumps(facts) if options["json"] else text)
+        self.stdout.write(json.dumps(facts, cls=DjangoJSONEncoder) if options["json"] else text)
 
 
-# --- Users ---
+class RecordedCommand(JsonCommand):
+    """A command that changes something. The audit log names --user, or else the command line."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--user", help="Username to record in the audit log. Default: the command line, without a user."
+        )
+
+    def actor(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The user and the time: the arguments that every service takes."""
+        return {"by": None if options["user"] is None else named_user(options["user"]), "now": clock()}
 
 
-def add_acting_user(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--user", help="Username to record in the audit log. Default: the command line, without a user."
-    )
-
-
-def acting_user(username: str | None) -> User | None:
-    return None if username is None else named_user(username)
+# --- Rows that an argument names ---
 
 
 def named_user(username: str, *, active: bool = True) -> User:
@@ -74,45 +79,31 @@ def named_user(username: str, *, active: bool = True) -> User:
     return user
 
 
-# --- Rows that an argument names ---
+def row_named(model: type[Row], text: str, *, owner: User | None = None, listed_by: str = "") -> Row:
+    """The one row with this public id or name, or whose public id begins with the text.
 
-
-def row_named(rows: models.QuerySet[Row], text: str, kind: str, listed_by: str = "") -> Row:
-    """The one row whose public id begins with the text."""
-    found = rows_by_id(rows, text.lower())
-    if len(found) > 1:
-        raise CommandError(f"More than one {kind} begins with {text}. Give more of the id.")
-    if not found:
-        least = f" (give at least {MIN_ID_CHARS} characters of its id)" if len(text) < MIN_ID_CHARS else ""
-        listed = f" `manage.py {listed_by}` lists the pending ones." if listed_by else ""
-        raise CommandError(f"There is no {kind} {text!r}{least}.{listed}")
-    return found[0]
-
-
-def agent_named(text: str, *, owner: User | None = None) -> Agent:
-    """The one agent with this public id or name, or whose public id begins with the text.
-
-    A whole public id wins: nobody can take another agent's place by using its id as a name.
+    A whole public id wins: nobody can take another row's place by using its id as a name.
     """
-    rows = Agent.objects.select_related("owner").order_by("pk")
+    kind = "session" if issubclass(model, AgentSession) else model._meta.verbose_name  # on pages it is a run
+    rows: models.QuerySet[Any] = models.QuerySet(model).order_by("pk")
+    columns = {field.name for field in model._meta.fields}
+    if "deleted_at" in columns:
+        rows = rows.filter(deleted_at__isnull=True)
     if owner is not None:
         rows = rows.filter(owner=owner)
-    found = list(rows.filter(public_id=text)) if _is_uuid(text) else []
-    found = found or list(rows.filter(name=text)) or rows_by_id(rows, text.lower())
+    by_id = rows_by_id(rows, text.lower())
+    whole = [row for row in by_id if row.public_id.hex == text.lower().replace("-", "")]
+    found = whole or (list(rows.filter(name=text)) if "name" in columns else []) or by_id
     if not found:
-        raise CommandError(f"{owner} has no agent {text!r}." if owner else f"There is no agent {text!r}.")
+        least = f" (give at least {MIN_ID_CHARS} characters of its id)" if len(text) < MIN_ID_CHARS else ""
+        hint = f" `manage.py {listed_by}` lists the pending ones." if listed_by else ""
+        raise CommandError(f"{f'{owner} has' if owner else 'There is'} no {kind} {text!r}{least}.{hint}")
     if len(found) > 1:
-        listed = "".join(f"\n  {agent.public_id}  {agent.name}  of {agent.owner}" for agent in found[:AGENTS_LISTED])
-        raise CommandError(f"Several agents match {text!r}. Give the public id of one.{listed}")
-    return found[0]
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
+        owners = "owner" in columns
+        ids = "".join(f"\n  {row.public_id}{f'  of {row.owner}' if owners else ''}" for row in found[:ROWS_LISTED])
+        raise CommandError(f"Several {kind}s match {text!r}. Give the public id of one:{ids}")
+    row: Row = found[0]
+    return row
 
 
 # --- Decisions on approvals ---
@@ -131,8 +122,7 @@ class DecisionCommand(JsonCommand):
         super().add_arguments(parser)
 
     def run(self, options: dict[str, Any]) -> None:
-        rows = Approval.objects.select_related("session", "session__owner")
-        approval = row_named(rows, options["approval"], "approval", "approvals")
+        approval = row_named(Approval, options["approval"], listed_by="approvals")
         decided = self.decide(approval, by=named_user(options["user"]), options=options)
         if decided is not None:
             facts = {"approval": str(decided.public_id), "status": decided.status}
@@ -175,9 +165,11 @@ def wait_time(text: str) -> float:
     return number
 
 
-def await_end(session: AgentSession, seconds: float) -> None:
+def await_end(session: AgentSession, seconds: float, *, between: Callable[[], None] = lambda: None) -> None:
+    """Wait so long for the end of a session; `between` is called before each look at it."""
     deadline = time.monotonic() + seconds
     while session.status not in TERMINAL and time.monotonic() < deadline:
+        between()
         time.sleep(POLL_SECONDS)
         session.refresh_from_db()
 
@@ -257,20 +249,29 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def agent_text(path: Path) -> str | Problem:
-    """The content of the file, or why it cannot be read."""
+def file_text(path: Path) -> str:
+    """The content of a YAML file. A file that cannot be read is a problem like any other in it."""
     try:
-        if path.exists() and not path.is_file():
-            return Problem(str(path), 0, "", "a file: this is none")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            return Problem(str(path), 0, "", f"at most {MAX_BYTES} bytes")
-        return content.decode("utf-8-sig")
+        if len(content) <= MAX_BYTES:
+            return content.decode("utf-8-sig")
+        expected = f"at most {MAX_BYTES} bytes"
     except OSError as error:
-        return Problem(cut(str(path)), 0, "", f"a file that can be read: {error.strerror}")
+        expected = f"a file that can be read: {error.strerror}"
     except UnicodeDecodeError as error:
-        return Problem(str(path), 0, "", f"UTF-8 text: byte {error.start} makes no character")
+        expected = f"UTF-8 text: byte {error.start} makes no character"
+    raise DefinitionError((Problem(str(path), 0, "", expected),))
+
+
+def problem_facts(problems: Iterable[Problem], notes: Iterable[Problem]) -> dict[str, list[dict[str, Any]]]:
+    return {"problems": [problem.to_json() for problem in problems], "notes": [note.to_json() for note in notes]}
+
+
+def problem_lines(facts: dict[str, Any]) -> list[str]:
+    """Problems and notes of printed facts as lines."""
+    lines = [f"PROBLEM {problem['message']}" for problem in facts.get("problems", ())]
+    return [*lines, *(f"NOTE {note['message']}" for note in facts["notes"])]
 
 
 def counted(items: Sized, noun: str) -> str:

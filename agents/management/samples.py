@@ -4,7 +4,6 @@ The sample agents are files in samples/agents. Everything is created by the serv
 an installation that is already in use.
 """
 
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,10 +19,10 @@ from agents.exceptions import LqopsError
 from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.playbooks import playbook_import
 from agents.knowledge.projects import project_create
+from agents.management.base import await_end
 from agents.management.commands.sample_metrics import PLACE_IN_SAMPLE, place
 from agents.models import AgentSession, Document, Playbook, Trigger
 from agents.policy.run_spec import RunSpec
-from agents.policy.transitions import TERMINAL
 from agents.roster.files import agent_import
 from agents.triggers.firing import run_now
 from audit.verify import verify_chain
@@ -88,11 +87,7 @@ def walk_once(*, now: datetime, check: Callable[[], None]) -> dict[str, Any]:
     text = (folder / "documents" / CHECKED).read_bytes()
     document: Document = document_add(name=CHECKED, data=text, **common)[0]
     session = run_now(RunSpec.of(playbook=playbook, document=document), **common)
-    started = time.monotonic()
-    while session.status not in TERMINAL and time.monotonic() - started < WALK_SECONDS:
-        check()
-        time.sleep(0.1)
-        session.refresh_from_db()
+    await_end(session, WALK_SECONDS, between=check)
     return _facts(session, clock() - now)
 
 

@@ -63,7 +63,7 @@ class ChildError(RuntimeError):
 
 
 class Child:
-    """One process and everything that it starts."""
+    """One process and everything that it starts. With `needed`, it runs while that is true, and some time longer."""
 
     def __init__(
         self,
@@ -72,19 +72,30 @@ class Child:
         *,
         environment: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
+        needed: Callable[[], bool] | None = None,
+        stalled: Callable[[], str] = lambda: "",
     ) -> None:
         self.name = name
         self._arguments = [sys.executable, "-m", "agents.management.child", *arguments]
         path = os.pathsep.join([str(settings.BASE_DIR), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._environment = {**os.environ, "PYTHONPATH": path, **(environment or {})}
         self._pass_fds = pass_fds
+        self._needed = needed
+        self._stalled = stalled
         self._process: subprocess.Popen[bytes] | None = None
         self._pause = 1.0
-        self.started_at = 0.0
-        self.restart_at = 0.0
+        self._started_at = 0.0
+        self._restart_at = 0.0
+        self._checked_at = float("-inf")
+        self._needed_at = float("-inf")
+        self._is_stopping = False
+
+    @property
+    def always_runs(self) -> bool:
+        return self._needed is None
 
     def start(self) -> None:
-        self.started_at = time.monotonic()
+        self._started_at = time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
             self._arguments,
             stdin=subprocess.PIPE,
@@ -101,17 +112,46 @@ class Child:
         """Its exit code; None while it runs and before it was started."""
         return self._process.poll() if self._process else None
 
-    def restart(self) -> None:
-        """Kill it with everything that it started, and start it again."""
-        self._kill_group()
-        self.start()
+    def check(self, say: Say) -> None:
+        """Start, stop or restart it as needed."""
+        now = time.monotonic()
+        is_needed = self._is_needed(now)
+        if self._process is None:
+            if is_needed and now >= self._restart_at:
+                self.start()
+                say(f"{self.name}: started")
+        elif (code := self.exit_code()) is not None:
+            self.schedule_restart()
+            ended = f"ended with code {code}; restarting in {self._pause:.0f} s"
+            say(f"{self.name}: {'stopped' if self._is_stopping else ended}")
+            self._is_stopping = False
+        elif not is_needed and not self._is_stopping:
+            self.terminate()
+            self._is_stopping = True
+        elif is_needed and (why := self._stalled()):
+            say(f"{self.name}: {why}; restarted")
+            self._kill_group()
+            self.start()
+
+    def _is_needed(self, now: float) -> bool:
+        if self._needed is None:
+            return True
+        if now - self._checked_at >= DEMAND_SECONDS:
+            self._checked_at = now
+            try:
+                is_needed = self._needed()
+            except DatabaseError:
+                connection.close()
+                is_needed = self._process is not None  # without a database nothing is started or stopped
+            self._needed_at = now if is_needed else self._needed_at
+        return now - self._needed_at <= IDLE_SECONDS + DEMAND_SECONDS
 
     def schedule_restart(self) -> None:
         """Kill what is left of it and set when it may start again: later after each early end."""
         self._kill_group()
-        lived = time.monotonic() - self.started_at
+        lived = time.monotonic() - self._started_at
         self._pause = 1.0 if lived > HEALTHY_AFTER_SECONDS else min(self._pause * 2, MAX_PAUSE_SECONDS)
-        self.restart_at = time.monotonic() + self._pause
+        self._restart_at = time.monotonic() + self._pause
 
     def terminate(self) -> None:
         if self._process and self._process.poll() is None:
@@ -203,7 +243,7 @@ class Progress:
         self._oldest: int | None = None
 
     def check(self) -> str:
-        """What is wrong; empty if nothing is."""
+        """Describe the stall; empty if there is none."""
         now = time.monotonic()
         if now - self._checked_at < PROGRESS_SECONDS:
             return ""
@@ -260,81 +300,23 @@ class SensorProgress(Progress):
 # --- All processes ---
 
 
-class OnDemand:
-    """A child that runs only while it is needed, and some time longer."""
-
-    def __init__(
-        self,
-        child: Child,
-        *,
-        needed: Callable[[], bool],
-        stalled: Callable[[], str] = lambda: "",
-        idle_seconds: float = 0.0,
-    ) -> None:
-        self.child = child
-        self._needed = needed
-        self._stalled = stalled
-        self._idle_seconds = idle_seconds
-        self._checked_at = float("-inf")
-        self._needed_at = float("-inf")
-        self._is_stopping = False
-
-    def check(self, say: Say) -> None:
-        """Start, stop or restart the child as needed."""
-        now = time.monotonic()
-        if now - self._checked_at >= DEMAND_SECONDS:
-            self._checked_at = now
-            self._needed_at = now if self._is_needed() else self._needed_at
-        is_needed = now - self._needed_at <= self._idle_seconds + DEMAND_SECONDS
-        if self.child.pid is None:
-            if is_needed and now >= self.child.restart_at:
-                self.child.start()
-                say(f"{self.child.name}: started")
-        elif (code := self.child.exit_code()) is not None:
-            self.child.schedule_restart()
-            say(f"{self.child.name}: {'stopped' if self._is_stopping else f'ended with code {code}'}")
-            self._is_stopping = False
-        elif not is_needed and not self._is_stopping:
-            self.child.terminate()
-            self._is_stopping = True
-        elif is_needed and (why := self._stalled()):
-            say(f"{self.child.name}: {why}; restarted")
-            self.child.restart()
-
-    def _is_needed(self) -> bool:
-        try:
-            return self._needed()
-        except DatabaseError:
-            connection.close()  # without a database nothing is started or stopped
-            return self.child.pid is not None
-
-
 class Supervisor:
     """`with Supervisor(…) as children:` runs them inside the block; `watch` keeps them running."""
 
-    def __init__(
-        self,
-        children: Sequence[Child],
-        *,
-        say: Say,
-        on_demand: Sequence[OnDemand] = (),
-        stalled: Callable[[], str] = lambda: "",
-    ) -> None:
-        self._children = list(children)
-        self._on_demand = list(on_demand)
+    def __init__(self, children: Sequence[Child], *, say: Say) -> None:
+        self._children = children
         self._say = say
-        self._stalled = stalled
 
     def __enter__(self) -> "Supervisor":
         for child in self._children:
-            child.start()
+            if child.always_runs:
+                child.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        all_children = [*(part.child for part in self._on_demand), *reversed(self._children)]
-        for child in all_children:
+        for child in reversed(self._children):
             child.terminate()  # all at once, so that they end in parallel
-        for child in all_children:
+        for child in reversed(self._children):
             child.stop()
 
     def watch(self) -> None:
@@ -344,55 +326,43 @@ class Supervisor:
             time.sleep(WATCH_SECONDS)
 
     def check(self) -> None:
-        now = time.monotonic()
         for child in self._children:
-            if child.pid is None and now >= child.restart_at:
-                child.start()
-                self._say(f"{child.name}: restarted")
-            elif (code := child.exit_code()) is not None:
-                child.schedule_restart()
-                self._say(f"{child.name}: ended with code {code}; restarting in {child.restart_at - now:.0f} s")
-        if why := self._stalled():
-            for child in self._children:
-                if child.name == "workers" and child.pid is not None:
-                    self._say(f"workers: {why}; restarted")
-                    child.restart()
-        for part in self._on_demand:
-            part.check(self._say)
-
-
-# --- The processes of an installation ---
+            child.check(self._say)
 
 
 def everything(web: Web, *, say: Say) -> Supervisor:
-    on_demand = [_sensors(_sample_host_allowed()), _sample_source()]
-    return Supervisor([web, *_workers_and_ticker()], say=say, on_demand=on_demand, stalled=Progress().check)
+    # The sensors, and nothing else, may reach the sample source on this machine.
+    allowed = {"LQOPS_NET_ALLOW_HOSTS": ",".join([*settings.LQOPS_NET_ALLOW_HOSTS, place()])}
+    return Supervisor([web, _workers(), _ticker(), _sensors(allowed), _sample_source()], say=say)
 
 
 def without_web(*, say: Say, ticker: bool = True) -> Supervisor:
-    children = _workers_and_ticker()
-    return Supervisor(children if ticker else children[:1], say=say, on_demand=[_sensors({})], stalled=Progress().check)
+    return Supervisor([_workers(), *([_ticker()] if ticker else []), _sensors({})], say=say)
 
 
-def _workers_and_ticker() -> list[Child]:
-    workers = Child("workers", ["qcluster", "--skip-checks"], environment=_persistent_connections())
-    return [workers, Child("ticker", ["tick"], environment=_persistent_connections())]
+def _workers() -> Child:
+    arguments = ["qcluster", "--skip-checks"]
+    return Child("workers", arguments, environment=_persistent_connections(), stalled=Progress().check)
 
 
-def _sensors(environment: dict[str, str]) -> OnDemand:
-    child = Child("sensors", ["sense"], environment=_persistent_connections() | environment)
-    return OnDemand(child, needed=has_wanted_sensors, stalled=SensorProgress(WORKERS).check, idle_seconds=IDLE_SECONDS)
+def _ticker() -> Child:
+    return Child("ticker", ["tick"], environment=_persistent_connections())
 
 
-def _sample_source() -> OnDemand:
+def _sensors(environment: dict[str, str]) -> Child:
+    return Child(
+        "sensors",
+        ["sense"],
+        environment=_persistent_connections() | environment,
+        needed=has_wanted_sensors,
+        stalled=SensorProgress(WORKERS).check,
+    )
+
+
+def _sample_source() -> Child:
     """The source of the sample metrics, while the sample agent listens to it."""
     listening = Sensor.objects.filter(wanted=True, agent__enabled=True, config__source__url=url())
-    return OnDemand(Child("sample figures", ["sample_metrics"]), needed=listening.exists, idle_seconds=IDLE_SECONDS)
-
-
-def _sample_host_allowed() -> dict[str, str]:
-    """Let the sensors, and nothing else, reach the sample source on this machine."""
-    return {"LQOPS_NET_ALLOW_HOSTS": ",".join([*settings.LQOPS_NET_ALLOW_HOSTS, place()])}
+    return Child("sample metrics", ["sample_metrics"], needed=listening.exists)
 
 
 def _persistent_connections() -> dict[str, str]:

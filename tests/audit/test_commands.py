@@ -8,7 +8,6 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 
-from audit.management.base import cut
 from audit.models import SkillAudit
 from audit.recorder import record_skill_call
 from tests.audit.samples import RUN, call, edit, later, record_session, remove, start
@@ -255,10 +254,10 @@ def test_audit_says_when_there_are_no_rows():
     assert not SkillAudit.objects.exists()
 
 
-@every_row("limit", ["0", "-1", "many", "99999999999999999999", "9" * 5_000, "\u0663"])
+@every_row("limit", ["0", "-1", "many", "99999999999999999999", "\u0663"])
 def test_audit_refuses_an_invalid_limit(limit):
     code, _, told = run("audit", f"--limit={limit}")
-    assert (code, f"{cut(limit)!r} is not a number from 1 to 999999999" in told) == (1, True)
+    assert (code, f"{limit!r} is not a number from 1 to 999999999" in told) == (1, True)
 
 
 def test_export_names_the_format_of_times():

@@ -7,9 +7,8 @@ from tests.lqops.applications import polite
 
 # Imported after the application, which sets Django up.
 sse, streams = (import_module(f"agents.api.{name}") for name in ("sse", "streams"))
-streams.POLL_SECONDS = streams.IDLE_POLL_SECONDS = sse.POLL_SECONDS = 0.05
-sse.MAX_PENDING = 5
-sse.READ_LIMIT = 10
+streams.IDLE_POLL_SECONDS = sse.POLL_SECONDS = 0.05
+streams.READ_LIMIT = 10
 sse.KEEP_ALIVE_SECONDS = 0.2
 sse.GRACE_SECONDS = 0.5
 sse.MAX_OPEN_PER_USER = 2

@@ -35,4 +35,5 @@ def coming(lines):
             number = value
         elif field == "data":
             yield name, number, json.loads(value)
+        elif not line:
             name = number = ""

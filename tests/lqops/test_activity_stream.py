@@ -78,7 +78,7 @@ def test_events_arrive_as_they_happen(listen, owner, agent):
                 "session": None,
                 "text": "The sensor door updated light.",
                 "data": {"sensor": "door", "field": "light"},
-                "created_at": NOW.isoformat(),
+                "created_at": NOW.isoformat().replace("+00:00", "Z"),
             },
         )
         assert next(stream)[2]["session"] == str(session.public_id)
@@ -138,17 +138,11 @@ def test_late_committed_event_is_not_skipped(listen, agent):
     assert kinds == ["first", "second"]
 
 
-def test_slow_client_is_cut_off_and_loses_nothing(listen, owner, agent):
-    sent = [emit(agent, "x" * 400) for _ in range(3)]
+def test_client_behind_by_many_events_gets_all(listen, owner, agent):
     with listen() as lines:
         rows = [AgentEvent(agent=agent, owner_id=owner.pk, kind=KIND, created_at=NOW) for _ in range(60)]
-        sent += [row.pk for row in AgentEvent.objects.bulk_create(rows)]
-        heard = ids(lines)
-    assert heard == sent[3 : 3 + len(heard)]
-    while heard[-1] != sent[-1]:
-        with listen(heard=heard[-1]) as lines:
-            heard += ids(lines, len(sent[3:]) - len(heard))
-    assert heard == sent[3:]
+        sent = [row.pk for row in AgentEvent.objects.bulk_create(rows)]
+        assert ids(lines, len(sent)) == sent
 
 
 def test_listeners_get_their_own_events_only(listen, agent):

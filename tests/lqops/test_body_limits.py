@@ -4,14 +4,13 @@ import http.client
 import json
 import socket
 from contextlib import suppress
-from io import BytesIO
 
 import pytest
 
 from agents.management.supervisor import Supervisor, Web, open_socket
 from agents.text.formats import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
-from lqops.web import body_limit, wsgi_body_limit
+from lqops.web import body_limit
 
 HOOK = "/hooks/6d0f2f0a-2a4b-4a56-9a2b-0d6d0b7a9f11"
 SESSIONS = "/api/v1/sessions"
@@ -107,29 +106,3 @@ def test_document_of_the_maximum_size_passes():
     assert body_limit("/admin/agents/document/add/") > MAX_BYTES
     assert body_limit("/api/v1/documents/x") < MAX_BYTES
     assert body_limit("/login/") < MAX_BYTES
-
-
-def wsgi_answer(length):
-    started = []
-
-    def application(environ, start_response):
-        start_response("200 OK", [])
-        return [environ["wsgi.input"].read()]
-
-    environ = {"PATH_INFO": HOOK, "CONTENT_LENGTH": length, "wsgi.input": BytesIO(b"body")}
-    limited = wsgi_body_limit(application)
-    body = b"".join(limited(environ, lambda status, headers: started.append((status, dict(headers)))))
-    return *started[0], body
-
-
-@pytest.mark.parametrize("length", ["4", "", "odd"])
-def test_wsgi_passes_a_body_within_the_limit(length):
-    assert wsgi_answer(length) == ("200 OK", {}, b"body")
-
-
-def test_wsgi_refuses_a_body_over_the_limit():
-    status, headers, body = wsgi_answer(str(body_limit(HOOK) + 1))
-
-    assert status.startswith("413 ")
-    assert headers["Content-Length"] == str(len(body))
-    assert json.loads(body)["code"] == "too_large"

@@ -36,7 +36,7 @@ def test_counts_are_whole_numbers_for_known_names():
     assert Env({}).counts("A", ("X",)) == {}
 
 
-@pytest.mark.parametrize("raw", ["x", "z=1", "x=", "x=-1", "x=1.5", "x=12345678", "=3", "x=²"])
+@pytest.mark.parametrize("raw", ["x", "z=1", "x=", "x=-1", "x=1.5", "=3", "x=²"])
 def test_count_that_is_not_a_number_for_a_known_name_is_refused(raw):
     refused(lambda: Env({"A": raw}).counts("A", ("X", "Y")), "A", "X=30")
 
@@ -152,7 +152,7 @@ def test_value_outside_the_choices_is_refused():
 
 def test_networks_are_checked():
     assert Env({"X": "10.0.0.0/8, fd00::/8"}).networks("X") == ["10.0.0.0/8", "fd00::/8"]
-    refused(lambda: Env({"X": "10.0.0.0/99"}).networks("X"), "X:", "10.0.0.0/99")
+    refused(lambda: Env({"X": "10.0.0.0/99"}).networks("X"), "X=", "10.0.0.0/99")
 
 
 def test_existing_secret_is_found_without_creating_one(tmp_path):

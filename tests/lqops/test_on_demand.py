@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from agents.conf import clock
 from agents.enums import Mode, Status
 from agents.management import supervisor
-from agents.management.supervisor import OnDemand, Progress, SensorProgress, Supervisor, everything, without_web
+from agents.management.supervisor import Progress, SensorProgress, Supervisor, everything, without_web
 from agents.queue import QueueLength
 from tests.factories import make_session
 from tests.flows.processes import is_alive, until
@@ -22,20 +22,21 @@ FOREVER = "import time; time.sleep(600)"
 @pytest.fixture(autouse=True)
 def _ask_at_once(monkeypatch):
     monkeypatch.setattr(supervisor, "DEMAND_SECONDS", 0)
+    monkeypatch.setattr(supervisor, "IDLE_SECONDS", 0)
 
 
 def test_child_starts_and_stops_with_its_need():
     needed, lines = [False], []
-    part = OnDemand(python(FOREVER, "extra"), needed=lambda: needed[0])
-    with Supervisor([], say=lines.append, on_demand=[part]) as group:
+    part = python(FOREVER, "extra", needed=lambda: needed[0])
+    with Supervisor([part], say=lines.append) as group:
         group.check()
-        assert part.child.pid is None
+        assert part.pid is None
         needed[0] = True
         group.check()
-        pid = part.child.pid
+        pid = part.pid
         assert is_alive(pid)
         needed[0] = False
-        until(lambda: group.check() or part.child.pid is None)
+        until(lambda: group.check() or part.pid is None)
         assert not is_alive(pid)
 
     assert lines == ["extra: started", "extra: stopped"]
@@ -43,35 +44,36 @@ def test_child_starts_and_stops_with_its_need():
 
 def test_ended_child_is_restarted():
     lines = []
-    part = OnDemand(python("pass", "extra"), needed=lambda: True)
-    with Supervisor([], say=lines.append, on_demand=[part]) as group:
+    part = python("pass", "extra", needed=lambda: True)
+    with Supervisor([part], say=lines.append) as group:
         until(lambda: group.check() or len(lines) >= 3)
 
-    assert lines[:3] == ["extra: started", "extra: ended with code 0", "extra: started"]
+    assert lines[:3] == ["extra: started", "extra: ended with code 0; restarting in 2 s", "extra: started"]
 
 
 def test_child_stays_for_its_idle_time(monkeypatch):
+    monkeypatch.setattr(supervisor, "IDLE_SECONDS", 60)
     needed = [True]
-    part = OnDemand(python(FOREVER, "extra"), needed=lambda: needed[0], idle_seconds=60)
-    with Supervisor([], say=print, on_demand=[part]) as group:
+    part = python(FOREVER, "extra", needed=lambda: needed[0])
+    with Supervisor([part], say=print) as group:
         group.check()
-        pid = part.child.pid
+        pid = part.pid
         needed[0] = False
         for _ in range(5):
             group.check()
             time.sleep(0.01)
-        assert part.child.pid == pid
+        assert part.pid == pid
 
 
 def test_stuck_child_is_restarted():
     lines, reasons = [], ["", "no task was taken", ""]
-    part = OnDemand(python(FOREVER, "extra"), needed=lambda: True, stalled=lambda: reasons.pop(0))
-    with Supervisor([], say=lines.append, on_demand=[part]) as group:
+    part = python(FOREVER, "extra", needed=lambda: True, stalled=lambda: reasons.pop(0))
+    with Supervisor([part], say=lines.append) as group:
         group.check()
         group.check()
-        first = part.child.pid
+        first = part.pid
         group.check()
-        assert part.child.pid != first
+        assert part.pid != first
         group.check()
 
     assert lines == ["extra: started", "extra: no task was taken; restarted"]
@@ -87,20 +89,20 @@ def test_unreachable_database_starts_and_stops_nothing(monkeypatch):
             raise DatabaseError from None
 
     monkeypatch.setattr(supervisor.connection, "close", lambda: None)
-    part, other = (OnDemand(python(FOREVER, name), needed=needed) for name in ("extra", "other"))
-    with Supervisor([], say=print, on_demand=[part, other]) as group:
+    part, other = (python(FOREVER, name, needed=needed) for name in ("extra", "other"))
+    with Supervisor([part, other], say=print) as group:
         group.check()
-        pid = part.child.pid
+        pid = part.pid
         group.check()
-        assert part.child.pid == pid
-        assert other.child.pid is None
+        assert part.pid == pid
+        assert other.pid is None
 
 
 def test_all_children_end_with_the_block():
-    part = OnDemand(python(FOREVER, "extra"), needed=lambda: True)
-    with Supervisor([python(FOREVER)], say=print, on_demand=[part]) as group:
+    part = python(FOREVER, "extra", needed=lambda: True)
+    with Supervisor([python(FOREVER), part], say=print) as group:
         group.check()
-        pid = part.child.pid
+        pid = part.pid
 
     assert not is_alive(pid)
 
@@ -135,5 +137,5 @@ def test_sensor_sessions_do_not_count_as_busy_workers(monkeypatch, settings):
 
 def test_sensor_workers_belong_to_up_and_work():
     for parts in (everything(python("pass", "web"), say=print), without_web(say=print)):
-        [one] = [part for part in parts._on_demand if part.child.name == "sensors"]
-        assert one.child._arguments[-1] == "sense"
+        [one] = [part for part in parts._children if part.name == "sensors"]
+        assert one._arguments[-1] == "sense"

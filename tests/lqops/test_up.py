@@ -17,6 +17,7 @@ from tests.flows.processes import children_of, is_alive
 from .processes import ROOT, command, environment, run
 
 SHAPE = {"ok", "error", "database", "brakes", "walk", "audit", "pages"}
+QUICK = {"LQOPS_WORKERS": "1", "LQOPS_SQLITE_SYNCHRONOUS": "NORMAL"}
 RUNNING = re.compile(r"lqops is running +http://127\.0\.0\.1:(\d+)/")
 
 
@@ -79,7 +80,7 @@ def open_stream(port, *, cookies):
 
 
 def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
-    with running(environment(var, LQOPS_WORKERS="1")) as (process, port, printed):
+    with running(environment(var, **QUICK)) as (process, port, printed):
         password = re.search(r"password +(\S+)", printed)[1]
         login = sign_in(port, password)
         page, text = ask(port, "/admin/login/")
@@ -106,7 +107,7 @@ def test_later_check_behind_tls_reports_and_creates_no_user(var):
     done = run(
         "up",
         "--check",
-        env=environment(var, LQOPS_WORKERS="1", LQOPS_HTTPS="1", LQOPS_ALLOWED_HOSTS="lqops.example.org"),
+        env=environment(var, LQOPS_HTTPS="1", LQOPS_ALLOWED_HOSTS="lqops.example.org", **QUICK),
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -130,7 +131,6 @@ def test_there_is_one_admin_who_has_opted_in(var):
 AWAY = "The database cannot be used" if find_spec("psycopg") else "install its driver"
 UNFIT = {
     "database": ({"LQOPS_DATABASE_URL": "postgres://x@127.0.0.1:1/n"}, AWAY),
-    "price": ({"LQOPS_MODEL_URL": "http://127.0.0.1:9/v1", "LQOPS_MODEL_NAME": "foo"}, "LQOPS_MODEL_INPUT_USD"),
     "setting": ({"LQOPS_WORKERS": "many"}, "LQOPS_WORKERS"),
 }
 

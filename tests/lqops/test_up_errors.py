@@ -12,7 +12,6 @@ from django.core.management import CommandError, call_command
 from django.db import ConnectionHandler, OperationalError
 
 from agents.management.commands import up
-from agents.management.summary import fault_of
 from agents.management.supervisor import Supervisor
 from agents.policy import brakes
 from tests.factories import make_user
@@ -169,4 +168,4 @@ WALKED, VERIFIED, SHOWN = {"ok": True}, {"verified": True}, {"/admin/login/": 20
     ],
 )
 def test_complete_check_reports_what_is_wrong(found, fault):
-    assert fault_of(*found) == fault
+    assert up._fault(*found) == fault

@@ -7,7 +7,6 @@ import pytest
 
 from agents.management import supervisor
 from agents.management.supervisor import ChildError, Supervisor, Web, open_socket
-from lqops.wsgi import application
 from tests.flows.processes import is_alive, until
 
 
@@ -75,7 +74,7 @@ def test_ended_process_is_restarted_on_the_same_port():
         assert "web: ended with code 7" in serving.said[0]
         until(lambda: serving.children.check() or serving.web.pid not in {None, first})
 
-    assert serving.said[-1] == "web: restarted"
+    assert serving.said[-1] == "web: started"
 
 
 def test_process_that_does_not_stop_is_killed(monkeypatch):
@@ -106,7 +105,3 @@ def test_invalid_http_response_is_a_connection_error():
         with pytest.raises(ConnectionError):
             child.get("/")
         talker.join()
-
-
-def test_wsgi_application_exists():
-    assert callable(application)

@@ -4,20 +4,17 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.search import collection_named
-from agents.management.base import JsonCommand, acting_user, add_acting_user, named_user
+from agents.management.base import RecordedCommand, named_user
 from agents.models import Collection
 from agents.text.formats import MAX_BYTES
-from audit.management.base import cut
 
 
-class Command(JsonCommand):
+class Command(RecordedCommand):
     help = (
         "Adds files (text, Markdown, HTML, PDF, DOCX) to a collection. A file that its owner already has is not stored "
         "twice. Files that cannot be read are listed; the others are added."
@@ -29,42 +26,38 @@ class Command(JsonCommand):
         parser.add_argument("--owner", required=True, help="The username of the collection's owner.")
         parser.add_argument("--create", action="store_true", help="Creates the collection if it does not exist.")
         super().add_arguments(parser)
-        add_acting_user(parser)
 
     def run(self, options: dict[str, Any]) -> None:
-        by = acting_user(options["user"])
-        owner = named_user(options["owner"], active=False)
-        collection = self._collection(owner, by, options)
-        files = [self._add(Path(file), owner, collection, by) for file in options["files"]]
+        common = {"owner": named_user(options["owner"], active=False), **self.actor(options)}
+        collection = _collection(common, options)
+        files = [_add(Path(file), collection, common) for file in options["files"]]
         text = "\n".join(_line(entry) for entry in files)
         self.print({"collection_id": str(collection.public_id), "files": files}, text, options)
         refused = [entry["file"] for entry in files if entry["outcome"] == "refused"]
         if refused:
             raise CommandError(f"{len(refused)} of {len(files)} files were not added: {', '.join(refused)}.")
 
-    def _collection(self, owner: User, by: User | None, options: dict[str, Any]) -> Collection:
-        name = options["collection"]
-        collection = collection_named(owner_id=owner.pk, name=name)
-        if collection is None and options["create"]:
-            collection = collection_create(owner=owner, name=name, by=by, now=clock())
-        if collection is None:
-            raise CommandError(f"{owner} has no collection {name!r}. --create creates it.")
-        return collection
 
-    def _add(self, path: Path, owner: User, collection: Collection, by: User | None) -> dict[str, str]:
-        try:
-            with path.open("rb") as file:
-                data = file.read(MAX_BYTES + 1)  # one more than allowed shows that it is too long
-            document, is_new = document_add(
-                owner=owner, name=path.name, data=data, collection=collection, by=by, now=clock()
-            )
-        except OSError as error:
-            return {"file": str(path), "outcome": "refused", "why": error.strerror or type(error).__name__}
-        except LqopsError as error:
-            return {"file": str(path), "outcome": "refused", "why": str(error)}
-        outcome = "added" if is_new else "known"
-        return {"file": str(path), "outcome": outcome, "document_id": str(document.public_id), "name": document.name}
+def _collection(common: dict[str, Any], options: dict[str, Any]) -> Collection:
+    name = options["collection"]
+    collection = collection_named(owner_id=common["owner"].pk, name=name)
+    if collection is None and options["create"]:
+        return collection_create(name=name, **common)
+    if collection is None:
+        raise CommandError(f"{common['owner']} has no collection {name!r}. --create creates it.")
+    return collection
+
+
+def _add(path: Path, collection: Collection, common: dict[str, Any]) -> dict[str, str]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # one more than allowed shows that it is too long
+        document, is_new = document_add(name=path.name, data=data, collection=collection, **common)
+    except (OSError, LqopsError) as error:
+        return {"file": str(path), "outcome": "refused", "why": getattr(error, "strerror", None) or str(error)}
+    outcome = "added" if is_new else "known"
+    return {"file": str(path), "outcome": outcome, "document_id": str(document.public_id), "name": document.name}
 
 
 def _line(entry: dict[str, str]) -> str:
-    return f"{cut(entry['file'])}: {entry['outcome']}. {entry.get('why') or entry['document_id']}"
+    return f"{entry['file']}: {entry['outcome']}. {entry.get('why') or entry['document_id']}"

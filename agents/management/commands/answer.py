@@ -49,7 +49,7 @@ class Command(JsonCommand):
             raise CommandError(f'Give the answer: manage.py answer {options["question"]} "…" --user NAME')
         if not options["user"]:
             raise CommandError("Give the user who answers: --user NAME.")
-        question = row_named(Question.objects.select_related("session"), options["question"], "question", "answer")
+        question = row_named(Question, options["question"], listed_by="answer")
         answered = question_answer(question, answer=options["text"], by=named_user(options["user"]), now=clock())
         facts = {"question": str(answered.public_id), "status": answered.status}
         self.print(facts, "Answered. The run continues.", options)

@@ -5,18 +5,16 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from agents.conf import clock
-from agents.management.base import JsonCommand, acting_user, add_acting_user, named_user
+from agents.management.base import RecordedCommand, named_user
 from agents.models import ApiKey
 from agents.people.keys import Scope, api_key_create, api_key_revoke
 
 MOST_DAYS = 3_650
 
 
-class Command(JsonCommand):
+class Command(RecordedCommand):
     help = (
         "Creates, lists and revokes API keys. A key is printed once; only its hash is stored. A key without the scope "
         "`decide` cannot approve anything, whatever its user may do: give agents no other. This command can create any "
@@ -24,7 +22,7 @@ class Command(JsonCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        acts = parser.add_subparsers(dest="act", required=True, help="What to do.")
+        acts = parser.add_subparsers(dest="act", required=True, help="The action.")
         create = acts.add_parser("create", help="Creates a key for a user and prints it once.")
         create.add_argument("username", help="The user whose rows the key reads and for whom it acts.")
         create.add_argument("--name", required=True, help="The purpose of the key.")
@@ -43,14 +41,13 @@ class Command(JsonCommand):
         revoke.add_argument("key", help="The key's id or prefix, as printed by `list`.")
         for act in (create, listing, revoke):
             super().add_arguments(act)
-            add_acting_user(act)
 
     def run(self, options: dict[str, Any]) -> None:
         acts = {"create": self._create, "list": self._list, "revoke": self._revoke}
-        facts, text = acts[options["act"]](options, acting_user(options["user"]), clock())
+        facts, text = acts[options["act"]](options, self.actor(options))
         self.print(facts, text, options)
 
-    def _create(self, options: dict[str, Any], by: User | None, now: datetime) -> tuple[dict[str, Any], str]:
+    def _create(self, options: dict[str, Any], actor: dict[str, Any]) -> tuple[dict[str, Any], str]:
         user = named_user(options["username"], active=False)
         days = options["days"]
         if not 1 <= days <= MOST_DAYS:
@@ -59,22 +56,21 @@ class Command(JsonCommand):
             user=user,
             name=options["name"],
             scopes=options["scope"] or [Scope.READ],
-            expires_at=now + timedelta(days=days),
-            by=by,
-            now=now,
+            expires_at=actor["now"] + timedelta(days=days),
+            **actor,
         )
         text = f"{secret}\nSave it now: it is not shown again. {_line(key)}"
         return {**_facts(key), "secret": secret}, text
 
-    def _list(self, options: dict[str, Any], by: User | None, now: datetime) -> tuple[dict[str, Any], str]:
+    def _list(self, options: dict[str, Any], actor: dict[str, Any]) -> tuple[dict[str, Any], str]:
         keys = ApiKey.objects.select_related("user").order_by("-pk")
         if options["username"] is not None:
             keys = keys.filter(user=named_user(options["username"], active=False))
         lines = "\n".join(map(_line, keys)) or "There are no keys."
         return {"keys": [_facts(key) for key in keys]}, lines
 
-    def _revoke(self, options: dict[str, Any], by: User | None, now: datetime) -> tuple[dict[str, Any], str]:
-        key = api_key_revoke(key=_key(options["key"]), by=by, now=now)
+    def _revoke(self, options: dict[str, Any], actor: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        key = api_key_revoke(key=_key(options["key"]), **actor)
         return _facts(key), f"Revoked: {_line(key)}"
 
 

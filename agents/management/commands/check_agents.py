@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from agents.definitions.in_force import checked_definition
 from agents.definitions.loader import sort_problems
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
-from agents.management.base import JsonCommand, agent_paths, agent_text, counted
+from agents.management.base import JsonCommand, agent_paths, counted, file_text, problem_facts, problem_lines
 from agents.sensors.validation import sensor_problems
 from agents.skills.registry import installed_skills, missing_names
 
@@ -39,18 +39,17 @@ class Command(JsonCommand):
                 notes += sort_problems([*definition.notes, *named])
                 names |= {definition.name} if is_named else set()
             problems += sort_problems(found)
-        self.print(_facts(paths, problems, notes), _text(paths, problems, notes), options)
+        facts = {"ok": not problems, "files": [str(path) for path in paths], **problem_facts(problems, notes)}
+        ok = [] if problems else [f"{counted(paths, 'file')} without problems."]
+        self.print(facts, "\n".join([*problem_lines(facts), *ok]), options)
         if problems:
             raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}.")
 
 
 def _read(path: Path) -> tuple[list[Problem], AgentDefinition | None]:
     """The problems of the text, and what can be read of it nevertheless."""
-    text = agent_text(path)
-    if isinstance(text, Problem):
-        return [text], None
     try:
-        return [], checked_definition(text, file=str(path))
+        return [], checked_definition(file_text(path), file=str(path))
     except DefinitionError as error:
         return list(error.problems), error.rest
 
@@ -62,17 +61,3 @@ def _doubtful(definition: AgentDefinition, names: set[str], file: str) -> list[P
         expected = "a name that no other file has"
         found.append(Problem(file, definition.line_of("name"), "name", expected, f'"{definition.name}"'))
     return found
-
-
-def _facts(paths: list[Path], problems: list[Problem], notes: list[Problem]) -> dict[str, Any]:
-    return {
-        "ok": not problems,
-        "files": [str(path) for path in paths],
-        "problems": [problem.to_json() for problem in problems],
-        "notes": [note.to_json() for note in notes],
-    }
-
-
-def _text(paths: list[Path], problems: list[Problem], notes: list[Problem]) -> str:
-    ok = [] if problems else [f"{counted(paths, 'file')} without problems."]
-    return "\n".join([*(f"PROBLEM {problem}" for problem in problems), *(f"NOTE {note}" for note in notes), *ok])

@@ -4,15 +4,14 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 
 from agents.doctor import diagnose
 from agents.ledger.boundary import halt_message
 from agents.models import Installation
-from audit.management.base import BriefCommand
 
 
-class Command(BriefCommand):
+class Command(BaseCommand):
     help = (
         "Calls the guard on a temporary session, with a probe as its handler, and proves that each brake refuses. "
         "Then checks the database, the audit log and the models, and prints whether all work is halted. Leaves no row "

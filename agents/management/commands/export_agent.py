@@ -4,7 +4,8 @@ from argparse import ArgumentParser
 from typing import Any
 
 from agents.definitions.in_force import definition_drift
-from agents.management.base import AGENT_HELP, JsonCommand, agent_named, named_user
+from agents.management.base import AGENT_HELP, JsonCommand, named_user, row_named
+from agents.models import Agent
 from agents.roster.files import agent_export
 
 
@@ -19,7 +20,7 @@ class Command(JsonCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         owner = named_user(options["owner"]) if options["owner"] is not None else None
-        agent = agent_named(options["name"], owner=owner)
+        agent = row_named(Agent, options["name"], owner=owner)
         text, drift = agent_export(agent), definition_drift(agent)
         for line in drift:
             self.stderr.write(f"NOTE {line}.")

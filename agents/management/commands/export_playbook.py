@@ -3,10 +3,8 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from agents.knowledge.playbooks import playbook_export
-from agents.management.base import JsonCommand, named_user
+from agents.management.base import JsonCommand, named_user, row_named
 from agents.models import Playbook
 
 
@@ -20,10 +18,7 @@ class Command(JsonCommand):
         super().add_arguments(parser)
 
     def run(self, options: dict[str, Any]) -> None:
-        owner = named_user(options["owner"])
-        playbook = Playbook.objects.filter(owner=owner, name=options["name"], deleted_at__isnull=True).first()
-        if playbook is None:
-            raise CommandError(f"{owner.username} has no playbook named {options['name']!r}.")
+        playbook = row_named(Playbook, options["name"], owner=named_user(options["owner"]))
         text = playbook_export(playbook)
         facts = {"name": playbook.name, "version": playbook.version, "digest": playbook.digest, "yaml": text}
         self.print(facts, text, options)

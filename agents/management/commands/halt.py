@@ -5,9 +5,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agents.conf import clock
-from agents.management.base import AGENT_HELP, JsonCommand, acting_user, add_acting_user, agent_named, row_named
-from agents.models import AgentSession
+from agents.management.base import AGENT_HELP, RecordedCommand, row_named
+from agents.models import Agent, AgentSession
 from agents.people.access import COMMAND
 from agents.sessions.halts import (
     AllHalted,
@@ -21,7 +20,7 @@ from agents.sessions.halts import (
 USAGE = 2
 
 
-class Command(JsonCommand):
+class Command(RecordedCommand):
     help = (
         "Halts one session, the sessions of an agent, or all work of the installation (until `release`). A call in "
         "flight finishes; no other starts. Halting a halted or ended session changes nothing."
@@ -34,15 +33,9 @@ class Command(JsonCommand):
         target.add_argument("--all", action="store_true", help="Halts all work and refuses new work until `release`.")
         parser.add_argument("--reason", default="", help="Stored with the halt, for people. Required with --all.")
         super().add_arguments(parser)
-        add_acting_user(parser)
 
     def run(self, options: dict[str, Any]) -> None:
-        arguments: dict[str, Any] = {
-            "by": acting_user(options["user"]),
-            "reason": options["reason"],
-            "now": clock(),
-            "actor": COMMAND,
-        }
+        arguments = {"reason": options["reason"], "actor": COMMAND, **self.actor(options)}
         if options["all"]:
             if not options["reason"].strip():
                 raise CommandError('Halting all work needs a reason: --reason "…".', returncode=USAGE)
@@ -61,8 +54,8 @@ class Command(JsonCommand):
 
     def _halt(self, options: dict[str, Any], arguments: dict[str, Any]) -> HaltCount:
         if options["agent"] is not None:
-            return agents_halt([agent_named(options["agent"]).pk], **arguments)
-        session = row_named(AgentSession.objects.all(), options["session"], "session")
+            return agents_halt([row_named(Agent, options["agent"]).pk], **arguments)
+        session = row_named(AgentSession, options["session"])
         return sessions_halt([session.pk], **arguments)
 
 

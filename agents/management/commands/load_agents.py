@@ -8,25 +8,24 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from agents.conf import clock
 from agents.definitions.loader import sort_problems
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.exceptions import LqopsError
 from agents.management.base import (
-    JsonCommand,
-    acting_user,
-    add_acting_user,
+    RecordedCommand,
     agent_paths,
-    agent_text,
     counted,
+    file_text,
     named_user,
+    problem_facts,
+    problem_lines,
 )
 from agents.roster.files import DefinitionResult, agent_import
 from agents.sensors.validation import sensor_problems
 from agents.skills.registry import unresolved_names
 
 
-class Command(JsonCommand):
+class Command(RecordedCommand):
     help = (
         "Creates agents from agent.yaml files or, if their owner has one of that name, its next version. A file "
         "without changes changes nothing. If one file has a problem, none is loaded."
@@ -42,39 +41,36 @@ class Command(JsonCommand):
         parser.add_argument("--owner", help="The username of the agents' owner. Default: --user.")
         parser.add_argument("--dry-run", action="store_true", help="Print what would be done, and do nothing.")
         super().add_arguments(parser)
-        add_acting_user(parser)
 
     def run(self, options: dict[str, Any]) -> None:
-        by = acting_user(options["user"])
-        owner = named_user(options["owner"]) if options["owner"] is not None else by or _only_user()
+        actor = self.actor(options)
+        owner = named_user(options["owner"]) if options["owner"] is not None else actor["by"] or _only_user()
         paths = agent_paths(options["paths"])
-        dry = options["dry_run"]
         problems: list[Problem] = []
         notes: list[Problem] = []  # of files that have problems
         loaded: list[tuple[Path, DefinitionResult]] = []
         with transaction.atomic():
             for path in paths:
                 try:
-                    loaded.append((path, _load(path, owner, by)))
+                    loaded.append((path, _load(path, owner, actor)))
                 except DefinitionError as error:
                     problems += error.problems
                     notes += _notes(path, error.rest) if error.rest else ()
                 except LqopsError as error:
                     problems.append(Problem(str(path), 0, "", f"a file that can be loaded now: {error}"))
-            if problems or dry:
+            if problems or options["dry_run"]:
                 transaction.set_rollback(True)
-        done = [] if problems else loaded
-        self.print(_facts(done, problems, notes, dry=dry), _text(done, problems, notes, dry=dry), options)
+        agents = [] if problems else [_facts(path, defined) for path, defined in loaded]
+        facts = {"dry_run": options["dry_run"], "agents": agents, **problem_facts(problems, notes)}
+        self.print(facts, _text(facts), options)
         if problems:
             raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}. Nothing was loaded.")
 
 
-def _load(path: Path, owner: User, by: User | None) -> DefinitionResult:
-    text = agent_text(path)
-    if isinstance(text, Problem):
-        raise DefinitionError((text,))
+def _load(path: Path, owner: User, actor: dict[str, Any]) -> DefinitionResult:
+    text = file_text(path)
     with transaction.atomic():
-        return agent_import(owner=owner, text=text, by=by, now=clock(), file=str(path))
+        return agent_import(owner=owner, text=text, file=str(path), **actor)
 
 
 def _only_user() -> User:
@@ -85,47 +81,34 @@ def _only_user() -> User:
     return users[0]
 
 
-def _facts(
-    loaded: list[tuple[Path, DefinitionResult]], problems: list[Problem], notes: list[Problem], *, dry: bool
-) -> dict[str, Any]:
-    agents = [
-        {
-            "file": str(path),
-            "agent_id": str(defined.agent.public_id),
-            "name": defined.agent.name,
-            "version": defined.agent.definition_version,
-            "digest": defined.agent.definition_digest,
-            "changed": defined.changed,
-            "told": list(defined.messages),
-            "broken_sensors": [
-                {"name": sensor.name, "problem": sensor.problem} for sensor in defined.definition.broken_sensors
-            ],
-            "notes": [note.to_json() for note in _notes(path, defined.definition)],
-        }
-        for path, defined in loaded
-    ]
+def _facts(path: Path, defined: DefinitionResult) -> dict[str, Any]:
+    broken = [{"name": sensor.name, "problem": sensor.problem} for sensor in defined.definition.broken_sensors]
     return {
-        "dry_run": dry,
-        "agents": agents,
-        "problems": [problem.to_json() for problem in problems],
-        "notes": [note.to_json() for note in notes],
+        "file": str(path),
+        "agent_id": str(defined.agent.public_id),
+        "name": defined.agent.name,
+        "version": defined.agent.definition_version,
+        "digest": defined.agent.definition_digest,
+        "changed": defined.changed,
+        "told": list(defined.messages),
+        "broken_sensors": broken,
+        "notes": [note.to_json() for note in _notes(path, defined.definition)],
     }
 
 
-def _text(
-    loaded: list[tuple[Path, DefinitionResult]], problems: list[Problem], notes: list[Problem], *, dry: bool
-) -> str:
-    lines = [*(f"PROBLEM {problem}" for problem in problems), *(f"NOTE {note}" for note in notes)]
-    if dry and not problems:
+def _text(facts: dict[str, Any]) -> str:
+    lines = problem_lines(facts)
+    is_dry = facts["dry_run"] and not facts["problems"]
+    if is_dry:
         lines.append("Dry run. This would be done:")
-    for path, defined in loaded:
-        unchanged = "" if defined.changed else "no changes: "
-        verb = "would be" if dry and defined.changed else "is"
-        lines.append(f"{path}: {unchanged}{defined.agent.name} {verb} at version {defined.agent.definition_version}.")
-        lines += [f"  {line}" for line in defined.messages]
-        lines += [f"  SKIPPED {sensor.name}: {sensor.problem}" for sensor in defined.definition.broken_sensors]
-        lines += [f"  NOTE {note}" for note in _notes(path, defined.definition)]
-    if dry and not problems:
+    for agent in facts["agents"]:
+        unchanged = "" if agent["changed"] else "no changes: "
+        verb = "would be" if is_dry and agent["changed"] else "is"
+        lines.append(f"{agent['file']}: {unchanged}{agent['name']} {verb} at version {agent['version']}.")
+        lines += [f"  {line}" for line in agent["told"]]
+        lines += [f"  SKIPPED {sensor['name']}: {sensor['problem']}" for sensor in agent["broken_sensors"]]
+        lines += [f"  {line}" for line in problem_lines(agent)]
+    if is_dry:
         lines.append("Nothing was done.")
     return "\n".join(lines)
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agents.conf import clock
 from agents.knowledge.playbooks import LoadedSkill, LoadReport, skills_load
-from agents.management.base import JsonCommand, acting_user, add_acting_user
+from agents.management.base import RecordedCommand
 
 STATES = {
     "loaded": "new, loaded",
@@ -19,7 +18,7 @@ STATES = {
 }
 
 
-class Command(JsonCommand):
+class Command(RecordedCommand):
     help = (
         "Reads the folders with a SKILL.md in LQOPS_SKILL_FOLDERS. New skills are loaded. A skill whose files have "
         "changed does not run until it is accepted. Fails if a folder cannot be read; the others are loaded."
@@ -30,11 +29,10 @@ class Command(JsonCommand):
             "--accept", action="append", default=[], metavar="NAME", nargs="+", help="Accept these skills as they are."
         )
         super().add_arguments(parser)
-        add_acting_user(parser)
 
     def run(self, options: dict[str, Any]) -> None:
         accept = [name for names in options["accept"] for name in names]
-        report = skills_load(by=acting_user(options["user"]), now=clock(), accept=accept)
+        report = skills_load(**self.actor(options), accept=accept)
         self.print(asdict(report), _text(report, accept), options)
         if report.problems:
             raise CommandError(f"{len(report.problems)} could not be loaded or accepted. The others were.")

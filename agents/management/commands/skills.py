@@ -1,18 +1,15 @@
 """`skills`: list the callable skills with their levels, limits and counters, and change one."""
 
-import json
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.core.serializers.json import DjangoJSONEncoder
 
 from agents.conf import clock
 from agents.enums import Level
 from agents.management.base import JsonCommand, named_user
 from agents.skills.registry import (
     ListedSkill,
-    SkillChanges,
     installed_skill,
     skill_listed,
     skill_set,
@@ -34,7 +31,7 @@ class Command(JsonCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        acts = parser.add_subparsers(dest="act", help="What to do. Default: list the skills.")
+        acts = parser.add_subparsers(dest="act", help="The action. Default: list the skills.")
         setting = acts.add_parser("set", help="Changes the level, the limit or the state of a skill.")
         setting.add_argument("name", help="The name of the skill.")
         setting.add_argument(
@@ -51,38 +48,25 @@ class Command(JsonCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         found = self._set(options) if options["act"] == "set" else skills_listed(now=clock())
-        if options["json"]:
-            facts = [listed.facts for listed in found]
-            self.stdout.write(json.dumps(facts[0] if options["act"] else facts, cls=DjangoJSONEncoder))
-            return
-        for listed in found:
-            self.stdout.write(_line(listed))
-        for line in skills_left_out():
-            self.stderr.write(line)
+        facts = [listed.facts for listed in found]
+        self.print(facts[0] if options["act"] else facts, "\n".join(map(_line, found)), options)
+        if not options["json"]:
+            for line in skills_left_out():
+                self.stderr.write(line)
 
     def _set(self, options: dict[str, Any]) -> list[ListedSkill]:
-        changes = _changes(options)
-        if not changes:
+        given = {name: options[name] for name in ("enabled", "level", "hourly_limit") if options[name] is not None}
+        if not given:
             raise CommandError(
                 "Give at least one change: --level, --enabled, --disabled or --hourly-limit.", returncode=USAGE
             )
+        changes: Any = {name: None if value in {DECLARED, NO_LIMIT} else value for name, value in given.items()}
         by = named_user(options["user"])
         now = clock()
         skill = installed_skill(options["name"])
         skill_set(name=skill.name, declared=skill.level, by=by, now=now, **changes)
         listed = skill_listed(skill.name, now=now)
         return [listed] if listed else []
-
-
-def _changes(options: dict[str, Any]) -> SkillChanges:
-    changes = SkillChanges()
-    if options["enabled"] is not None:
-        changes["enabled"] = options["enabled"]
-    if options["level"] is not None:
-        changes["level"] = None if options["level"] == DECLARED else options["level"]
-    if options["hourly_limit"] is not None:
-        changes["hourly_limit"] = None if options["hourly_limit"] == NO_LIMIT else options["hourly_limit"]
-    return changes
 
 
 def _limit(text: str) -> int | str:

@@ -10,14 +10,14 @@ import re
 import secrets
 import socket
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.urls import reverse
@@ -26,22 +26,21 @@ from agents.accounts import FIRST_ADMIN, first_admin_create
 from agents.conf import clock
 from agents.guard import selftest
 from agents.knowledge.playbooks import skills_load
+from agents.management import summary_line
 from agents.management.samples import samples_install, walk_once
-from agents.management.summary import fault_of, summary_line
 from agents.management.supervisor import ChildError, Stopped, Web, everything, open_socket, stop_on_signals
-from audit.management.base import BriefCommand
 
 HIGHEST_PORT = 65_535
 STYLE_SHEET = re.compile(r'href="(/[^"]+\.css)"')
 LINE = "-" * 72
 
 
-class Command(BriefCommand):
+class Command(BaseCommand):
     help = (
         "Starts lqops on this machine: migrates the database, checks the brakes, creates the first admin and sample "
         "agents, and runs the web process, the workers and the ticker until Ctrl-C."
     )
-    _checks: Sequence[selftest.Check] = ()
+    _brakes: Mapping[str, str] = {}  # for the summary
     _admin_hint = ""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -62,7 +61,7 @@ class Command(BriefCommand):
         except Exception as error:
             if options["check"]:
                 message = f"{error}" if isinstance(error, CommandError) else f"{type(error).__name__}: {error}"
-                self._say(summary_line(error=message, database=connection.vendor, brakes=self._brakes()))
+                self._say(summary_line(error=message, database=connection.vendor, brakes=self._brakes))
             if isinstance(error, ImproperlyConfigured):
                 raise CommandError(str(error)) from error
             raise
@@ -101,20 +100,19 @@ class Command(BriefCommand):
             self._say("Running one run through the queue …")
             walk = walk_once(now=clock(), check=children.check)
         audit = _verify_audit()
-        fault = fault_of(walk, audit, pages)
-        results: dict[str, Any] = {"brakes": self._brakes(), "walk": walk, "audit": audit, "pages": pages}
+        fault = _fault(walk, audit, pages)
+        results = {"brakes": self._brakes, "walk": walk, "audit": audit, "pages": pages}
         self._say(summary_line(error=fault, database=connection.vendor, **results))
         if fault:
             raise SystemExit(1)
 
-    def _brakes(self) -> dict[str, str]:
-        return {check.name: check.found for check in self._checks}
-
     def _prepare(self) -> str:
         """Set up the installation. Returns the first admin's password, if it was created."""
         self._say(self._migrate())
-        self._checks = self._check_brakes()
-        failed = [check for check in self._checks if not check.ok]
+        checks = selftest.run_checks()
+        self._brakes = {check.name: check.found for check in checks}
+        failed = [check for check in checks if not check.ok]
+        self._say(f"Brakes: {len(checks) - len(failed)} of {len(checks)} checks passed")
         if failed:
             raise CommandError("Not started: " + "; ".join(f"{check.name}: {check.found}" for check in failed))
         password = secrets.token_urlsafe(12)
@@ -140,11 +138,6 @@ class Command(BriefCommand):
             ) from error
         return f"Database: {connection.vendor}, up to date"
 
-    def _check_brakes(self) -> list[selftest.Check]:
-        checks = selftest.run_checks()
-        self._say(f"Brakes: {sum(check.ok for check in checks)} of {len(checks)} checks passed")
-        return checks
-
     def _announce(self, address: str, password: str) -> None:
         lines = [f"lqops is running     {address}"]
         if password:
@@ -163,7 +156,7 @@ class Command(BriefCommand):
 
 
 def _existing_admin() -> str:
-    """Who can sign in after an earlier start, and how to set a new password."""
+    """The admin of an earlier start, and how to set a new password."""
     names = list(
         User.objects.filter(is_superuser=True, is_active=True).order_by("pk").values_list("username", flat=True)
     )
@@ -199,6 +192,18 @@ def _verify_audit() -> dict[str, Any]:
         pass  # verification failed; the JSON has the details
     result: dict[str, Any] = json.loads(printed.getvalue())
     return result
+
+
+def _fault(walk: Mapping[str, Any], audit: Mapping[str, Any], pages: Mapping[str, int]) -> str:
+    """Describe what failed in a complete check; empty if nothing did."""
+    faults = []
+    if not walk["ok"]:
+        faults.append(walk.get("error") or f"The run ended as {walk['status']} ({walk['terminal_reason']}).")
+    if not audit["verified"]:
+        faults.append(audit.get("error") or "The audit log does not verify.")
+    if failed := [f"{path}: {status}" for path, status in pages.items() if status != 200]:  # noqa: PLR2004 HTTP's OK
+        faults.append(f"Pages failed: {', '.join(failed)}.")
+    return " ".join(faults)
 
 
 def _fetch_pages(web: Web) -> dict[str, int]:

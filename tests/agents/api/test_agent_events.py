@@ -1,15 +1,12 @@
-"""Activity through the API: the user's own events in order, with a cursor; and how listeners are served."""
+"""Activity through the API: the user's own events in order, with a cursor, and the reads of a stream."""
 
-import asyncio
-import logging
-import threading
-from collections import deque
+from unittest.mock import Mock
 
 import pytest
 from django.db import DatabaseError
 
-from agents.api import sse
-from agents.api.sse import Listener, Reader
+from agents.api import sse, streams
+from agents.api.streams import ActivityStream
 from agents.models import AgentEvent
 from agents.people.activity import event_emit
 from tests.factories import NOW, make_agent, make_session, make_user
@@ -36,7 +33,7 @@ def ids(api, **query):
     return [event["id"] for event in answer.json()["results"]]
 
 
-# --- the list ---
+# --- The list ---
 
 
 @pytest.mark.django_db
@@ -52,7 +49,7 @@ def test_events_are_listed_in_order(api, person, agent):
         "session": None,
         "text": "The sensor door updated open.",
         "data": {"sensor": "door", "field": "open", "key": events[0]["data"]["key"]},
-        "created_at": NOW.isoformat(),
+        "created_at": NOW.isoformat().replace("+00:00", "Z"),
     }
     assert "1234567890" not in events[0]["data"]["key"]
     assert (events[1]["session"], events[1]["text"]) == (str(session.public_id), "Turn 2 started.")
@@ -107,69 +104,17 @@ def test_statement_count_does_not_grow_with_events(api, agent, django_assert_max
         assert len(ids(api)) == 30
 
 
-# --- listeners ---
+# --- The stream ---
 
 
-class Event:
-    def __init__(self, number, *, owner_id=1, agent_id=None):
-        self.pk, self.owner_id, self.agent_id = number, owner_id, agent_id
-
-
-def served(script, monkeypatch, *listeners, **sizes):
-    """What listeners received, and who was cut off, when the reader finds the events of the script.
-
-    An exception in the script is raised by that read.
-    """
-    looks, over = deque(script), threading.Event()
-
-    def look(after, owner_ids):
-        if not looks:
-            over.set()  # what was found before has been given
-            return [], after
-        if isinstance(found := looks.popleft(), Exception):
-            raise found
-        return [(event, b"") for event in found], max([after, *(event.pk for event in found)])
-
-    for name, value in {"POLL_SECONDS": 0, "RETRY_SECONDS": 0, **sizes}.items():
-        monkeypatch.setattr(sse, name, value)
-    monkeypatch.setattr(sse, "_new_events", look)
-    monkeypatch.setattr(sse.horizon, "look", lambda: 0)
-
-    async def listen():
-        reader, joined = Reader(), [listener() for listener in listeners]
-        for listener in joined:
-            await reader.join(listener)
-        async with asyncio.timeout(10):
-            while not over.is_set() and not all(listener.is_cut for listener in joined):  # noqa: ASYNC110 a thread sets it
-                await asyncio.sleep(0)
-        for listener in joined:
-            reader.leave(listener)
-        heard = [[number for number, _ in await listener.receive(0)] for listener in joined]
-        return heard, [listener.is_cut for listener in joined]
-
-    return asyncio.run(listen())
-
-
-def test_listeners_get_their_own_events(monkeypatch):
-    found = [Event(1), Event(2, owner_id=2), Event(3, agent_id=7)]
-    heard, cut = served([found], monkeypatch, lambda: Listener(1), lambda: Listener(1, 7), lambda: Listener(2))
-    assert (heard, cut) == ([[1, 3], [3], [2]], [False] * 3)
-
-
-def test_slow_listener_is_cut_off_alone(monkeypatch):
-    found = [Event(number) for number in range(1, 6)] + [Event(6, owner_id=2)]
-    heard, cut = served([found], monkeypatch, lambda: Listener(1), lambda: Listener(2), MAX_PENDING=3)
-    assert (heard, cut) == ([[1, 2, 3], [6]], [True, False])
-
-
-def test_database_outage_cuts_no_listener_off(monkeypatch, caplog):
-    heard, cut = served([DatabaseError("away"), [Event(1)]], monkeypatch, lambda: Listener(1))
-    assert (heard, cut) == ([[1]], [False])
+@pytest.mark.django_db
+def test_database_outage_is_logged_and_loses_nothing(person, agent, monkeypatch, caplog):
+    monkeypatch.setattr(sse, "close_old_connections", lambda: None)
+    stream = ActivityStream(person.pk, agent=None, after=0)
+    sent = emit(agent)
+    with monkeypatch.context() as patched:
+        patched.setattr(streams.position, "look", Mock(side_effect=DatabaseError("away")))
+        assert stream._read() == b""
     assert "could not be read: DatabaseError" in caplog.text
-
-
-def test_failed_reader_is_logged_and_cuts_listeners_off(monkeypatch, caplog):
-    caplog.set_level(logging.ERROR)
-    _, cut = served([ZeroDivisionError()], monkeypatch, lambda: Listener(1))
-    assert cut == [True]
-    assert "the reader of events failed" in caplog.text
+    monkeypatch.setattr(streams.position, "look", lambda: sent)
+    assert f"id: {sent}\n" in stream._read().decode()

@@ -21,7 +21,7 @@ SENDING = [route for route in routes() if route.method in {"post", "patch"}]
 READING = [route for route in routes() if route.method == "get"]
 SHAPE = {"code", "message", "detail", "request_id"}
 FEW = effort(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     database=None,
     derandomize=True,

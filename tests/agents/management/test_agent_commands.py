@@ -211,5 +211,5 @@ def test_export_agent_needs_an_unambiguous_name(capsys, ada):
     assert "There is no agent 'Nobody'." in failed(capsys, "export_agent", "Nobody")
     make_agent(owner=ada, name="Twin")
     make_agent(name="Twin")
-    assert "Several agents match 'Twin'. Give the public id of one." in failed(capsys, "export_agent", "Twin")
+    assert "Several agents match 'Twin'. Give the public id of one:" in failed(capsys, "export_agent", "Twin")
     assert run(capsys, "export_agent", "Twin", "--owner", "ada").startswith("name: Twin\nmode: semi\n")

@@ -6,7 +6,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agents.enums import HaltState
-from agents.management.base import agent_named
+from agents.management.base import row_named
+from agents.models import Agent
 from tests.factories import make_agent, make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -32,15 +33,15 @@ def test_ambiguous_name_lists_the_ids():
         call_command("halt", "--agent", "Twin")
 
     for twin in twins:
-        assert f"{twin.public_id}  Twin  of {twin.owner}" in str(refused.value)
-        assert agent_named("Twin", owner=twin.owner) == twin
+        assert f"{twin.public_id}  of {twin.owner}" in str(refused.value)
+        assert row_named(Agent, "Twin", owner=twin.owner) == twin
 
 
 def test_name_equal_to_another_id_does_not_win():
     meant = make_agent(public_id=UUID(ID))
     make_agent(name=ID)
 
-    assert agent_named(ID) == meant
+    assert row_named(Agent, ID) == meant
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_unique_beginning_of_an_id_is_enough(waiting, approver):
     other = Approval.objects.get(pk=waiting.pk)
     other.pk, other.public_id, other.call_key = None, twin, "another"
     other.save(force_insert=True)
-    with pytest.raises(CommandError, match="More than one approval begins with"):
+    with pytest.raises(CommandError, match="Several approvals match"):
         output("deny", short, *by)
     assert output("deny", str(waiting.public_id)[:13], *by) == "Denied: send_letter.\n"
 

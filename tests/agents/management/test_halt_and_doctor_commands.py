@@ -102,7 +102,7 @@ def test_halt_halts_a_session_and_records_the_user(capsys):
 def test_halt_accepts_a_unique_beginning_of_an_id(capsys):
     first = make_session(public_id="f6344a8c-0000-4000-8000-000000000001")
     second = make_session(public_id="f6344a8c-0001-4000-8000-000000000001", agent=make_agent())
-    with pytest.raises(CommandError, match="More than one session begins with f6344a8c"):
+    with pytest.raises(CommandError, match="Several sessions match 'f6344a8c'"):
         call_command("halt", "f6344a8c")
     run(capsys, "halt", "f6344a8c-0000")
     states = dict(AgentSession.objects.values_list("pk", "halt_state"))

@@ -131,9 +131,9 @@ def test_import_reports_the_line_of_an_error(file):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "cannot be read: No such file"),
-        (b"\xff", "is not UTF-8 text: byte 0"),
-        (b"#" * (MAX_BYTES + 1), f"longer than {MAX_BYTES} bytes"),
+        (None, "a file that can be read: No such file"),
+        (b"\xff", "UTF-8 text: byte 0"),
+        (b"#" * (MAX_BYTES + 1), f"at most {MAX_BYTES} bytes"),
     ],
 )
 def test_import_refuses_other_files(file, content, says):
@@ -163,5 +163,5 @@ def test_unknown_users_and_playbooks_are_errors(capsys, file):
             call_command(*arguments, "--owner", "nobody")
     run(capsys, "import_playbook", str(file), "--owner", "bob")
     playbook_delete(Playbook.objects.get(), by=None, now=NOW)
-    with pytest.raises(CommandError, match="bob has no playbook named 'Leases'"):
+    with pytest.raises(CommandError, match="bob has no playbook 'Leases'"):
         call_command("export_playbook", "Leases", "--owner", "bob")

@@ -157,12 +157,12 @@ def test_run_now_stops_waiting_after_the_limit(owner):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--playbook", "absent"], "ada has no playbook named 'absent'"),
+        (["--playbook", "absent"], "ada has no playbook 'absent'"),
         (["--skill", "absent"], "no skill 'absent'"),
-        (["--trigger", "absent"], "ada has no trigger named 'absent'"),
-        (["--trigger", "Twice"], "more than one"),
-        (["--skill", "s", "--collection", "absent"], "ada has no collection named 'absent'"),
-        (["--skill", "s", "--document", "absent"], "not a public id"),
+        (["--trigger", "absent"], "ada has no trigger 'absent'"),
+        (["--trigger", "Twice"], "Several triggers match"),
+        (["--skill", "s", "--collection", "absent"], "ada has no collection 'absent'"),
+        (["--skill", "s", "--document", "absent"], "no document 'absent'"),
         (["--skill", "s", "--document", "4554cdd9-0000-4000-8000-000000000000"], "no document"),
         (["--skill", "s", "--max-cost", "much"], "not an amount"),
         (["--skill", "s", "--query", "q", "--max-cost", "-1"], "0 or more"),
@@ -183,7 +183,7 @@ def test_run_now_reports_invalid_arguments(owner, arguments, says):
 def test_run_now_needs_an_opted_in_user(owner):
     make_skill(name="s")
     make_user(username="bob", opted_in=False)
-    for name, says in (("nobody", "no user 'nobody'"), ("bob", "opted in")):
+    for name, says in (("nobody", "no active user 'nobody'"), ("bob", "opted in")):
         with pytest.raises(CommandError, match=says):
             call_command("run_now", "--skill", "s", "--query", "q", "--owner", name)
 
