@@ -11,7 +11,6 @@ from django.forms import formset_factory
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 from unfold.decorators import action as unfold_action
-from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, record_view
@@ -37,6 +36,7 @@ from agents.knowledge.playbooks import (
 from agents.models import Playbook, PromptSkill
 
 YAML_CHARS = 500_000
+STATE_LABELS = {"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"}
 
 
 class PlaybookForm(OwnerForm):
@@ -99,11 +99,11 @@ class PlaybookAdmin(FormAdmin):
     ordering = ["name", "id"]
     sortable_by = ("name",)
     form = PlaybookForm
+    add_form_template = "admin/playbook.html"
     change_form_template = "admin/playbook.html"
     actions_list = ["import_yaml"]
     row_actions = (
         delete_action(
-            "agents.delete_playbook",
             each_row(playbook_delete, "playbook", "deleted"),
             "No new run can use it. Past runs keep its version and digest in their audit log.",
         ),
@@ -141,8 +141,8 @@ class PlaybookAdmin(FormAdmin):
         given = {"name": form.cleaned_data["name"], "positions": given_positions(form.positions)}
         return playbook_edit(row, by=current_user(request), now=clock(), **given)
 
-    def extra_context(self, request: HttpRequest, row: Playbook | None) -> dict[str, Any]:
-        return {"rendered": playbook_rendered(row)} if row else {}
+    def extra_context(self, request: HttpRequest, row: Playbook) -> dict[str, Any]:
+        return {"rendered": playbook_rendered(row)}
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         playbook = self.get_row(request, pk)
@@ -176,9 +176,6 @@ def given_positions(forms_: Any) -> list[Position]:
 # --- Skills: loaded from folders, run only as accepted ---
 
 
-CHANGE = "agents.change_promptskill"
-
-
 class AcceptForm(ActionForm):
     """Carries the digest of the files as they were shown."""
 
@@ -198,9 +195,19 @@ def _accept(action: ActionRequest) -> ActionResult:
     return ActionResult(f"{accepted.name} accepted as version {accepted.version}, digest {accepted.digest[:12]}.")
 
 
+def state_of(skill: PromptSkill) -> tuple[str, str]:
+    if not skill.enabled:
+        return "off", "disabled"
+    if not skill.found_digest:
+        return "missing", "files missing"
+    return ("changed", "changed, not accepted") if skill.has_changed else ("fine", "accepted")
+
+
 @admin.register(PromptSkill)
 class PromptSkillAdmin(DetailAdmin):
     description_ = column("description", partial(cut, limit=100))
+    state = column(state_of, title="state", label=STATE_LABELS)
+    accepted = column("digest", lambda digest: digest[:12], title="accepted digest")
     list_display = ["name", "description_", "state", "version", "accepted", "loaded_at"]
     list_filter = ["enabled"]
     search_fields = ["name", "description"]
@@ -212,7 +219,6 @@ class PromptSkillAdmin(DetailAdmin):
         RowAction(
             "accept",
             "Accept changed files",
-            CHANGE,
             _accept,
             AcceptForm,
             bulk=False,
@@ -224,30 +230,17 @@ class PromptSkillAdmin(DetailAdmin):
         RowAction(
             "enable",
             "Enable",
-            CHANGE,
             each_row(skill_switch, "skill", "enabled", enabled=True),
             available=lambda row: not row.enabled,
         ),
         RowAction(
             "disable",
             "Disable",
-            CHANGE,
             each_row(skill_switch, "skill", "disabled", enabled=False),
             available=lambda row: row.enabled,
             description="New runs cannot use it.",
         ),
     )
-
-    @display(description="state", label={"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"})
-    def state(self, skill: PromptSkill) -> tuple[str, str]:
-        return state_of(skill)
-
-    @display(description="accepted digest")
-    def accepted(self, skill: PromptSkill) -> str:
-        return skill.digest[:12]
-
-    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        return {"state": state_of(row)[1]}
 
     @unfold_action(description="Load skill folders", url_path="load", permissions=["load"])
     def load(self, request: HttpRequest) -> HttpResponse:
@@ -269,12 +262,4 @@ class PromptSkillAdmin(DetailAdmin):
         return HttpResponseRedirect(self.list_link())
 
     def has_load_permission(self, request: HttpRequest) -> bool:
-        return current_user(request).has_perm(CHANGE)
-
-
-def state_of(skill: PromptSkill) -> tuple[str, str]:
-    if not skill.enabled:
-        return "off", "disabled"
-    if not skill.found_digest:
-        return "missing", "files missing"
-    return ("changed", "changed, not accepted") if skill.has_changed else ("fine", "accepted")
+        return self.has_model_permission(request, "change")

@@ -206,7 +206,7 @@ def test_notifications_show_and_link_their_runs(client):
 
     listed, found = (text_of(client.get(page(Notification, *where))) for where in (["changelist"], ["change", row.pk]))
 
-    assert "nda.txt</span>" in listed
+    assert "<span>nda.txt<br>" in listed
     assert "Watch it" in listed
     assert f'href="{receipt}">Open receipt</a>' in found
     assert "Receipt: /" not in found
