@@ -1,7 +1,6 @@
 """Runs (sessions in code): the list, the page of one, halting, running again, run now; their calls and halts."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import Field
 from functools import partial
 from typing import Any, Final
 
@@ -37,14 +36,15 @@ from agents.admin.display import (
 from agents.admin.forms import ArgumentsField, OwnedChoices, StyledModelForm, usd_field
 from agents.conf import clock
 from agents.enums import (
+    AnalysisMode,
     ApprovalStatus,
     Mode,
     Outcome,
     TerminalReason,
     ToolIntent,
 )
-from agents.models import AgentSession, Approval, Collection, Document, Halt, Playbook, PromptSkill, ToolCall
-from agents.policy.run_spec import GOAL_CHARS, OPTIONS, RunSpec
+from agents.models import AgentSession, Approval, Document, Halt, Playbook, ToolCall, Trigger
+from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
@@ -255,56 +255,51 @@ class RestartForm(ActionForm):
     )
 
 
-# Options that a form has a field for; step loop settings are set on triggers.
-FORM_OPTIONS: Final = tuple(option for option in OPTIONS if not isinstance(getattr(RunSpec(), option.name), dict))
+class RunForm(OwnedChoices, StyledModelForm):
+    """Inputs and options of a run, as triggers keep them. The choices are the owner's own rows."""
+
+    class Meta:
+        model = Trigger
+        fields = ["playbook", "skill", "collection", "query", "project", "agent", *OPTION_NAMES, "max_cost_usd"]
+        labels = {"max_cost_usd": "Cap per run (USD)", **{option.name: option.metadata["label"] for option in OPTIONS}}
+        help_texts = {
+            "playbook": "Positions to check the documents against.",
+            "skill": "Instructions to follow, instead of a playbook.",
+            "collection": "Documents to read.",
+            "query": "Only passages that match these words are read.",
+            "project": "Project whose context is added to every prompt.",
+            "agent": "Agent whose approval mode and budget apply.",
+            **{option.name: option.metadata["help"] for option in OPTIONS},
+            "max_cost_usd": "Maximum cost per run. Empty: the installation's default.",
+        }
 
 
-def _option_field(option: Field[Any]) -> forms.Field:
-    about: dict[str, Any] = {
-        "label": option.metadata["label"],
-        "help_text": option.metadata["help"],
-        "required": False,
-    }
-    if choices := option.metadata["choices"]:
-        return forms.ChoiceField(choices=[("", "Default"), *choices.choices], **about)
-    return forms.BooleanField(**about)
+# Options of one run; the settings of the step loop are set on triggers.
+RUN_OPTIONS: Final = tuple(name for name in OPTION_NAMES if name not in {"loop", "guardrails"})
 
 
-class RunNowForm(OwnedChoices, StyledModelForm):
-    """Inputs and options of a run. The choices are the user's own rows."""
-
-    playbook = forms.ModelChoiceField(
-        Playbook.objects.none(), required=False, help_text="The positions to check the documents against."
-    )
-    skill = forms.ModelChoiceField(
-        PromptSkill.objects.none(), required=False, help_text="The instructions to follow, instead of a playbook."
-    )
+class RunNowForm(RunForm):
     goal = forms.CharField(
         required=False,
         max_length=GOAL_CHARS,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="The goal in your own words. The run works towards it in steps, with skills.",
     )
-    document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document.")
-    collection = forms.ModelChoiceField(Collection.objects.none(), required=False, help_text="A whole collection.")
-    query = forms.CharField(required=False, max_length=500, help_text="Only the passages that match these words.")
-    max_cost_usd = usd_field(
-        label="Cap (USD)", required=False, help_text="Maximum cost of the run. Empty: the installation's default."
-    )
+    document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document to read.")
 
-    class Meta:
-        model = AgentSession
-        fields = ["project", "agent"]
+    class Meta(RunForm.Meta):
+        exclude = ("loop", "guardrails")
 
-    def bound(self) -> dict[str, Any]:
-        """Whom the run is for: the rows that a session has columns for."""
-        return {name: self.cleaned_data[name] for name in self.Meta.fields}
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        mode: Any = self.fields["analysis_mode"]
+        mode.choices = [("", "Default"), *AnalysisMode.choices]
+        mode.required = False
+        self.initial["analysis_mode"] = ""
 
-    def spec(self) -> RunSpec:
-        return RunSpec.of(**{name: value for name, value in self.cleaned_data.items() if name not in self.Meta.fields})
-
-
-RunNowForm.base_fields.update({option.name: _option_field(option) for option in FORM_OPTIONS})
+    def start(self, by: User) -> AgentSession:
+        rows = {name: self.cleaned_data.pop(name) for name in ("project", "agent")}
+        return run_now(RunSpec.of(**self.cleaned_data), owner=by, by=by, now=clock(), **rows)
 
 
 @admin.register(AgentSession)
@@ -351,7 +346,7 @@ class AgentSessionAdmin(FormAdmin):
         ),
         (
             "Options",
-            {"fields": ("project", "agent", "max_cost_usd", *(option.name for option in FORM_OPTIONS))},
+            {"fields": ("project", "agent", "max_cost_usd", *RUN_OPTIONS)},
         ),
     )
     row_actions = (
@@ -415,7 +410,6 @@ class AgentSessionAdmin(FormAdmin):
         return {"owner": current_user(request)}
 
     def create(self, request: HttpRequest, form: Any) -> HttpResponse:
-        by = current_user(request)
-        session = run_now(form.spec(), owner=by, by=by, now=clock(), **form.bound())
+        session = form.start(current_user(request))
         self.message_user(request, "Run started. This page updates automatically.")
         return HttpResponseRedirect(self.row_link(session.pk))

@@ -29,8 +29,8 @@ from agents.admin.display import (
     with_purposes,
     words,
 )
-from agents.admin.forms import REFUSALS, OwnedChoices, StyledModelForm, error_text, usd_field
-from agents.admin.sessions import start_each
+from agents.admin.forms import REFUSALS, error_text, usd_field
+from agents.admin.sessions import RunForm, start_each
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, TriggerKind
 from agents.exceptions import Invalid
@@ -38,7 +38,7 @@ from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_s
 from agents.models import AgentSession, Budget, Trigger
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from agents.policy.run_spec import OPTION_NAMES, OPTIONS, RunSpec
+from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
     trigger_create,
@@ -62,6 +62,7 @@ KIND_WORDS: Final = {
 _SCHEDULE: Final = ("cron", "zone", "catch_up_minutes")
 ANY_CRON: Final = "0 0 * * *"
 _EVENT: Final = ("source", "event_type", "category", "min_severity")
+_LIMITS: Final = ("max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "enabled")
 
 
 # --- The form ---
@@ -71,39 +72,26 @@ def _names(config: type[LoopConfig | GuardrailsConfig]) -> str:
     return ", ".join(field.name for field in fields(config))
 
 
-class TriggerForm(OwnedChoices, StyledModelForm):
-    """The fields of its kind; the choices are the owner's own rows."""
+class TriggerForm(RunForm):
+    """The fields of its kind."""
 
-    class Meta:
-        model = Trigger
-        fields = [
-            "name",
-            *_SCHEDULE,
-            *_EVENT,
-            *("playbook", "skill", "collection", "query", "project", "agent"),
-            *OPTION_NAMES,
-            *("max_cost_usd", "max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "enabled"),
-        ]
+    class Meta(RunForm.Meta):
+        fields = ["name", *_SCHEDULE, *_EVENT, *RunForm.Meta.fields, *_LIMITS]
         labels = {
-            "max_cost_usd": "Cap per run (USD)",
+            **RunForm.Meta.labels,
             "max_cost_per_day_usd": "Cap per day (USD)",
-            **{option.name: option.metadata["label"] for option in OPTIONS},
+            "min_severity": "Minimum severity",
             "zone": "Time zone",
             "cron": "Schedule (cron)",
             "catch_up_minutes": "Catch up missed runs (minutes)",
         }
         help_texts = {
+            **RunForm.Meta.help_texts,
             **dict.fromkeys(("source", "event_type", "category"), "The events that fire it. Empty or *: any."),
             "catch_up_minutes": "A run missed by at most this many minutes is started once. 0: never.",
-            "playbook": "Positions to check the documents against.",
-            "skill": "Instructions to follow. Used instead of the playbook if both are set.",
             "collection": "Documents to read. The collection of a watch cannot be changed later.",
-            **{option.name: option.metadata["help"] for option in OPTIONS},
-            "max_cost_usd": "Maximum cost per run. Empty: the installation's default.",
             "max_cost_per_day_usd": "Maximum cost of all its runs per UTC day. Empty: no cap of its own.",
             "max_runs_per_hour": "Further runs in the same hour are refused.",
-            "project": "Project whose context is added to every prompt.",
-            "agent": "Agent whose approval mode and budget apply.",
             "loop": f"For an agentic analysis. Missing keys: the agent's settings. Keys: {_names(LoopConfig)}.",
             "guardrails": f"For an agentic analysis. Missing keys: the agent's settings. "
             f"Keys: {_names(GuardrailsConfig)}.",
@@ -173,20 +161,6 @@ def _run(action: ActionRequest) -> ActionResult:
     return start_each(action, run, "started")
 
 
-def _inputs_of_run_now(row: Trigger) -> str:
-    """What Run now reads; for a watch or a schedule that is more than when it fires."""
-    if row.query:
-        place = f" of the collection {row.collection.name}" if row.collection else ""
-        return f"Reads the passages{place} that match “{row.query}”."
-    if row.collection:
-        when_fired = {
-            TriggerKind.WATCH.value: " When it fires, it reads only the new document.",
-            TriggerKind.SCHEDULE.value: " When it fires, it reads only the documents added since the last time.",
-        }
-        return f"Reads all documents of the collection {row.collection.name}.{when_fired.get(row.kind, '')}"
-    return "Has no collection and no query: there is nothing to read."
-
-
 def _set_cap(action: ActionRequest) -> ActionResult:
     cap = action.data["cap"]
     rows = triggers_set_cap(triggers=action.rows, cap=cap, by=action.by, now=action.now)
@@ -250,8 +224,8 @@ class TriggerAdmin(FormAdmin):
             _run,
             permission="agents.add_agentsession",
             available=is_in_use,
-            content=_inputs_of_run_now,
-            description="Starts one run, also while the trigger is paused or disabled.",
+            description="Starts one run, also while the trigger is paused or disabled. It reads the whole collection, "
+            "or the passages that match the query.",
         ),
         RowAction(
             "set_cap",
@@ -361,8 +335,7 @@ class TriggerAdmin(FormAdmin):
     def form_options(self, request: HttpRequest, row: Trigger | None) -> dict[str, Any]:
         if row is not None:
             return {"owner": row.owner, "kind": row.kind}
-        initial = {"max_cost_usd": None, **request.GET.dict()}
-        return {"owner": chosen_owner(request), "kind": request.GET["kind"], "initial": initial}
+        return {"owner": chosen_owner(request), "kind": request.GET["kind"]}
 
     def create(self, request: HttpRequest, form: Any) -> Trigger | HttpResponse:
         kind = request.GET["kind"]
