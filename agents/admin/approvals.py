@@ -16,9 +16,8 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, F, Q, When
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
-from django.views.decorators.cache import never_cache
 from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, for_each
@@ -334,6 +333,7 @@ class ApprovalAdmin(QueueAdmin):
     list_filter = [ApprovalFilter, "level", "risk_level"]
     empty_text = "No pending approvals. A call that needs one appears here, and its approvers are notified."
     change_form_template = "admin/approval.html"
+    row_views = ("decide",)
     row_actions = (
         RowAction(
             "approve",
@@ -361,10 +361,6 @@ class ApprovalAdmin(QueueAdmin):
             description="The run continues without the call. The same call is refused from then on.",
         ),
     )
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(never_cache(self.decide_view))
-        return [path("<int:pk>/decide/", view, name="agents_approval_decide"), *super().get_urls()]
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         """The first column links to the call; who may decide sees a button."""
@@ -458,10 +454,7 @@ class QuestionAdmin(QueueAdmin):
     list_filter = [QuestionFilter]
     empty_text = "No open questions. A run that needs an answer appears here, and its owner is notified."
     change_form_template = "admin/question.html"
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(never_cache(self.answer_view))
-        return [path("<int:pk>/answer/", view, name="agents_question_answer"), *super().get_urls()]
+    row_views = ("answer",)
 
     def extra_context(self, request: HttpRequest, row: Question) -> dict[str, Any]:
         row.refresh_from_db()

@@ -70,6 +70,14 @@ def site_page(
     return TemplateResponse(request, template, {**site.each_context(request), "title": title, **context}, status=status)
 
 
+def confirm_page(
+    request: HttpRequest, title: str, form: BaseForm, *, back: str, description: str = "", danger: bool = False
+) -> TemplateResponse:
+    """The page of an act that is about no rows: what will happen, and the fields that it needs."""
+    action = {"title": title, "danger": danger, "description": description}
+    return site_page(request, "admin/confirm.html", title, form=form, action=action, back=back)
+
+
 # --- Recording views: each view of another user's row is in the audit log once; a page that refreshes is one view ---
 
 
@@ -123,6 +131,7 @@ class DetailAdmin(ReadOnlyAdmin):
     sortable_by: ClassVar[Sequence[str] | None] = ()
     ordering: ClassVar[Sequence[str]] = ("-id",)
     row_actions: ClassVar[tuple[RowAction, ...]] = ()
+    row_views: ClassVar[tuple[str, ...]] = ()  # further addresses of a row: `export` is served by `export_view`
     list_shows_content: ClassVar[bool] = False  # opening the list is then a view of its rows
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
@@ -138,13 +147,6 @@ class DetailAdmin(ReadOnlyAdmin):
 
     def has_model_permission(self, request: HttpRequest, verb: str) -> bool:
         return current_user(request).has_perm(f"{self.opts.app_label}.{verb}_{self.opts.model_name}")
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Rows are deleted by the row action of that name, where there is one."""
-        return self._action("delete") is not None and self.has_model_permission(request, "delete")
-
-    def _action(self, name: str) -> RowAction | None:
-        return next((action for action in self.row_actions if action.name == name), None)
 
     def get_row(self, request: HttpRequest, object_id: object) -> Any:
         """The row that the address names, if there is one and the user may view it."""
@@ -207,9 +209,13 @@ class DetailAdmin(ReadOnlyAdmin):
     # --- Row actions ---
 
     def get_urls(self) -> list[URLPattern]:
-        name = f"{self.opts.app_label}_{self.opts.model_name}_act"
-        view = self.admin_site.admin_view(never_cache(self.action_view))
-        return [path("<path:object_id>/act/<slug:name>/", view, name=name), *super().get_urls()]
+        more = [self.url(f"<int:pk>/{name}/", name) for name in self.row_views]
+        return [self.url("<path:object_id>/act/<slug:name>/", "act"), *more, *super().get_urls()]
+
+    def url(self, address: str, name: str) -> Any:
+        """An address that the method `<name>_view` serves."""
+        view = self.admin_site.admin_view(never_cache(getattr(self, f"{name}_view")))
+        return path(address, view, name=f"{self.opts.app_label}_{self.opts.model_name}_{name}")
 
     def may_run(self, request: HttpRequest, action: RowAction) -> bool:
         if action.permission:
@@ -224,15 +230,10 @@ class DetailAdmin(ReadOnlyAdmin):
             if action.bulk and self.may_run(request, action)
         }
 
-    def buttons(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
-        """The actions that the user may do to this row, for its page."""
+    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[RowAction, str]]:
+        """The actions that the user may do to this row, with their links, for its page."""
         return [
-            {
-                "title": action.title,
-                "danger": action.danger,
-                "link": self.action_link(row, action.name),
-                "name": action.name,
-            }
+            (action, self.action_link(row, action.name))
             for action in self.row_actions
             if self.may_run(request, action) and action.available(row)
         ]
@@ -240,8 +241,8 @@ class DetailAdmin(ReadOnlyAdmin):
     def action_link(self, row: Any, name: str) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_act", args=[row.pk, name])
 
-    def action_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        action = self._action(name)
+    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        action = next((action for action in self.row_actions if action.name == name), None)
         if action is None:
             raise Http404
         if not self.may_run(request, action):
@@ -285,15 +286,6 @@ class DetailAdmin(ReadOnlyAdmin):
         for error in result.errors:
             messages.error(request, error)
         return HttpResponseRedirect(back)
-
-    def delete_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Django's address for deleting leads to the row action of that name, where there is one."""
-        if self._action("delete"):
-            return self.action_view(request, object_id, "delete")
-        response: HttpResponse = super().delete_view(request, object_id, extra_context)
-        return response
 
 
 def _bulk_view(action: RowAction) -> Callable[[DetailAdmin, HttpRequest, models.QuerySet[Any]], HttpResponse | None]:

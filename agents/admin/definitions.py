@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
 from unfold.decorators import action
 
 from agents.admin.base import FormAdmin, current_user, record_view
@@ -88,16 +87,7 @@ class AgentDefinitionAdmin(FormAdmin):
     """The views of an agent's definition; AgentAdmin adds the rest of its pages."""
 
     actions_list = ["import_yaml"]
-
-    def get_urls(self) -> list[URLPattern]:
-        pages = {"export": self.export_view, "definition": self.definition_view}
-        return [
-            *(
-                path(f"<int:pk>/{name}/", self.admin_site.admin_view(view), name=f"agents_agent_{name}")
-                for name, view in pages.items()
-            ),
-            *super().get_urls(),
-        ]
+    row_views = ("export", "definition")
 
     def definition_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """The editor on its own page, with the errors above the text."""

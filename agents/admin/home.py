@@ -17,7 +17,7 @@ from django.views.decorators.cache import never_cache
 
 from agents.admin.actions import ActionForm, ReasonForm
 from agents.admin.ask import AskForm, may_ask
-from agents.admin.base import current_user, require_permission, site_page
+from agents.admin.base import confirm_page, current_user, require_permission, site_page
 from agents.admin.display import counted, visible, with_purposes
 from agents.admin.forms import REFUSALS, error_text
 from agents.conf import clock
@@ -94,7 +94,8 @@ def halt_everything(request: HttpRequest) -> HttpResponse:
         found = organisation_halt(by=by, reason=form.cleaned_data["reason"], now=clock())
         messages.warning(request, _halted_message(found))
         return HttpResponseRedirect(reverse("admin:index"))
-    return _confirm_page(request, "Halt everything", form, danger=True, description=_halt_description())
+    back = reverse("admin:index")
+    return confirm_page(request, "Halt everything", form, back=back, description=_halt_description(), danger=True)
 
 
 def _halted_message(found: AllHalted) -> str:
@@ -131,14 +132,7 @@ def release(request: HttpRequest) -> HttpResponse:
             messages.success(request, "Released. New runs can start; halted runs stay halted.")
         return HttpResponseRedirect(reverse("admin:index"))
     description = "New runs can start and triggers fire again. Halted runs stay halted."
-    return _confirm_page(request, "Release", form, danger=False, description=description)
-
-
-def _confirm_page(
-    request: HttpRequest, title: str, form: ActionForm, *, danger: bool, description: str
-) -> TemplateResponse:
-    action = {"title": title, "danger": danger, "description": description}
-    return site_page(request, "admin/confirm.html", title, form=form, action=action, back=reverse("admin:index"))
+    return confirm_page(request, "Release", form, back=reverse("admin:index"), description=description)
 
 
 # --- Health ---

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, F, Prefetch, Q, QuerySet
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
 from agents.admin.base import FormAdmin, chosen_owner, current_user, record_view
@@ -242,6 +242,7 @@ class DocumentAdmin(FormAdmin):
     can_change = False
     sortable_by = ()
     change_form_template = "admin/document.html"
+    row_views = ("bytes",)
     save_label = "Add documents"
     row_actions = (
         RowAction(
@@ -273,12 +274,7 @@ class DocumentAdmin(FormAdmin):
         return rows.defer("text").prefetch_related(Prefetch("attachments", queryset=inside, to_attr="inside_now"))
 
     def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("search/", wrap(self.search_view), name="agents_document_search"),
-            path("<int:pk>/bytes/", wrap(self.bytes_view), name="agents_document_bytes"),
-            *super().get_urls(),
-        ]
+        return [self.url("search/", "search"), *super().get_urls()]
 
     def create(self, request: HttpRequest, form: Any) -> HttpResponse:
         """Add each file by one call. Files that were added stay, whatever happens to the others."""

@@ -9,11 +9,10 @@ from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet
 from django.forms import formset_factory
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
 from unfold.decorators import action as unfold_action
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row
-from agents.admin.base import DetailAdmin, FormAdmin, current_user, record_view
+from agents.admin.base import DetailAdmin, FormAdmin, confirm_page, current_user, record_view
 from agents.admin.display import DeletedFilter, column, cut
 from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
 from agents.conf import clock
@@ -102,6 +101,7 @@ class PlaybookAdmin(FormAdmin):
     add_form_template = "admin/playbook.html"
     change_form_template = "admin/playbook.html"
     actions_list = ["import_yaml"]
+    row_views = ("export",)
     row_actions = (
         delete_action(
             each_row(playbook_delete, "playbook", "deleted"),
@@ -112,10 +112,6 @@ class PlaybookAdmin(FormAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Playbook]:
         rows: QuerySet[Playbook] = super().get_queryset(request)
         return rows.annotate(number=Count("positions"))
-
-    def get_urls(self) -> list[URLPattern]:
-        export = self.admin_site.admin_view(self.export_view)
-        return [path("<int:pk>/export/", export, name="agents_playbook_export"), *super().get_urls()]
 
     def build_form(self, request: HttpRequest, row: Playbook | None) -> Any:
         """The name, and the positions as a formset; both have to be valid."""
@@ -160,10 +156,7 @@ class PlaybookAdmin(FormAdmin):
             else:
                 messages.success(request, f"Playbook {playbook} imported.")
                 return HttpResponseRedirect(self.row_link(playbook.pk))
-        action = {"title": "Import playbook"}
-        return self.render_page(
-            request, "admin/confirm.html", action["title"], form=form, action=action, back=self.list_link()
-        )
+        return confirm_page(request, "Import playbook", form, back=self.list_link())
 
 
 def given_positions(forms_: Any) -> list[Position]:
@@ -245,14 +238,9 @@ class PromptSkillAdmin(DetailAdmin):
     @unfold_action(description="Load skill folders", url_path="load", permissions=["load"])
     def load(self, request: HttpRequest) -> HttpResponse:
         if request.method != "POST":
-            action = {
-                "title": "Load skill folders",
-                "description": "New skills are added. Changed ones are marked and do not run until accepted.",
-            }
             form = ActionForm(by=current_user(request), rows=())
-            return self.render_page(
-                request, "admin/confirm.html", action["title"], form=form, action=action, back=self.list_link()
-            )
+            description = "New skills are added. Changed ones are marked and do not run until accepted."
+            return confirm_page(request, "Load skill folders", form, back=self.list_link(), description=description)
         report = skills_load(by=current_user(request), now=clock())
         states = [one.state for one in report.skills]
         counted = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "none found"

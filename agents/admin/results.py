@@ -137,7 +137,7 @@ class NotificationAdmin(DetailAdmin):
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["owner"] if request.GET.get("whose") == "everybody" else [])]
 
-    def buttons(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
+    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[RowAction, str]]:
         return super().buttons(request, row) if row.owner_id == current_user(request).pk else []
 
     def run_action(self, request: HttpRequest, action: RowAction, rows: Sequence[Any], **more: Any) -> HttpResponse:
