@@ -65,7 +65,7 @@ class RowAction:
     Without a `permission` it needs the one to change such rows, or to delete them if that is its name.
     `conflict` says why it cannot be done to these rows together, or nothing. The confirm page lists each row by its
     `label`, with its `content` if the decision needs it; `shows_content` marks a template that shows rows itself.
-    Where content is shown, the view is recorded.
+    Where content is shown, the view is recorded. `initial` fills the form of an action on one row.
     """
 
     name: str
@@ -80,6 +80,7 @@ class RowAction:
     conflict: Callable[[Sequence[Any]], str] = field(default=lambda rows: "")
     label: Callable[[Any], str] = str
     content: Callable[[Any], str] = field(default=lambda row: "")
+    initial: Callable[[Any], dict[str, Any]] = field(default=lambda row: {})
     template: str = "admin/confirm.html"
     shows_content: bool = False
 

@@ -240,7 +240,6 @@ def autonomy_context(
     events = list(recent_events(agent.pk))
     return {
         "works": bool(last or going.heartbeat or sensors or _has_own_work(definition)),
-        "is_autonomous": definition is not None and definition.is_autonomous,
         "has_beat": definition is not None and heartbeat_of(definition) is not None,
         "beat": going.heartbeat,
         "last_loop": last,
@@ -251,7 +250,6 @@ def autonomy_context(
         "activity": [(one, event_sentence(one.kind, one.data), EVENT_COLORS.get(one.kind, "")) for one in events],
         "activity_after": events[0].pk if events else 0,
         "event_colors": json.dumps(EVENT_COLORS),
-        "may_start": by.has_perm(CHANGE),
         "follows": agent.owner_id == by.pk,
         "every": REFRESH_SECONDS if going.loop or going.heartbeat else None,
         "token": view_token(by, *(row for row in (agent, last) if row)),

@@ -258,7 +258,8 @@ class DetailAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(back)
         by = current_user(request)
         confirmed = request.method == "POST" and "confirmed" in request.POST
-        form = action.form(request.POST if confirmed else None, by=by, rows=rows)
+        initial = action.initial(rows[0]) if rows else {}
+        form = action.form(request.POST if confirmed else None, by=by, rows=rows, initial=initial)
         if confirmed and form.is_valid():
             try:
                 result = action.run(ActionRequest(by, rows, form.cleaned_data, clock(), request))

@@ -214,19 +214,11 @@ def cost_context(row: Any) -> dict[str, Any]:
     return {"spent": max(approved, reported), "in_flight": in_flight, "cap": cap, "bar": None if is_free else bar}
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of a diff: `kind` is same, old or new."""
-
-    kind: str
-    text: str
-
-
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Line]:
-    """The diff of two sets of arguments, line by line."""
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The diff of two sets of arguments, line by line; each is same, old or new."""
     kinds = {" ": "same", "-": "old", "+": "new"}
     lines = ndiff(pretty(before).splitlines(), pretty(after).splitlines())
-    return [Line(kinds[line[0]], line[2:]) for line in lines if line[0] in kinds]
+    return [(kinds[line[0]], line[2:]) for line in lines if line[0] in kinds]
 
 
 # --- Runs ---

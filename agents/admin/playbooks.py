@@ -174,11 +174,6 @@ class AcceptForm(ActionForm):
 
     digest = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        [skill] = self.rows
-        self.fields["digest"].initial = getattr(skill, "found_digest", "")
-
 
 def _accept(action: ActionRequest) -> ActionResult:
     [skill] = action.rows
@@ -214,6 +209,7 @@ class PromptSkillAdmin(DetailAdmin):
             "Accept changed files",
             _accept,
             AcceptForm,
+            initial=lambda row: {"digest": row.found_digest},
             bulk=False,
             danger=True,
             available=lambda row: row.has_changed and row.found_digest,

@@ -329,11 +329,6 @@ class KeepForm(ActionForm):
         help_text="The text that prompts contain from now on.",
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        [memory] = self.rows
-        self.fields["content"].initial = getattr(memory, "content", "")
-
 
 def _keep(action: ActionRequest) -> ActionResult:
     [memory] = action.rows
@@ -361,6 +356,7 @@ class MemoryAdmin(DetailAdmin):
             "Keep",
             _keep,
             KeepForm,
+            initial=lambda row: {"content": row.content},
             bulk=False,
             shows_content=True,
             available=is_in_use,

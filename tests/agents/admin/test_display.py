@@ -186,7 +186,7 @@ def test_cost_is_the_larger_of_approved_and_reported_and_the_bar_counts_what_is_
 
 
 def test_difference_names_old_and_new():
-    lines = [(line.kind, line.text.strip()) for line in difference({"a": 1, "b": 2}, {"a": 1, "b": 3})]
+    lines = [(kind, line.strip()) for kind, line in difference({"a": 1, "b": 2}, {"a": 1, "b": 3})]
 
     assert ("same", '"a": 1,') in lines
     assert ("old", '"b": 2') in lines
