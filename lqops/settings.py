@@ -22,7 +22,7 @@ CSRF_TRUSTED_ORIGINS = env.listed("LQOPS_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",
-    "lqops.admin_app.ControlRoomConfig",
+    "lqops.admin_site.ControlRoomConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -66,7 +66,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"lqops": "agents.admin.tags"},
+            "libraries": {"lqops": "agents.admin.display"},
         },
     },
 ]

@@ -15,7 +15,7 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 
 from agents.admin.display import counted
-from agents.admin.forms import REFUSALS, StyledForm, error_text, usd_field
+from agents.admin.forms import REFUSALS, StyledForm, error_text
 from agents.exceptions import Invalid
 
 MAX_ROWS: Final = 500
@@ -34,21 +34,6 @@ class ActionForm(StyledForm):
 
 class ReasonForm(ActionForm):
     reason = forms.CharField(max_length=500, help_text="Stored with the halt and shown on its page.")
-
-
-class NoteForm(ActionForm):
-    note = forms.CharField(
-        required=False,
-        max_length=2_000,
-        widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="Stored with the decision. The agent sees the note of a denial.",
-    )
-
-
-class CapForm(ActionForm):
-    cap = usd_field(
-        label="Cap per run (USD)", required=False, help_text="Maximum cost per run. Empty: the installation's default."
-    )
 
 
 # --- Declaring an action ---
@@ -77,16 +62,17 @@ class ActionResult:
 class RowAction:
     """An action on rows, offered in the list unless `bulk` is off, and on the page of each row where it is `available`.
 
+    Without a `permission` it needs the one to change such rows, or to delete them if that is its name.
     `conflict` says why it cannot be done to these rows together, or nothing. The confirm page lists each row by its
     `label`, with its `content` if the decision needs it; `shows_content` marks a template that shows rows itself.
-    Where content is shown, the view is recorded.
+    Where content is shown, the view is recorded. `initial` fills the form of an action on one row.
     """
 
     name: str
     title: str
-    permission: str
     run: Callable[[ActionRequest], ActionResult | HttpResponse]
     form: type[ActionForm] = ActionForm
+    permission: str = ""
     description: str = ""
     danger: bool = False
     bulk: bool = True
@@ -94,24 +80,19 @@ class RowAction:
     conflict: Callable[[Sequence[Any]], str] = field(default=lambda rows: "")
     label: Callable[[Any], str] = str
     content: Callable[[Any], str] = field(default=lambda row: "")
+    initial: Callable[[Any], dict[str, Any]] = field(default=lambda row: {})
     template: str = "admin/confirm.html"
     shows_content: bool = False
 
 
-def delete_action(
-    permission: str, run: Callable[[ActionRequest], ActionResult], description: str, **more: Any
-) -> RowAction:
+def is_in_use(row: Any) -> bool:
+    """Whether the row is not deleted."""
+    return getattr(row, "deleted_at", None) is None
+
+
+def delete_action(run: Callable[[ActionRequest], ActionResult], description: str, **more: Any) -> RowAction:
     """The action of Django's address for deleting; rows that were deleted already do not offer it."""
-    return RowAction(
-        "delete",
-        "Delete",
-        permission,
-        run,
-        description=description,
-        danger=True,
-        available=lambda row: getattr(row, "deleted_at", None) is None,
-        **more,
-    )
+    return RowAction("delete", "Delete", run, description=description, danger=True, available=is_in_use, **more)
 
 
 def for_each(action: ActionRequest, do: Callable[[Any], object], done: str) -> ActionResult:

@@ -2,33 +2,32 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from functools import partial
+from typing import Any, ClassVar, Final
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Q
 from django.http import HttpRequest
-from unfold.decorators import display
 
 from agents.admin.actions import ActionRequest, ActionResult, ReasonForm, RowAction, delete_action, each_row
 from agents.admin.base import DetailAdmin, current_user, record_view, view_token
 from agents.admin.definitions import AgentDefinitionAdmin
 from agents.admin.display import (
-    STATUS_COLORS,
     STATUS_LABELS,
     Bar,
+    OptionFilter,
     ago,
-    counted,
-    meter_bar,
-    session_bar,
+    column,
+    status_text,
     usd,
     visible,
+    with_purposes,
     words,
 )
 from agents.admin.forms import OwnerForm
-from agents.admin.sessions import CHANGE, halt_result, start_each, status_text
+from agents.admin.sessions import CHANGE, halt_result, start_each
 from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, definition_of
 from agents.definitions.schema import AgentDefinition, DefinitionError
@@ -55,7 +54,6 @@ from agents.roster.agents import (
 from agents.roster.loops import loop_awaits_renewal
 from agents.sessions.control_room import meter_today
 from agents.sessions.halts import agents_halt
-from agents.sessions.reads import purposes
 from audit.redaction import redact
 
 # The name of the sidebar, as the heading of the page.
@@ -67,23 +65,23 @@ REFRESH_SECONDS: Final = 10
 # --- Activity ---
 
 
-class EventKindFilter(admin.SimpleListFilter):
-    title = "kind"
-    parameter_name = "kind"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(kind, kind_words(kind).capitalize()) for kind in EventKind.values]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[AgentEvent]) -> QuerySet[AgentEvent]:
-        return queryset.filter(kind=self.value()) if self.value() else queryset
-
-
 def kind_words(kind: str) -> str:
     return words(kind.replace("autonomy:", "").replace(":", " "))
 
 
+class EventKindFilter(OptionFilter):
+    title = "kind"
+    parameter_name = "kind"
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("All", Q()),
+        **{kind: (kind_words(kind).capitalize(), Q(kind=kind)) for kind in EventKind.values},
+    }
+
+
 @admin.register(AgentEvent)
 class AgentEventAdmin(DetailAdmin):
+    event = column(lambda row: visible(event_sentence(row.kind, row.data)), title="event")
+    kind_ = column("kind", kind_words)
     list_display = ["created_at", "event", "kind_", "agent", "of_session"]
     list_filter = [EventKindFilter]
     list_select_related = ["agent", "session"]
@@ -91,14 +89,6 @@ class AgentEventAdmin(DetailAdmin):
     search_help_text = "The full id of an agent or a run."
     empty_text = "No activity yet. Events of agents, sensors and guardrails appear here."
     exclude = ("id", "owner_id")
-
-    @display(description="event")
-    def event(self, event: AgentEvent) -> str:
-        return visible(event_sentence(event.kind, event.data))
-
-    @display(description="kind")
-    def kind_(self, event: AgentEvent) -> str:
-        return kind_words(event.kind)
 
     def extra_context(self, request: HttpRequest, row: AgentEvent) -> dict[str, Any]:
         return {"title": event_sentence(row.kind, row.data)}
@@ -116,50 +106,41 @@ SENSOR_COLORS: Final = {
 SET_ASIDE: Final = frozenset({SensorState.INVALID, SensorState.UNRESOLVED})
 
 
-@dataclass(frozen=True)
-class SignalLine:
-    """A signal: its last score or why there is none, its threshold, and when it fired last."""
-
-    name: str
-    score: str
-    threshold: str
-    fired: str
-    bad: bool = False
-
-
-@dataclass(frozen=True)
-class SensorLine:
-    row: Sensor
-    state: str
-    color: str
-    source: str
-    next: str
-    signals: tuple[SignalLine, ...]
-
-
-def sensor_line(row: Sensor, due: str, now: datetime) -> SensorLine:
+def sensor_line(row: Sensor, now: datetime) -> dict[str, Any]:
     is_idle = not row.wanted and row.state not in SET_ASIDE
     source = row.config.get("source") or {}
     signals = row.config.get("signals") or ()
-    return SensorLine(
-        row=row,
-        state="idle" if is_idle else row.state,
-        color="" if is_idle else SENSOR_COLORS.get(SensorState(row.state), ""),
-        source=redact(str(source.get("url") or source.get("path") or source.get("tool") or "")),
-        next=due,
-        signals=tuple(_signal(spec, row.signals.get(spec["name"]) or {}, now) for spec in signals),
-    )
+    return {
+        "row": row,
+        "state": "idle" if is_idle else row.state,
+        "color": "" if is_idle else SENSOR_COLORS.get(SensorState(row.state), ""),
+        "source": redact(str(source.get("url") or source.get("path") or source.get("tool") or "")),
+        "next": _next(row, now),
+        "signals": [_signal(spec, row.signals.get(spec["name"]) or {}, now) for spec in signals],
+    }
 
 
-def _signal(spec: Mapping[str, Any], state: Mapping[str, Any], now: datetime) -> SignalLine:
+def _next(sensor: Sensor, now: datetime) -> str:
+    """When the sensor reads next."""
+    if sensor.state in SET_ASIDE:
+        return "skipped"
+    if not sensor.wanted:
+        return "idle"
+    if sensor.kind != SensorKind.POLL and sensor.state != SensorState.FAILING:
+        return "listening"
+    return ago(sensor.next_due_at, now) if sensor.next_due_at and sensor.next_due_at > now else "due"
+
+
+def _signal(spec: Mapping[str, Any], state: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """A signal: its last score or why there is none, its threshold, and when it fired last."""
     fired_at = state.get("fired_at")
-    return SignalLine(
-        name=spec["name"],
-        score=_score_text(state),
-        threshold=str(spec["threshold"]),
-        fired=f"fired {ago(datetime.fromisoformat(fired_at), now)}" if fired_at else "never fired",
-        bad=bool(state.get("unable")) or "said" in state,
-    )
+    return {
+        "name": spec["name"],
+        "score": _score_text(state),
+        "threshold": spec["threshold"],
+        "fired": f"fired {ago(datetime.fromisoformat(fired_at), now)}" if fired_at else "never fired",
+        "bad": bool(state.get("unable")) or "said" in state,
+    }
 
 
 def _score_text(state: Mapping[str, Any]) -> str:
@@ -197,23 +178,20 @@ def _run_each(start: Callable[..., AutonomousSessions], done: str) -> Callable[[
     return run
 
 
-def has_own_pace(agent: Agent) -> bool:
-    """Whether its definition has a loop or a heartbeat."""
+def own_pace(agent: Agent) -> tuple[bool, bool]:
+    """Whether its definition has a loop, and whether it has a heartbeat."""
     try:
         definition = definition_of(agent)
     except DefinitionError:
-        return False
-    return definition.is_autonomous or heartbeat_of(definition) is not None
+        return False, False
+    return definition.is_autonomous, heartbeat_of(definition) is not None
 
 
 def can_start(agent: Agent) -> bool:
     """Whether its definition has a loop or heartbeat that does not run."""
-    if not has_own_pace(agent):
-        return False
-    definition = definition_of(agent)
+    has_loop, has_beat = own_pace(agent)
     going = agent_autonomous_sessions(agent)
-    waits = (definition.is_autonomous and not going.loop) or (heartbeat_of(definition) and not going.heartbeat)
-    return agent.enabled and bool(waits)
+    return agent.enabled and bool((has_loop and not going.loop) or (has_beat and not going.heartbeat))
 
 
 def can_stop(agent: Agent) -> bool:
@@ -221,8 +199,11 @@ def can_stop(agent: Agent) -> bool:
     return agent_is_running(agent) or loop_awaits_renewal(agent)
 
 
-def loop_text(session: AgentSession) -> tuple[str, str]:
-    """The status of a loop or heartbeat, for the colour, and as text."""
+def loop_text(agent: Any) -> tuple[str, str]:
+    """The status of an agent's loop or heartbeat, for the colour, and as text."""
+    session = agent.under_way
+    if session is None:
+        return "", "not running" if any(own_pace(agent)) else "none"
     if session.mode == Mode.HEARTBEAT:
         at = session.next_wake_at
         return session.status, f"heartbeat {ago(at, clock())}" if at else "heartbeat"
@@ -246,15 +227,6 @@ EVENT_COLORS: Final[dict[str, str]] = {
 TURN_COLORS: Final = {"open": "info", "failed": "bad", "skipped": ""}
 
 
-@dataclass(frozen=True)
-class Limit:
-    """A guardrail and how much of it is used, as text and as a bar."""
-
-    name: str
-    used: str
-    bar: Bar | None = None
-
-
 def autonomy_context(
     request: HttpRequest, agent: Agent, definition: AgentDefinition | None, now: datetime
 ) -> dict[str, Any]:
@@ -264,15 +236,13 @@ def autonomy_context(
     last = going.loop or AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
     if last is not None:
         record_view(request, by, last)
-    sensors = [sensor_line(row, _next(row, now), now) for row in agent.sensors.order_by("name")]
+    sensors = [sensor_line(row, now) for row in agent.sensors.order_by("name")]
     events = list(recent_events(agent.pk))
     return {
         "works": bool(last or going.heartbeat or sensors or _has_own_work(definition)),
-        "is_autonomous": definition is not None and definition.is_autonomous,
         "has_beat": definition is not None and heartbeat_of(definition) is not None,
         "beat": going.heartbeat,
         "last_loop": last,
-        "last_ended": status_text(last) if last else "",
         **_loop_context(going.loop, agent, definition, now),
         "sensors": sensors,
         "turns": _turns(agent),
@@ -280,7 +250,6 @@ def autonomy_context(
         "activity": [(one, event_sentence(one.kind, one.data), EVENT_COLORS.get(one.kind, "")) for one in events],
         "activity_after": events[0].pk if events else 0,
         "event_colors": json.dumps(EVENT_COLORS),
-        "may_start": by.has_perm(CHANGE),
         "follows": agent.owner_id == by.pk,
         "every": REFRESH_SECONDS if going.loop or going.heartbeat else None,
         "token": view_token(by, *(row for row in (agent, last) if row)),
@@ -294,9 +263,6 @@ def _loop_context(
         return {"loop": None}
     return {
         "loop": loop,
-        "loop_color": STATUS_COLORS.get(loop.status, ""),
-        "loop_status": status_text(loop),
-        "loop_bar": session_bar(loop),
         "limits": _limits(loop, agent, definition, now) if definition else [],
         "hot": _hot(loop, definition, now) if definition else [],
         "alerts": alerts_pending(loop),
@@ -316,17 +282,6 @@ def _hot(loop: AgentSession, definition: AgentDefinition, now: datetime) -> list
     ]
 
 
-def _next(sensor: Sensor, now: datetime) -> str:
-    """When the sensor reads next."""
-    if sensor.state in SET_ASIDE:
-        return "skipped"
-    if not sensor.wanted:
-        return "idle"
-    if sensor.kind != SensorKind.POLL and sensor.state != SensorState.FAILING:
-        return "listening"
-    return ago(sensor.next_due_at, now) if sensor.next_due_at and sensor.next_due_at > now else "due"
-
-
 def _turns(agent: Agent) -> list[tuple[Turn, str, str]]:
     """The latest turns of all its loops, with how each ended."""
     rows = Turn.objects.filter(session__agent=agent).select_related("session").order_by("-id")[:SHOWN_TURNS]
@@ -339,8 +294,10 @@ def _ended(turn: Turn) -> str:
     return turn.yielded or str(turn.state)
 
 
-def _limits(loop: AgentSession, agent: Agent, definition: AgentDefinition, now: datetime) -> list[Limit]:
-    """The guardrails of the loop, the most likely to act first."""
+def _limits(
+    loop: AgentSession, agent: Agent, definition: AgentDefinition, now: datetime
+) -> list[tuple[str, str, Bar | None]]:
+    """The guardrails of the loop, the most likely to act first: how much of each is used, as text and as a bar."""
     limits = autonomy_of(definition)
     pace = Pace.from_json(loop.metadata.get(PACE))
     acted = sum(datetime.fromisoformat(at) > now - RATE_WINDOW for at in pace.actions)
@@ -348,19 +305,16 @@ def _limits(loop: AgentSession, agent: Agent, definition: AgentDefinition, now: 
         ("Turns without sleep", pace.consecutive, limits.max_consecutive_turns),
         ("Tokens in this hour", count_hour_tokens(loop, agent, pace, now=now)[1], limits.token_budget_per_hour or None),
         ("Actions in the last minute", acted, limits.max_actions_per_minute),
+        ("Idle seconds", pace.idle_ms // 1_000, limits.idle_timeout or None),
     )
     found = [
-        Limit(name, f"{number:,}, no limit")
+        (name, f"{number:,}, no limit", None)
         if most is None
-        else Limit(name, f"{number:,} of {most:,}", Bar.of(Decimal(number), Decimal(most)))
+        else (name, f"{number:,} of {most:,}", Bar.of(Decimal(number), Decimal(most)))
         for name, number, most in used
     ]
-    idle = pace.idle_ms // 1_000
-    if limits.idle_timeout:
-        bar = Bar.of(Decimal(idle), Decimal(limits.idle_timeout))
-        found.append(Limit("Idle time", f"{idle} of {counted(limits.idle_timeout, 'second')}", bar))
     if hours := limits.active_hours:
-        found.append(Limit("Active hours", f"{hours.start} to {hours.end}, {definition.zone}"))
+        found.append(("Active hours", f"{hours.start} to {hours.end}, {definition.zone}", None))
     return found
 
 
@@ -388,6 +342,9 @@ class AgentForm(OwnerForm):
 
 @admin.register(Agent)
 class AgentAdmin(AgentDefinitionAdmin):
+    loop = column(loop_text, title="loop", label=LOOP_LABELS)
+    day_cap = column("max_cost_per_day_usd", partial(usd, empty="none"), title="cap per day")
+    version = column("definition_version", lambda number: f"version {number}" if number else "none", title="definition")
     list_display = ["name", "owner", "loop", "mode", "enabled", "day_cap", "version"]
     list_filter = ["mode", "enabled"]
     list_select_related = ["owner"]
@@ -402,8 +359,8 @@ class AgentAdmin(AgentDefinitionAdmin):
         RowAction(
             "start",
             "Start",
-            CHANGE,
             _run_each(agent_start, "started"),
+            permission=CHANGE,
             available=can_start,
             description="Starts its loop with its sensors, and its heartbeat, as its definition says. Its caps and "
             "guardrails apply.",
@@ -411,8 +368,8 @@ class AgentAdmin(AgentDefinitionAdmin):
         RowAction(
             "stop",
             "Stop",
-            CHANGE,
             each_row(agent_stop, "agent", "stopped"),
+            permission=CHANGE,
             available=can_stop,
             description="Ends its loop, sensors and heartbeat until somebody starts it again. Runs of triggers and "
             "chats continue.",
@@ -420,22 +377,21 @@ class AgentAdmin(AgentDefinitionAdmin):
         RowAction(
             "restart",
             "Restart",
-            CHANGE,
             _run_each(agent_restart, "restarted"),
+            permission=CHANGE,
             available=agent_is_running,
             description="Stops and starts it, with an empty hot state, a full cap and its current definition.",
         ),
         RowAction(
             "halt",
             "Halt runs",
-            CHANGE,
             _halt_runs,
             ReasonForm,
+            CHANGE,
             danger=True,
             description="Halts every current run of this agent. The agent itself does not change.",
         ),
         delete_action(
-            "agents.delete_agent",
             each_row(agent_delete, "agent", "deleted"),
             "Only an agent without runs and triggers can be deleted; disable any other.",
             bulk=False,
@@ -446,20 +402,6 @@ class AgentAdmin(AgentDefinitionAdmin):
         known = autonomous_sessions(row.pk for row in rows)
         for row in rows:
             row.under_way = known.get(row.pk)
-
-    @display(description="loop", label=LOOP_LABELS)
-    def loop(self, agent: Any) -> tuple[str, str]:
-        if agent.under_way is None:
-            return "", "not running" if has_own_pace(agent) else "none"
-        return loop_text(agent.under_way)
-
-    @display(description="cap per day")
-    def day_cap(self, agent: Agent) -> str:
-        return usd(agent.max_cost_per_day_usd, empty="none")
-
-    @display(description="definition")
-    def version(self, agent: Agent) -> str:
-        return f"version {agent.definition_version}" if agent.definition_version else "none"
 
     def build_form(self, request: HttpRequest, row: Any) -> Any:
         form = super().build_form(request, row)
@@ -473,17 +415,11 @@ class AgentAdmin(AgentDefinitionAdmin):
         return agent_edit(agent=row, by=current_user(request), now=clock(), **form.changes())
 
     def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        if row is None:
-            return {}
-        sessions = list(row.sessions.select_related("owner", "trigger").order_by("-id")[:10])
-        known = purposes(sessions)
         by = current_user(request)
-        meter = meter_today("agent", row.pk, cap=row.max_cost_per_day_usd, name=row.name, now=clock())
         return {
-            "sessions": [(session, known[session.pk]) for session in sessions],
+            "sessions": with_purposes(row.sessions.select_related("owner", "trigger").order_by("-id")[:10]),
             "may_chat": row.enabled and row.owner_id == by.pk and by.has_perm("agents.add_agentsession"),
-            "meter": meter,
-            "bar": meter_bar(meter),
+            "meter": meter_today("agent", row.pk, cap=row.max_cost_per_day_usd, name=row.name, now=clock()),
             **(about := self.definition_context(row)),
             **autonomy_context(request, row, about.get("definition"), clock()),
         }

@@ -5,37 +5,40 @@ any other call is refused.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from functools import partial
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import Case, F, Q, QuerySet, When
+from django.db.models import Case, F, Q, When
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
-from django.views.decorators.cache import never_cache
 from unfold.decorators import display
 
-from agents.admin.actions import ActionRequest, ActionResult, NoteForm, RowAction, for_each
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, for_each
 from agents.admin.base import DetailAdmin, current_user
 from agents.admin.display import (
     APPROVAL_LABELS,
     LEVEL_LABELS,
     QUESTION_LABELS,
     RISK_LABELS,
+    OptionFilter,
     ago,
     column,
     cut,
     difference,
     pretty,
+    run_link,
+    two_lines,
     usd,
     visible,
+    with_purposes,
+    words,
 )
 from agents.admin.forms import REFUSALS, ArgumentsField, StyledForm, error_text
 from agents.conf import clock, mail_is_configured
@@ -43,7 +46,7 @@ from agents.engine.skills import SIMULATION_PREFIX
 from agents.enums import ApprovalMode, ApprovalStatus, Level, Purpose, QuestionStatus, Risk, ToolIntent
 from agents.exceptions import Invalid
 from agents.guard.calls import fitting
-from agents.models import Approval, InferenceLog, Question, ToolCall
+from agents.models import AgentSession, Approval, InferenceLog, Question, ToolCall
 from agents.policy.consent import named_arguments
 from agents.sessions.approvals import (
     MAX_STANDING_USES,
@@ -56,7 +59,7 @@ from agents.sessions.approvals import (
     standing_create,
 )
 from agents.sessions.questions import MAX_CHARS, may_answer, question_answer
-from agents.sessions.reads import asked_by, purposes, read_by
+from agents.sessions.reads import asked_by, read_by
 from agents.walk import drafting
 
 LISTED_CHARS: Final = 3_000
@@ -64,26 +67,28 @@ LISTED_CHARS: Final = 3_000
 # --- Decisions: approve, deny, approve with changes, approve for the rest of the run ---
 
 
+def note_field(help_text: str, label: str = "Note") -> forms.CharField:
+    widget = forms.Textarea(attrs={"rows": 2})
+    return forms.CharField(label=label, required=False, max_length=2_000, widget=widget, help_text=help_text)
+
+
 class DecisionForm(StyledForm):
-    """Carries the digest of the call as it was shown."""
+    """Carries the digest of the call as it was shown. The names of the fields are those of the function it is for."""
 
     digest = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, approval: Approval, **kwargs: Any) -> None:
         self.approval = approval
-        kwargs.setdefault("initial", {"digest": approval.digest})
         super().__init__(*args, **kwargs)
+        self.initial["digest"] = approval.digest
 
 
 class ApproveForm(DecisionForm):
-    note = forms.CharField(label="Note", required=False, max_length=2_000, widget=forms.Textarea(attrs={"rows": 2}))
+    note = note_field("Stored with the decision.")
 
 
-class DenyForm(ApproveForm):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["note"].label = "Reason"
-        self.fields["note"].help_text = "Stored with the decision and shown to the agent."
+class DenyForm(DecisionForm):
+    note = note_field("Stored with the decision and shown to the agent.", "Reason")
 
 
 class EditedForm(ApproveForm):
@@ -92,9 +97,9 @@ class EditedForm(ApproveForm):
     field_order = ["digest", "arguments", "note"]
     arguments = ArgumentsField(help_text="One JSON object. The next page shows the changes before you approve.")
 
-    def __init__(self, *args: Any, approval: Approval, **kwargs: Any) -> None:
-        initial = {"digest": approval.digest, "arguments": _editable(approval.arguments)}
-        super().__init__(*args, approval=approval, initial=initial, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["arguments"] = _editable(self.approval.arguments)
 
     def clean_arguments(self) -> dict[str, Any]:
         given: dict[str, Any] = self.cleaned_data["arguments"]
@@ -110,7 +115,7 @@ class EditedForm(ApproveForm):
 class StandingForm(DecisionForm):
     """Approve this call and similar ones of this run."""
 
-    free = forms.MultipleChoiceField(
+    free_arguments = forms.MultipleChoiceField(
         label="Arguments that may differ",
         required=False,
         widget=forms.CheckboxSelectMultiple,
@@ -120,10 +125,10 @@ class StandingForm(DecisionForm):
         label="Further calls", min_value=1, max_value=MAX_STANDING_USES, initial=5, help_text="In addition to this one."
     )
 
-    def __init__(self, *args: Any, approval: Approval, **kwargs: Any) -> None:
-        super().__init__(*args, approval=approval, initial={"digest": approval.digest, "uses": 5}, **kwargs)
-        names = sorted(named_arguments(approval.arguments))
-        self.fields["free"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = sorted(named_arguments(self.approval.arguments))
+        self.fields["free_arguments"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
 
 
 def _editable(arguments: dict[str, Any]) -> str:
@@ -134,49 +139,20 @@ def _editable(arguments: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Decision:
-    name: str
+    """A form, the function that takes its data, and the message afterwards."""
+
     form: type[DecisionForm]
-    run: Callable[[Approval, User, dict[str, Any], datetime], str]
-
-
-def _approve(approval: Approval, by: User, given: dict[str, Any], now: datetime) -> str:
-    approval_approve(approval.pk, by=by, digest=given["digest"], now=now, note=given["note"])
-    return "Approved. The call may be made once."
-
-
-def _deny(approval: Approval, by: User, given: dict[str, Any], now: datetime) -> str:
-    approval_reject(approval.pk, by=by, digest=given["digest"], now=now, note=given["note"])
-    return "Denied. The run continues without the call."
-
-
-def _approve_edited(approval: Approval, by: User, given: dict[str, Any], now: datetime) -> str:
-    approval_approve_edited(
-        approval.pk,
-        by=by,
-        digest=given["digest"],
-        arguments=given["arguments"],
-        fits=fitting,
-        now=now,
-        note=given["note"],
-    )
-    return "Approved with the changed arguments."
-
-
-def _approve_standing(approval: Approval, by: User, given: dict[str, Any], now: datetime) -> str:
-    free = tuple(given["free"])
-    uses = given["uses"]
-    standing_create(approval.pk, by=by, digest=given["digest"], now=now, free_arguments=free, uses=uses)
-    return f"Approved, with {uses} similar calls of this run."
+    write: Callable[..., object]
+    message: str
 
 
 DECISIONS: Final = {
-    decision.name: decision
-    for decision in (
-        Decision("approve", ApproveForm, _approve),
-        Decision("deny", DenyForm, _deny),
-        Decision("edit", EditedForm, _approve_edited),
-        Decision("standing", StandingForm, _approve_standing),
-    )
+    "approve": Decision(ApproveForm, approval_approve, "Approved. The call may be made once."),
+    "deny": Decision(DenyForm, approval_reject, "Denied. The run continues without the call."),
+    "edit": Decision(
+        EditedForm, partial(approval_approve_edited, fits=fitting), "Approved with the changed arguments."
+    ),
+    "standing": Decision(StandingForm, standing_create, "Approved, with {uses} similar calls of this run."),
 }
 
 
@@ -186,8 +162,10 @@ def decision_forms(approval: Approval) -> dict[str, DecisionForm]:
     return {name: DECISIONS[name].form(approval=approval, auto_id=f"id_{name}_%s") for name in offered}
 
 
-class BulkForm(NoteForm):
+class BulkForm(ActionForm):
     """A note for all calls, and the digest of each as it was shown."""
+
+    note = note_field("Stored with the decision. The agent sees the note of a denial.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -199,19 +177,12 @@ class BulkForm(NoteForm):
 # --- The context of a decision ---
 
 
-# About the kind of call.
 LEVEL_WORDS: Final = {
     Level.SAFE: "calls of this level do no harm",
     Level.MONITORED: "calls of this level have little effect and are monitored",
     Level.CONTROLLED: "calls of this level change something",
     Level.RESTRICTED: "calls of this level reach beyond this installation or are hard to undo",
     Level.PRIVILEGED: "calls of this level are approved one by one, never in advance",
-}
-# About this call.
-RISK_WORDS: Final = {
-    Risk.LOW: "this call was rated low risk",
-    Risk.MEDIUM: "this call was rated medium risk",
-    Risk.HIGH: "this call was rated high risk, which always needs approval",
 }
 FLAGGED: Final = "The review of this run flagged concerns. Such runs need approval before they notify anybody."
 
@@ -220,32 +191,14 @@ def decision_context(approval: Approval) -> dict[str, Any]:
     """What the page shows besides the call itself, by a fixed number of statements."""
     concerns = review_concerns(approval)
     return {
-        "purpose": purposes([approval.session])[approval.session_id],
         "read": read_by(approval.session),
         "concerns": concerns,
         "why": approval_reason(approval, flagged=bool(concerns)),
         "level_words": LEVEL_WORDS.get(Level(approval.level), ""),
-        "risk_words": RISK_WORDS.get(Risk(approval.risk_level), "") if approval.risk_level else "",
         "recipient": recipient(approval),
-        "status_text": status_text(approval.status),
-        "call_state": call_state(approval),
         "prediction": approval.simulation.removeprefix(SIMULATION_PREFIX),
         "predicted_by": predicted_by(approval) if approval.simulation else "",
     }
-
-
-def status_text(status: str) -> str:
-    """The status in the words of the buttons."""
-    return "denied" if status == ApprovalStatus.REJECTED else str(status)
-
-
-def call_state(approval: Approval) -> str:
-    """Whether the arguments on the page are those of a call to come, a call made, or a call refused."""
-    if approval.consumed_at:
-        return "The call exactly as it was made."
-    if approval.status in {ApprovalStatus.PENDING, ApprovalStatus.APPROVED}:
-        return "The call exactly as it will be made."
-    return "The call as requested. It was not made."
 
 
 def predicted_by(approval: Approval) -> str:
@@ -283,39 +236,55 @@ def recipient(approval: Approval) -> str:
     return f"{owner}, the owner of the run: a notification{copy}"
 
 
-# --- The queue ---
+# --- The queues of approvals and of questions ---
 
 
-class QueueFilter(admin.SimpleListFilter):
+def _queue_options(decided: Sequence[str]) -> dict[str, tuple[str, Q]]:
     """Pending rows unless others are asked for; an index serves those, however long the list is."""
+    others = {status: (words(status).capitalize(), Q(status=status)) for status in decided}
+    return {"": ("Pending", Q(status="pending")), "all": ("All", Q()), **others}
 
+
+class ApprovalFilter(OptionFilter):
     title = "status"
     parameter_name = "queue"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        decided = ((status, status_text(status).capitalize()) for status in ApprovalStatus.values[1:])
-        return [("all", "All"), *decided]
-
-    def choices(self, changelist: Any) -> Any:
-        for choice in super().choices(changelist):
-            yield (
-                {**choice, "display": "Pending"}
-                if choice["query_string"] == changelist.get_query_string(remove=[self.parameter_name])
-                else choice
-            )
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Approval]) -> QuerySet[Approval]:
-        if self.value() == "all":
-            return queryset
-        return queryset.filter(status=self.value() or ApprovalStatus.PENDING)
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = _queue_options(ApprovalStatus.values[1:])
 
 
-def pending_first(asked_at: str) -> list[Any]:
-    """The order of a queue: pending rows oldest first, then the others newest first."""
-    is_pending = Q(status=ApprovalStatus.PENDING)
-    waiting_since = Case(When(is_pending, then=F(asked_at)))
-    turn = Case(When(is_pending, then=F("id")), default=-F("id"))
-    return [waiting_since.asc(nulls_last=True), turn.asc()]
+class QuestionFilter(ApprovalFilter):
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = _queue_options(QuestionStatus.values[1:])
+
+
+class QueueAdmin(DetailAdmin):
+    """A queue of rows that wait for a person: pending rows oldest first, then the others newest first."""
+
+    list_select_related: ClassVar[Sequence[str]] = ["session__agent", "session__owner", "session__trigger"]
+    list_before_template = "admin/queue.html"
+    search_fields: ClassVar[Sequence[str]] = ["session__public_id__exact"]
+    search_help_text = "The full id of a run."
+    asked_at: ClassVar[str] = "created_at"
+    agent_owner = column(lambda row: _agent_owner(row.session), title="agent and owner")
+    expires = column(lambda row: ago(row.expires_at, clock()) if _is_pending(row) else "—", title="expires")
+
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
+        is_pending = Q(status="pending")
+        waiting_since = Case(When(is_pending, then=F(self.asked_at)))
+        turn = Case(When(is_pending, then=F("id")), default=-F("id"))
+        return [waiting_since.asc(nulls_last=True), turn.asc()]
+
+    def prepare_rows(self, rows: list[Any]) -> None:
+        with_purposes(row.session for row in rows)
+
+
+def _agent_owner(session: AgentSession) -> str:
+    return f"{session.agent} for {session.owner}" if session.agent else str(session.owner)
+
+
+def _is_pending(row: Approval | Question) -> bool:
+    return row.status == "pending"
+
+
+# --- Approvals ---
 
 
 def _several_runs(rows: Any) -> str:
@@ -335,161 +304,6 @@ def _decide_each(write: Callable[..., Approval], done: str) -> Callable[[ActionR
     return run
 
 
-def _is_pending(row: Approval) -> bool:
-    return row.status == ApprovalStatus.PENDING
-
-
-@admin.register(Approval)
-class ApprovalAdmin(DetailAdmin):
-    level_ = column("level", label=LEVEL_LABELS)
-    risk = column("risk_level", title="risk", label=RISK_LABELS)
-    list_display = ["call", "about", "canonical", "level_", "risk", "agent_owner", "left", "expires", "status_"]
-    list_filter = [QueueFilter, "level", "risk_level"]
-    list_select_related = ["session__agent", "session__owner", "session__trigger"]
-    list_before_template = "admin/approval_queue.html"
-    search_fields = ["session__public_id__exact"]
-    search_help_text = "The full id of a run."
-    empty_text = "No pending approvals. A call that needs one appears here, and its approvers are notified."
-    change_form_template = "admin/approval.html"
-    row_actions = (
-        RowAction(
-            "approve",
-            "Approve",
-            PERMISSION,
-            _decide_each(approval_approve, "approved"),
-            BulkForm,
-            available=_is_pending,
-            conflict=_several_runs,
-            template="admin/approval_confirm.html",
-            shows_content=True,
-            description="Allows each call once, exactly as shown. Every brake checks it again.",
-        ),
-        RowAction(
-            "deny",
-            "Deny",
-            PERMISSION,
-            _decide_each(approval_reject, "denied"),
-            BulkForm,
-            available=_is_pending,
-            conflict=_several_runs,
-            danger=True,
-            template="admin/approval_confirm.html",
-            shows_content=True,
-            description="The run continues without the call. The same call is refused from then on.",
-        ),
-    )
-
-    def get_ordering(self, request: HttpRequest) -> list[Any]:
-        """Pending first, oldest first; then decided ones, newest first."""
-        return pending_first("created_at")
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(never_cache(self.decide_view))
-        return [path("<int:pk>/decide/", view, name="agents_approval_decide"), *super().get_urls()]
-
-    def prepare_rows(self, rows: list[Any]) -> None:
-        known = purposes([row.session for row in rows])
-        for row in rows:
-            row.purpose = known[row.session_id]
-
-    def get_list_display(self, request: HttpRequest) -> list[str]:
-        """The first column links to the call; who may decide sees a button."""
-        first = "call_to_decide" if current_user(request).has_perm(PERMISSION) else "call"
-        return [first, *self.list_display[1:]]
-
-    @display(description="call")
-    def call(self, approval: Approval) -> str:
-        return approval.action
-
-    @display(description="call")
-    def call_to_decide(self, approval: Approval) -> str:
-        if not _is_pending(approval):
-            return approval.action
-        return format_html('{}<br><span class="lq-button small main">Decide</span>', approval.action)
-
-    @display(description="about")
-    def about(self, approval: Any) -> str:
-        """The purpose of the run and its trigger, which tell calls of the same name apart."""
-        return format_html(
-            '<span><a class="lq-link lq-wrap" href="{}" title="{}">{}</a><br><span class="lq-faint">{}</span></span>',
-            reverse("admin:agents_agentsession_change", args=[approval.session_id]),
-            approval.session.chain,
-            visible(cut(approval.purpose, 80)),
-            visible(asked_by(approval.session)),
-        )
-
-    @display(description="arguments")
-    def canonical(self, approval: Approval) -> str:
-        return format_html('<pre class="lq-pre short">{}</pre>', listed(approval))
-
-    @display(description="agent and owner")
-    def agent_owner(self, approval: Approval) -> str:
-        session = approval.session
-        return f"{session.agent} for {session.owner}" if session.agent else str(session.owner)
-
-    @display(description="left of cap")
-    def left(self, approval: Approval) -> str:
-        return left_of_cap(approval)
-
-    @display(description="expires")
-    def expires(self, approval: Approval) -> str:
-        return ago(approval.expires_at, clock()) if _is_pending(approval) else "—"
-
-    @display(description="status", label=APPROVAL_LABELS)
-    def status_(self, approval: Approval) -> tuple[str, str]:
-        return approval.status, status_text(approval.status)
-
-    def extra_context(self, request: HttpRequest, row: Approval) -> dict[str, Any]:
-        row.refresh_from_db()
-        context = decision_context(row)
-        may_decide = _is_pending(row) and current_user(request).has_perm(PERMISSION)
-        return {
-            **context,
-            "title": f"{row.action}: {context['purpose']}",
-            "approval": row,
-            "left": left_of_cap(row),
-            "changed": difference(row.original_arguments, row.arguments) if row.original_arguments else [],
-            "forms": decision_forms(row) if may_decide else {},
-        }
-
-    def decide_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Take one decision on one call. Changed arguments are shown as a diff first and decided on after that."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        by = current_user(request)
-        if not by.has_perm(PERMISSION):
-            raise PermissionDenied
-        approval = self.get_row(request, pk)
-        decision = DECISIONS.get(request.POST.get("decision", ""))
-        if decision is None:
-            return self.detail_page(request, approval, fault="Choose a decision.", status=422)
-        form = decision.form(request.POST, approval=approval)
-        if not form.is_valid():
-            bound = {**decision_forms(approval), decision.name: form} if _is_pending(approval) else {}
-            return self.detail_page(request, approval, forms=bound, status=422)
-        if decision.name == "edit" and "seen" not in request.POST:
-            return self._changes_page(request, approval, form)
-        try:
-            message = decision.run(approval, by, form.cleaned_data, clock())
-        except REFUSALS as error:
-            status = getattr(error, "http_status", 422)
-            return self.detail_page(request, approval, fault=error_text(error), status=status)
-        self.message_user(request, message)
-        return HttpResponseRedirect(self.row_link(approval.pk))
-
-    def _changes_page(self, request: HttpRequest, approval: Approval, form: Any) -> HttpResponse:
-        return self.render_page(
-            request,
-            "admin/approval_edit.html",
-            "Approve with these changes",
-            original=approval,
-            approval=approval,
-            lines=difference(approval.arguments, form.cleaned_data["arguments"]),
-            form=form,
-            back=self.row_link(approval.pk),
-        )
-
-
 def listed(approval: Approval) -> str:
     """The arguments in full; a text that would fill the screen is cut and says so."""
     text = pretty(approval.arguments)
@@ -507,6 +321,116 @@ def left_of_cap(approval: Approval) -> str:
     return usd(max(left, Decimal(0)))
 
 
+@admin.register(Approval)
+class ApprovalAdmin(QueueAdmin):
+    call = column("action", title="call")
+    canonical = column(lambda row: format_html('<pre class="lq-pre short">{}</pre>', listed(row)), title="arguments")
+    level_ = column("level", label=LEVEL_LABELS)
+    risk = column("risk_level", title="risk", label=RISK_LABELS)
+    left = column(left_of_cap, title="left of cap")
+    status_ = column("status", words, label=APPROVAL_LABELS)
+    list_display = ["call", "about", "canonical", "level_", "risk", "agent_owner", "left", "expires", "status_"]
+    list_filter = [ApprovalFilter, "level", "risk_level"]
+    empty_text = "No pending approvals. A call that needs one appears here, and its approvers are notified."
+    change_form_template = "admin/approval.html"
+    row_views = ("decide",)
+    row_actions = (
+        RowAction(
+            "approve",
+            "Approve",
+            _decide_each(approval_approve, "approved"),
+            BulkForm,
+            PERMISSION,
+            available=_is_pending,
+            conflict=_several_runs,
+            template="admin/approval_confirm.html",
+            shows_content=True,
+            description="Allows each call once, exactly as shown. Every brake checks it again.",
+        ),
+        RowAction(
+            "deny",
+            "Deny",
+            _decide_each(approval_reject, "denied"),
+            BulkForm,
+            PERMISSION,
+            available=_is_pending,
+            conflict=_several_runs,
+            danger=True,
+            template="admin/approval_confirm.html",
+            shows_content=True,
+            description="The run continues without the call. The same call is refused from then on.",
+        ),
+    )
+
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        """The first column links to the call; who may decide sees a button."""
+        first = "call_to_decide" if current_user(request).has_perm(PERMISSION) else "call"
+        return [first, *self.list_display[1:]]
+
+    @display(description="call")
+    def call_to_decide(self, approval: Approval) -> str:
+        if not _is_pending(approval):
+            return approval.action
+        return format_html('{}<br><span class="lq-button small main">Decide</span>', approval.action)
+
+    @display(description="about")
+    def about(self, approval: Any) -> str:
+        """The purpose of the run and its trigger, which tell calls of the same name apart."""
+        session = approval.session
+        return two_lines(run_link(session, cut(session.purpose, 80)), visible(asked_by(session)))
+
+    def extra_context(self, request: HttpRequest, row: Approval) -> dict[str, Any]:
+        row.refresh_from_db()
+        self.prepare_rows([row])
+        may_decide = _is_pending(row) and current_user(request).has_perm(PERMISSION)
+        return {
+            **decision_context(row),
+            "title": f"{row.action}: {row.session.purpose}",  # type: ignore[attr-defined]
+            "approval": row,
+            "left": left_of_cap(row),
+            "changed": difference(row.original_arguments, row.arguments) if row.original_arguments else [],
+            "forms": decision_forms(row) if may_decide else {},
+        }
+
+    def decide_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Take one decision on one call. Changed arguments are shown as a diff first and decided on after that."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        by = current_user(request)
+        if not by.has_perm(PERMISSION):
+            raise PermissionDenied
+        approval = self.get_row(request, pk)
+        name = request.POST.get("decision", "")
+        decision = DECISIONS.get(name)
+        if decision is None:
+            return self.detail_page(request, approval, fault="Choose a decision.", status=422)
+        form = decision.form(request.POST, approval=approval)
+        if not form.is_valid():
+            bound = {**decision_forms(approval), name: form} if _is_pending(approval) else {}
+            return self.detail_page(request, approval, forms=bound, status=422)
+        if name == "edit" and "seen" not in request.POST:
+            return self._changes_page(request, approval, form)
+        try:
+            decision.write(approval.pk, by=by, now=clock(), **form.cleaned_data)
+        except REFUSALS as error:
+            status = getattr(error, "http_status", 422)
+            return self.detail_page(request, approval, fault=error_text(error), status=status)
+        self.message_user(request, decision.message.format(**form.cleaned_data))
+        return HttpResponseRedirect(self.row_link(approval.pk))
+
+    def _changes_page(self, request: HttpRequest, approval: Approval, form: Any) -> HttpResponse:
+        return self.render_page(
+            request,
+            "admin/approval_edit.html",
+            "Approve with these changes",
+            original=approval,
+            approval=approval,
+            lines=difference(approval.arguments, form.cleaned_data["arguments"]),
+            form=form,
+            back=self.row_link(approval.pk),
+        )
+
+
 # --- Questions of agents to people: the queue, the page of one, and its answer. The run waits for the answer ---
 
 
@@ -518,72 +442,28 @@ class AnswerForm(StyledForm):
     )
 
 
-class QuestionFilter(QueueFilter):
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("all", "All"), *((status, str(status).capitalize()) for status in QuestionStatus.values[1:])]
-
-
 @admin.register(Question)
-class QuestionAdmin(DetailAdmin):
+class QuestionAdmin(QueueAdmin):
     list_shows_content = True
+    asked_at = "asked_at"
+    text_ = column(lambda row: visible(cut(row.text, 160)), title="question")
+    about = column(lambda row: run_link(row.session, cut(row.session.purpose, 80)), title="run")
+    asked = column("asked_at", lambda at: ago(at, clock()), title="asked")
     status_ = column("status", label=QUESTION_LABELS)
-    list_display = ["text_", "about", "asked_by", "asked_at_", "expires", "status_"]
+    list_display = ["text_", "about", "agent_owner", "asked", "expires", "status_"]
     list_filter = [QuestionFilter]
-    list_before_template = "admin/question_queue.html"
-    list_select_related = ["session__agent", "session__owner", "session__trigger"]
-    search_fields = ["session__public_id__exact"]
-    search_help_text = "The full id of a run."
     empty_text = "No open questions. A run that needs an answer appears here, and its owner is notified."
     change_form_template = "admin/question.html"
-
-    def get_ordering(self, request: HttpRequest) -> list[Any]:
-        """Pending first, oldest first; then closed ones, newest first."""
-        return pending_first("asked_at")
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(never_cache(self.answer_view))
-        return [path("<int:pk>/answer/", view, name="agents_question_answer"), *super().get_urls()]
-
-    def prepare_rows(self, rows: list[Any]) -> None:
-        known = purposes([row.session for row in rows])
-        for row in rows:
-            row.purpose = known[row.session_id]
-
-    @display(description="question")
-    def text_(self, question: Question) -> str:
-        return visible(cut(question.text, 160))
-
-    @display(description="run")
-    def about(self, question: Any) -> str:
-        return format_html(
-            '<a class="lq-link lq-wrap" href="{}" title="{}">{}</a>',
-            reverse("admin:agents_agentsession_change", args=[question.session_id]),
-            question.session.chain,
-            visible(cut(question.purpose, 80)),
-        )
-
-    @display(description="agent and owner")
-    def asked_by(self, question: Question) -> str:
-        session = question.session
-        return f"{session.agent} for {session.owner}" if session.agent else str(session.owner)
-
-    @display(description="asked")
-    def asked_at_(self, question: Question) -> str:
-        return ago(question.asked_at, clock())
-
-    @display(description="expires")
-    def expires(self, question: Question) -> str:
-        return ago(question.expires_at, clock()) if question.status == QuestionStatus.PENDING else "—"
+    row_views = ("answer",)
 
     def extra_context(self, request: HttpRequest, row: Question) -> dict[str, Any]:
         row.refresh_from_db()
-        is_open = row.status == QuestionStatus.PENDING
+        self.prepare_rows([row])
         return {
             "title": cut(row.text, 120),
             "question": row,
-            "purpose": purposes([row.session])[row.session_id],
             "form": AnswerForm(),
-            "may_answer": is_open and may_answer(row.session, current_user(request)),
+            "may_answer": _is_pending(row) and may_answer(row.session, current_user(request)),
         }
 
     def answer_view(self, request: HttpRequest, pk: int) -> HttpResponse:

@@ -27,9 +27,9 @@ from django.views.decorators.cache import never_cache
 
 from agents.admin.approvals import AnswerForm
 from agents.admin.base import current_user, require_permission, site_page
-from agents.admin.display import SHORT_ID, STATUS_COLORS, cut, moment, plain_sentence, usd, visible, words
+from agents.admin.display import SHORT_ID, STATUS_COLORS, cut, moment, plain_sentence, status_text, usd, visible, words
 from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, usd_field
-from agents.admin.sessions import CHANGE, status_text
+from agents.admin.sessions import CHANGE
 from agents.ask.chats import MAX_CHARS
 from agents.ask.entry import ask, send_message
 from agents.ask.fast_paths import scope_of

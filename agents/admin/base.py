@@ -20,13 +20,12 @@ from django.forms import BaseForm
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.views.decorators.cache import never_cache
 from unfold.decorators import display
 
 from agents.admin.actions import MAX_ROWS, ActionRequest, ActionResult, RowAction
-from agents.admin.display import cut, moment, pretty, short_id, usd, visible, words
+from agents.admin.display import cut, exact_usd, moment, pretty, run_link, short_id, visible, words
 from agents.admin.forms import REFUSALS, StyledModelForm, add_refusal, error_text
 from agents.conf import clock
 from agents.models import AgentSession
@@ -55,12 +54,28 @@ def require_permission(request: HttpRequest, permission: str) -> User:
     return user
 
 
+def chosen_owner(request: HttpRequest, among: models.QuerySet[User] | None = None) -> User:
+    """The active user, or one of the given, whose id is in the address; otherwise the signed-in user."""
+    chosen = request.GET.get("owner", "")
+    is_id = chosen.isdecimal() and len(chosen) < ID_DIGITS
+    rows = User.objects.filter(is_active=True) if among is None else among
+    return (rows.filter(pk=int(chosen)).first() if is_id else None) or current_user(request)
+
+
 def site_page(
     request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
 ) -> TemplateResponse:
     """A page of the admin site that belongs to no model."""
     request.current_app = site.name
     return TemplateResponse(request, template, {**site.each_context(request), "title": title, **context}, status=status)
+
+
+def confirm_page(
+    request: HttpRequest, title: str, form: BaseForm, *, back: str, description: str = "", danger: bool = False
+) -> TemplateResponse:
+    """The page of an act that is about no rows: what will happen, and the fields that it needs."""
+    action = {"title": title, "danger": danger, "description": description}
+    return site_page(request, "admin/confirm.html", title, form=form, action=action, back=back)
 
 
 # --- Recording views: each view of another user's row is in the audit log once; a page that refreshes is one view ---
@@ -116,6 +131,7 @@ class DetailAdmin(ReadOnlyAdmin):
     sortable_by: ClassVar[Sequence[str] | None] = ()
     ordering: ClassVar[Sequence[str]] = ("-id",)
     row_actions: ClassVar[tuple[RowAction, ...]] = ()
+    row_views: ClassVar[tuple[str, ...]] = ()  # further addresses of a row: `export` is served by `export_view`
     list_shows_content: ClassVar[bool] = False  # opening the list is then a view of its rows
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
@@ -126,16 +142,8 @@ class DetailAdmin(ReadOnlyAdmin):
 
     @display(description="run")
     def of_session(self, row: Any) -> str:
-        """The run of a row by its short id; the whole id is the tooltip."""
-        if row.session is None:
-            return "—"
-        link = reverse("admin:agents_agentsession_change", args=[row.session_id])
-        return format_html(
-            '<a class="lq-link lq-code nowrap" href="{}" title="{}">{}</a>',
-            link,
-            row.session.chain,
-            short_id(row.session),
-        )
+        """The run of a row by its short id."""
+        return run_link(row.session, short_id(row.session), "lq-link lq-code nowrap") if row.session else "—"
 
     def has_model_permission(self, request: HttpRequest, verb: str) -> bool:
         return current_user(request).has_perm(f"{self.opts.app_label}.{verb}_{self.opts.model_name}")
@@ -201,12 +209,18 @@ class DetailAdmin(ReadOnlyAdmin):
     # --- Row actions ---
 
     def get_urls(self) -> list[URLPattern]:
-        name = f"{self.opts.app_label}_{self.opts.model_name}_act"
-        view = self.admin_site.admin_view(never_cache(self.action_view))
-        return [path("<path:object_id>/act/<slug:name>/", view, name=name), *super().get_urls()]
+        more = [self.url(f"<int:pk>/{name}/", name) for name in self.row_views]
+        return [self.url("<path:object_id>/act/<slug:name>/", "act"), *more, *super().get_urls()]
+
+    def url(self, address: str, name: str) -> Any:
+        """An address that the method `<name>_view` serves."""
+        view = self.admin_site.admin_view(never_cache(getattr(self, f"{name}_view")))
+        return path(address, view, name=f"{self.opts.app_label}_{self.opts.model_name}_{name}")
 
     def may_run(self, request: HttpRequest, action: RowAction) -> bool:
-        return current_user(request).has_perm(action.permission)
+        if action.permission:
+            return current_user(request).has_perm(action.permission)
+        return self.has_model_permission(request, "delete" if action.name == "delete" else "change")
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """The bulk actions, in the form in which Django's list expects them."""
@@ -216,15 +230,10 @@ class DetailAdmin(ReadOnlyAdmin):
             if action.bulk and self.may_run(request, action)
         }
 
-    def buttons(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
-        """The actions that the user may do to this row, for its page."""
+    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[RowAction, str]]:
+        """The actions that the user may do to this row, with their links, for its page."""
         return [
-            {
-                "title": action.title,
-                "danger": action.danger,
-                "link": self.action_link(row, action.name),
-                "name": action.name,
-            }
+            (action, self.action_link(row, action.name))
             for action in self.row_actions
             if self.may_run(request, action) and action.available(row)
         ]
@@ -232,7 +241,7 @@ class DetailAdmin(ReadOnlyAdmin):
     def action_link(self, row: Any, name: str) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_act", args=[row.pk, name])
 
-    def action_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         action = next((action for action in self.row_actions if action.name == name), None)
         if action is None:
             raise Http404
@@ -249,7 +258,8 @@ class DetailAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(back)
         by = current_user(request)
         confirmed = request.method == "POST" and "confirmed" in request.POST
-        form = action.form(request.POST if confirmed else None, by=by, rows=rows)
+        initial = action.initial(rows[0]) if rows else {}
+        form = action.form(request.POST if confirmed else None, by=by, rows=rows, initial=initial)
         if confirmed and form.is_valid():
             try:
                 result = action.run(ActionRequest(by, rows, form.cleaned_data, clock(), request))
@@ -277,15 +287,6 @@ class DetailAdmin(ReadOnlyAdmin):
         for error in result.errors:
             messages.error(request, error)
         return HttpResponseRedirect(back)
-
-    def delete_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Django's address for deleting leads to the row action of that name, where there is one."""
-        if any(action.name == "delete" for action in self.row_actions):
-            return self.action_view(request, object_id, "delete")
-        response: HttpResponse = super().delete_view(request, object_id, extra_context)
-        return response
 
 
 def _bulk_view(action: RowAction) -> Callable[[DetailAdmin, HttpRequest, models.QuerySet[Any]], HttpResponse | None]:
@@ -315,7 +316,7 @@ def _text(field: Any, value: Any) -> str:
     if value is None or value == "":
         return "—"
     if isinstance(field, MicroUSDField):
-        return usd(value)
+        return exact_usd(value)
     if isinstance(field, models.JSONField):
         return pretty(value)
     if isinstance(value, datetime):
@@ -335,11 +336,13 @@ def _link(row: models.Model, by: User) -> str:
 
 class FormAdmin(DetailAdmin):
     """A form to add and change rows by; `form` and `fieldsets` are Django's. `can_change` off: rows are only added.
+    A `create` that cannot do all it was asked for adds the errors to the form, which is then shown again.
 
     Django's own form view cannot serve: it saves the row itself, inside a transaction, and has no place for a refusal.
     """
 
     form = StyledModelForm
+    add_form_template = "admin/form.html"
     change_form_template = "admin/form.html"
     sortable_by: ClassVar[Sequence[str] | None] = None
     can_change: ClassVar[bool] = True
@@ -352,9 +355,6 @@ class FormAdmin(DetailAdmin):
         deleted = getattr(obj, "deleted_at", None) is not None
         return self.can_change and not deleted and self.has_model_permission(request, "change")
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.can_change and self.has_model_permission(request, "delete")
-
     def create(self, request: HttpRequest, form: Any) -> Any:
         """Call the function that makes a row. Returns the row, or a whole response."""
         raise NotImplementedError
@@ -363,12 +363,16 @@ class FormAdmin(DetailAdmin):
         """Call the function that changes the row."""
         raise NotImplementedError
 
+    def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What the form needs besides the row and the data."""
+        return {}
+
     def build_form(self, request: HttpRequest, row: Any) -> Any:
-        data = request.POST if request.method == "POST" else None
-        files = request.FILES if request.method == "POST" else None
+        given = (request.POST, request.FILES) if request.method == "POST" else (None, None)
+        options: dict[str, Any] = {"initial": {"owner": current_user(request).pk, **request.GET.dict()}}
         if row is not None:
-            return self.form(data, files, instance=self.model._meta.default_manager.get(pk=row.pk))
-        return self.form(data, files, initial={"owner": current_user(request).pk, **request.GET.dict()})
+            options = {"instance": self.model._meta.default_manager.get(pk=row.pk)}
+        return self.form(*given, **options | self.form_options(request, row))
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -395,13 +399,14 @@ class FormAdmin(DetailAdmin):
             except REFUSALS as error:
                 add_refusal(form, error)
             else:
-                return saved if isinstance(saved, HttpResponse) else self._saved(request, saved)
+                if form.is_valid():
+                    return saved if isinstance(saved, HttpResponse) else self._saved(request, saved)
         if not may_save:
             for field in form.fields.values():
                 field.disabled = True
         return self.render_page(
             request,
-            str((row is None and self.add_form_template) or self.change_form_template),
+            str(self.add_form_template if row is None else self.change_form_template),
             f"Add {self.opts.verbose_name}" if row is None else str(row),
             form=form,
             parts=_parts(form, self.fieldsets or ()),
@@ -410,8 +415,12 @@ class FormAdmin(DetailAdmin):
             save_label=self.save_label,
             buttons=[] if row is None else self.buttons(request, row),
             back=self.list_link(),
-            **self.extra_context(request, row),
+            **(self.add_context(request) if row is None else self.extra_context(request, row)),
         )
+
+    def add_context(self, request: HttpRequest) -> dict[str, Any]:
+        """What the page of a new row shows besides its form."""
+        return {}
 
     def _saved(self, request: HttpRequest, row: Any) -> HttpResponse:
         kind = str(self.opts.verbose_name)

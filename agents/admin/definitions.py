@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
 from unfold.decorators import action
 
 from agents.admin.base import FormAdmin, current_user, record_view
@@ -60,6 +59,14 @@ class DefinitionForm(StyledForm):
             raise forms.ValidationError("Enter a definition, or choose a file.")
         return given
 
+    def show_again(self, **changed: Any) -> None:
+        """Show the submitted data; the text of a file takes the place of the text."""
+        self.data = {
+            **{name: self.data.get(name) for name in self.fields},
+            "text": self.cleaned_data["text"],
+            **changed,
+        }
+
     def _read(self, upload: Any) -> str:
         content: bytes = upload.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
@@ -80,16 +87,7 @@ class AgentDefinitionAdmin(FormAdmin):
     """The views of an agent's definition; AgentAdmin adds the rest of its pages."""
 
     actions_list = ["import_yaml"]
-
-    def get_urls(self) -> list[URLPattern]:
-        pages = {"export": self.export_view, "definition": self.definition_view}
-        return [
-            *(
-                path(f"<int:pk>/{name}/", self.admin_site.admin_view(view), name=f"agents_agent_{name}")
-                for name, view in pages.items()
-            ),
-            *super().get_urls(),
-        ]
+    row_views = ("export", "definition")
 
     def definition_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """The editor on its own page, with the errors above the text."""
@@ -97,26 +95,13 @@ class AgentDefinitionAdmin(FormAdmin):
         if not self.has_change_permission(request, agent):
             raise PermissionDenied
         form = DefinitionForm.for_agent(agent, agent_export(agent), request.POST or None, request.FILES or None)
-        problems: list[dict[str, Any]] = []
-        if request.method == "POST" and form.is_valid():
-            data = form.cleaned_data
-            given = {"agent": agent, "text": data["text"], "version": data["version"], "file": _file_name(form)}
-            defined, problems = self._try(form, definition_write, by=current_user(request), now=clock(), **given)
-            if defined is not None:
-                return self._saved_definition(request, defined)
-        return self._editor(request, form, agent, problems)
+        return self._editor(request, form, agent)
 
     @action(description="Import YAML", url_path="import", permissions=["add"])
     def import_yaml(self, request: HttpRequest) -> HttpResponse:
         """Import a new agent, or the next version of the agent with that name."""
         form = ImportForm(request.POST or None, request.FILES or None, initial={"owner": current_user(request).pk})
-        problems: list[dict[str, Any]] = []
-        if request.method == "POST" and form.is_valid():
-            given = {"owner": form.cleaned_data["owner"], "text": form.cleaned_data["text"], "file": _file_name(form)}
-            defined, problems = self._try(form, agent_import, by=current_user(request), now=clock(), **given)
-            if defined is not None:
-                return self._saved_definition(request, defined)
-        return self._editor(request, form, None, problems)
+        return self._editor(request, form, None)
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         agent = self.get_row(request, pk)
@@ -138,24 +123,41 @@ class AgentDefinitionAdmin(FormAdmin):
             problems = _problems(error, agent.definition)
             return {"problems": problems, "editor": DefinitionForm.for_agent(agent, agent.definition)}
 
-    def _try(self, form: DefinitionForm, do: Any, **given: Any) -> tuple[DefinitionResult | None, list[dict[str, Any]]]:
-        try:
-            return do(**given), []
-        except DefinitionError as error:
-            form.data = self._data_again(form, given)
-            return None, _problems(error, given["text"])
-        except Superseded as error:
-            form.add_error(None, str(error))
-            version = Agent.objects.get(pk=given["agent"].pk).definition_version
-            form.data = self._data_again(form, given, version=version)
-            return None, []
-        except REFUSALS as error:
-            add_refusal(form, error)
-            return None, []
+    def _editor(self, request: HttpRequest, form: DefinitionForm, agent: Agent | None) -> HttpResponse:
+        """Save the definition, or show the editor with its errors."""
+        problems: list[dict[str, Any]] = []
+        if request.method == "POST" and form.is_valid():
+            try:
+                return self._saved_definition(request, self._write(request, form, agent))
+            except DefinitionError as error:
+                problems = _problems(error, form.cleaned_data["text"])
+                form.show_again()
+            except Superseded as error:
+                form.add_error(None, str(error))
+                form.show_again(version=Agent.objects.get(pk=agent.pk).definition_version if agent else None)
+            except REFUSALS as error:
+                add_refusal(form, error)
+        return self.render_page(
+            request,
+            "admin/agent/edit_definition.html",
+            f"Definition of {agent}" if agent else "Import agent",
+            form=form,
+            original=agent,
+            problems=problems,
+            back=self.row_link(agent.pk) if agent else self.list_link(),
+        )
 
-    def _data_again(self, form: DefinitionForm, given: dict[str, Any], **changed: Any) -> dict[str, Any]:
-        """The submitted data for showing again; the text of a file takes the place of the text."""
-        return {**{name: form.data.get(name) for name in form.fields}, "text": given["text"], **changed}
+    def _write(self, request: HttpRequest, form: DefinitionForm, agent: Agent | None) -> DefinitionResult:
+        upload = form.cleaned_data["file"]
+        given = {
+            "text": form.cleaned_data["text"],
+            "file": upload.name if upload else "agent.yaml",  # the name of the text in error messages
+            "by": current_user(request),
+            "now": clock(),
+        }
+        if agent is None:
+            return agent_import(owner=form.cleaned_data["owner"], **given)
+        return definition_write(agent=agent, version=form.cleaned_data["version"], **given)
 
     def _saved_definition(self, request: HttpRequest, defined: DefinitionResult) -> HttpResponse:
         agent = defined.agent
@@ -166,14 +168,6 @@ class AgentDefinitionAdmin(FormAdmin):
         for sensor in defined.definition.broken_sensors:
             messages.warning(request, f"Sensor {sensor.name} is skipped: {sensor.problem}")
         return HttpResponseRedirect(self.row_link(agent.pk))
-
-    def _editor(
-        self, request: HttpRequest, form: DefinitionForm, agent: Agent | None, problems: list[dict[str, Any]]
-    ) -> HttpResponse:
-        title = f"Definition of {agent}" if agent else "Import agent"
-        back = self.row_link(agent.pk) if agent else self.list_link()
-        template = "admin/agent/edit_definition.html"
-        return self.render_page(request, template, title, form=form, original=agent, problems=problems, back=back)
 
 
 def _settings_context(settings: list[ResolvedSetting]) -> dict[str, list[tuple[str, str, str]]]:
@@ -193,12 +187,6 @@ def _setting_text(key: str, value: Any) -> str:
     if key.endswith("_usd"):
         return usd(Decimal(value))
     return ", ".join(value) or "none" if isinstance(value, list) else str(value)
-
-
-def _file_name(form: DefinitionForm) -> str:
-    """The name of the text in error messages."""
-    upload = form.cleaned_data.get("file")
-    return str(upload.name) if upload else "agent.yaml"
 
 
 def _problems(error: DefinitionError, text: str) -> list[dict[str, Any]]:

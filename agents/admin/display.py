@@ -1,20 +1,28 @@
-"""How values look on the pages: money, times, bars, badges, filters, and invisible characters spelled out."""
+"""How values look on the pages: money, times, bars, badges, columns, filters, and the filters of templates.
+
+Template filters return plain text, which the template escapes.
+"""
 
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from difflib import ndiff
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from django import template
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
+from django.template.defaultfilters import stringfilter
+from django.urls import reverse
+from django.utils.html import format_html
 from unfold.decorators import display
 
+from agents.conf import clock
 from agents.enums import (
     ApprovalStatus,
     HaltState,
@@ -25,9 +33,12 @@ from agents.enums import (
     Status,
     TerminalReason,
 )
+from agents.models import AgentSession
+from agents.policy.transitions import TERMINAL
+from agents.sessions.reads import asked_by, purposes
 from audit import receipts
 
-usd = receipts.usd
+register = template.Library()
 
 _PLAIN: Final = frozenset("\n\t ")
 # Characters that show nothing, or move what is shown, although Unicode calls them letters, marks or symbols.
@@ -49,10 +60,13 @@ _WORDS: Final = {
     "external_halt": "stopped by a person",
     "no_match": "no matching trigger",
     "organisation": "whole installation",
+    "rejected": "denied",
     "session": "run",
     "warn": "warning",
 }
 SHORT_ID: Final = 8
+SECOND_MS: Final = 1_000
+SMALLEST_USD: Final = Decimal("0.0001")
 WARN_PERCENT: Final = 80
 FULL_PERCENT: Final = 100
 
@@ -72,6 +86,7 @@ def _is_unseen(char: str) -> bool:
     )
 
 
+@register.filter
 def pretty(value: Any) -> str:
     """JSON for reading: one key a line, sorted, invisible characters spelled out."""
     return visible(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, default=str))
@@ -82,6 +97,7 @@ def plain_sentence(sentence: str) -> str:
     return _VALUE.sub(lambda found: words(found[1]), _AMOUNT.sub(lambda found: usd(Decimal(found[1])), sentence))
 
 
+@register.filter
 def words(value: object) -> str:
     """An enum's value as people write it: budget_exceeded becomes "budget exceeded"."""
     return _WORDS.get(str(value), str(value).replace("_", " "))
@@ -96,6 +112,7 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
+@register.filter
 def short_id(row: Any) -> str:
     return str(row.public_id)[:SHORT_ID]
 
@@ -124,6 +141,46 @@ def ago(at: datetime | None, now: datetime, *, empty: str = "never") -> str:
     return f"in {span(at - now)}" if at > now else f"{span(now - at)} ago"
 
 
+@register.filter("ago")
+def ago_now(at: datetime | None) -> str:
+    return ago(at, clock())
+
+
+@register.filter
+def took(milliseconds: int) -> str:
+    return f"{milliseconds} ms" if milliseconds < SECOND_MS else f"{milliseconds / SECOND_MS:.1f} s"
+
+
+# --- Money: one figure for what was spent. Exact figures of both ledgers are in the cost details of a run ---
+
+
+exact_usd = receipts.usd
+
+
+def usd(amount: Decimal | None, *, empty: str = "—") -> str:
+    """An amount with two places from $1, and up to four below."""
+    if amount is None:
+        return empty
+    if 0 < amount < SMALLEST_USD:
+        return f"<{exact_usd(SMALLEST_USD)}"
+    return exact_usd(round(amount, 2 if amount >= 1 else 4))
+
+
+def _register_money(name: str, show: Callable[[Decimal | None], str]) -> None:
+    """A filter for an amount, also as the audit log writes it; an unreadable one is shown as it is."""
+
+    @register.filter(name)
+    def text(amount: Decimal | str | None) -> str:
+        try:
+            return show(Decimal(amount) if isinstance(amount, str) else amount)
+        except InvalidOperation:
+            return str(amount)
+
+
+_register_money("usd", usd)
+_register_money("exact_usd", exact_usd)
+
+
 @dataclass(frozen=True)
 class Bar:
     """How much of a cap is used, in whole percent up to 100; `level` is fine, warn or full."""
@@ -140,50 +197,76 @@ class Bar:
         return cls(min(share, FULL_PERCENT), level)
 
 
-def session_bar(session: Any) -> Bar | None:
-    """The larger of reserved plus approved cost and reported cost, against the cap. No bar without a cap, or for a cap
-    of zero: a run that calls no model cannot reach it.
+@register.inclusion_tag("admin/parts/cost.html", name="cost")
+def cost_context(row: Any) -> dict[str, Any]:
+    """The cost of a run, a day's budget or a meter against its cap: the larger of approved and reported cost.
+
+    A run with a cap of zero has no bar: it calls no model and cannot reach the cap.
     """
-    if not session.max_cost_usd:
-        return None
-    approved = session.cost_total_usd + session.cost_reserved_usd
-    return Bar.of(max(approved, session.cost_actual_usd), session.max_cost_usd)
+    if isinstance(row, AgentSession):
+        approved, reported, cap = row.cost_total_usd, row.cost_actual_usd, row.max_cost_usd
+        in_flight = row.cost_reserved_usd
+    else:
+        approved, reported, cap = row.charged_usd, row.actual_usd, row.cap_usd
+        in_flight = row.open_usd if hasattr(row, "open_usd") else row.reserved_usd
+    bar = Bar.of(max(approved + in_flight, reported), cap)
+    is_free = isinstance(row, AgentSession) and not cap
+    return {"spent": max(approved, reported), "in_flight": in_flight, "cap": cap, "bar": None if is_free else bar}
 
 
-def meter_bar(meter: Any) -> Bar | None:
-    return Bar.of(max(meter.charged_usd + meter.open_usd, meter.actual_usd), meter.cap_usd)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a diff: `kind` is same, old or new."""
-
-    kind: str
-    text: str
-
-
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Line]:
-    """The diff of two sets of arguments, line by line."""
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The diff of two sets of arguments, line by line; each is same, old or new."""
     kinds = {" ": "same", "-": "old", "+": "new"}
     lines = ndiff(pretty(before).splitlines(), pretty(after).splitlines())
-    return [Line(kinds[line[0]], line[2:]) for line in lines if line[0] in kinds]
+    return [(kinds[line[0]], line[2:]) for line in lines if line[0] in kinds]
+
+
+# --- Runs ---
+
+
+@register.filter
+def status_text(session: AgentSession) -> str:
+    """The status in one phrase: why it ended, the halt, what it waits for, or the status itself."""
+    if session.status in TERMINAL:
+        return words(session.terminal_reason)
+    if session.halt_state != HaltState.RUNNING:
+        return words(session.halt_state)
+    return f"waiting for {session.waiting_on}" if session.waiting_on else session.status
+
+
+def with_purposes(sessions: Iterable[Any]) -> list[Any]:
+    """The sessions, each with its `purpose`, by a fixed number of statements."""
+    rows = list(sessions)
+    known = purposes(rows)
+    for row in rows:
+        row.purpose = known[row.pk]
+    return rows
+
+
+def run_link(session: Any, text: str, classes: str = "lq-link lq-wrap") -> str:
+    """A link to a run; its whole id is the tooltip."""
+    link = reverse("admin:agents_agentsession_change", args=[session.pk])
+    return format_html('<a class="{}" href="{}" title="{}">{}</a>', classes, link, session.chain, visible(text))
 
 
 # --- Columns of lists ---
 
 
 def column(
-    field: str,
+    read: str | Callable[[Any], Any],
     show: Callable[[Any], Any] | None = None,
     *,
     title: str = "",
-    label: Mapping[str, str] | bool | None = None,
+    label: Mapping[Any, str] | bool | None = None,
 ) -> Any:
-    """A method for `list_display` that shows a field of the row; `label` is unfold's colour for each value."""
+    """A method for `list_display` that shows a field of the row, or the value of a function of the row.
 
-    @display(description=title or field.replace("_", " "), label=label)
+    `label` is unfold's colour for each value; a function then returns the value and its text.
+    """
+
+    @display(description=title if callable(read) else title or read.replace("_", " "), label=label)
     def method(self: Any, row: Any) -> Any:
-        value = getattr(row, field)
+        value = read(row) if callable(read) else getattr(row, read)
         if show is None:
             return value
         return (value, show(value)) if label else show(value)
@@ -191,30 +274,29 @@ def column(
     return method
 
 
+def two_lines(first: object, second: object) -> str:
+    return format_html('<span>{}<br><span class="lq-faint">{}</span></span>', first, second)
+
+
 # --- Filters of lists. Each has declared choices, so that none reads a table to find them ---
 
 
-class AbsentFilter(admin.SimpleListFilter):
-    """Hides rows whose column is filled unless they are asked for."""
+class OptionFilter(admin.SimpleListFilter):
+    """Options with a title and a condition each. The first applies unless another is chosen."""
 
-    column = ""
-    empty = ""
-    filled = ""
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {}
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("filled", self.filled), ("all", "All")]
+        return [(value, title) for value, (title, _) in self.options.items()][1:]
 
     def choices(self, changelist: Any) -> Any:
-        chosen = self.value()
-        for lookup, title in [(None, self.empty), *self.lookup_choices]:
-            params = {self.parameter_name: lookup} if lookup else {}
-            link = changelist.get_query_string(params, [] if lookup else [self.parameter_name])
-            yield {"selected": chosen == lookup, "query_string": link, "display": title}
+        first, *others = super().choices(changelist)
+        yield {**first, "display": next(iter(self.options.values()))[0]}
+        yield from others
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() == "all":
-            return queryset
-        return queryset.filter(**{f"{self.column}__isnull": self.value() != "filled"})
+        value = self.value() or ""
+        return queryset.filter(self.options[value if value in self.options else ""][1])
 
 
 class WordedFilter(admin.ChoicesFieldListFilter):
@@ -226,55 +308,14 @@ class WordedFilter(admin.ChoicesFieldListFilter):
             yield {**choice, "display": named.get(str(choice["display"]), choice["display"])}
 
 
-class DeletedFilter(AbsentFilter):
+class DeletedFilter(OptionFilter):
     title = "status"
     parameter_name = "use"
-    column = "deleted_at"
-    empty = "In use"
-    filled = "Deleted"
-
-
-class DismissedFilter(AbsentFilter):
-    title = "status"
-    parameter_name = "board"
-    column = "dismissed_at"
-    empty = "Open"
-    filled = "Dismissed"
-
-
-class ReadFilter(admin.SimpleListFilter):
-    title = "read"
-    parameter_name = "read"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("no", "Unread"), ("yes", "Read")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() is None:
-            return queryset
-        return queryset.filter(read_at__isnull=self.value() == "no")
-
-
-class WhoseFilter(admin.SimpleListFilter):
-    """The user's own rows unless everybody's are asked for."""
-
-    title = "owner"
-    parameter_name = "whose"
-
-    @classmethod
-    def is_everybody(cls, request: HttpRequest) -> bool:
-        return request.GET.get(cls.parameter_name) == "everybody"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("everybody", "Everybody's")]
-
-    def choices(self, changelist: Any) -> Any:
-        mine, everybody = super().choices(changelist)
-        yield {**mine, "display": "Mine"}
-        yield everybody
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset if self.value() == "everybody" else queryset.filter(owner=request.user)
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("In use", Q(deleted_at__isnull=True)),
+        "filled": ("Deleted", Q(deleted_at__isnull=False)),
+        "all": ("All", Q()),
+    }
 
 
 # --- Colours of chips and labels. A colour never says anything that the word does not ---
@@ -289,6 +330,7 @@ STATUS_COLORS: Final[dict[str, str]] = {
 }
 LEVEL_COLORS: Final[dict[str, str]] = {Level.CONTROLLED: "info", Level.RESTRICTED: "warn", Level.PRIVILEGED: "bad"}
 RISK_COLORS: Final[dict[str, str]] = {"low": "good", "medium": "warn", "high": "bad"}
+SEVERITY_COLORS: Final[dict[str, str]] = {"info": "info", "warn": "warn", "critical": "bad"}
 _UNFOLD: Final = {"info": "info", "good": "success", "warn": "warning", "bad": "danger"}
 
 
@@ -300,6 +342,7 @@ def unfold_labels(colors: Mapping[str, str]) -> dict[str, str]:
 STATUS_LABELS: Final = unfold_labels(STATUS_COLORS)
 LEVEL_LABELS: Final = unfold_labels(LEVEL_COLORS)
 RISK_LABELS: Final = unfold_labels(RISK_COLORS)
+SEVERITY_LABELS: Final = unfold_labels(SEVERITY_COLORS)
 APPROVAL_LABELS: Final[dict[str, str]] = {
     ApprovalStatus.PENDING: "warning",
     ApprovalStatus.APPROVED: "success",
@@ -324,4 +367,13 @@ OUTCOME_LABELS: Final[dict[str, str]] = {
     Outcome.STORAGE_ERROR: "danger",
     Outcome.TIMEOUT: "danger",
 }
-SEVERITY_LABELS: Final[dict[str, str]] = {"info": "info", "warn": "warning", "critical": "danger"}
+
+register.filter("visible", stringfilter(visible))
+register.filter("plain_sentence", stringfilter(plain_sentence))
+register.filter("plain_error", stringfilter(plain_error))
+register.filter("asked_by", asked_by)
+register.filter("spent", lambda row: cost_context(row)["spent"])
+register.filter("status_color", lambda status: STATUS_COLORS.get(status, ""))
+register.filter("level_color", lambda level: LEVEL_COLORS.get(level, ""))
+register.filter("risk_color", lambda risk: RISK_COLORS.get(risk, ""))
+register.filter("severity_color", lambda severity: SEVERITY_COLORS.get(severity, "info"))

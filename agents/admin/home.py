@@ -4,9 +4,6 @@ Each part is shown only to users who may view its rows.
 """
 
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -20,23 +17,20 @@ from django.views.decorators.cache import never_cache
 
 from agents.admin.actions import ActionForm, ReasonForm
 from agents.admin.ask import AskForm, may_ask
-from agents.admin.base import current_user, require_permission, site_page
-from agents.admin.display import STATUS_COLORS, counted, meter_bar, session_bar, visible
+from agents.admin.base import confirm_page, current_user, require_permission, site_page
+from agents.admin.display import counted, visible, with_purposes
 from agents.admin.forms import REFUSALS, error_text
-from agents.admin.sessions import status_text
 from agents.conf import clock
 from agents.doctor import diagnose
 from agents.enums import ApprovalStatus, QuestionStatus
 from agents.guard import selftest
-from agents.guard.selftest import Check
 from agents.ledger.boundary import halt_message
-from agents.models import AgentSession, Approval, Notification, Question
+from agents.models import Approval, Notification, Question
 from agents.people.access import HALT_PERMISSION
 from agents.sessions import control_room
 from agents.sessions.control_room import health
 from agents.sessions.halts import AllHalted, already_halted_message, organisation_halt, organisation_release
 from agents.sessions.questions import may_answer
-from agents.sessions.reads import purposes
 from agents.skills.registry import skills_left_out
 
 VIEW: Final = "agents.view_agentsession"
@@ -72,35 +66,20 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
         context["ask_form"] = AskForm()
     if user.has_perm(VIEW):
         context["running"] = control_room.sessions_running()
-        context["rows"] = _rows(context["running"].rows)
+        with_purposes(context["running"].rows)
     if user.has_perm("agents.view_approval"):
         waiting = context["waiting"] = control_room.waiting_for(user)
-        known = purposes([approval.session for approval in waiting.approvals])
-        context["approvals"] = [(approval, known[approval.session_id]) for approval in waiting.approvals]
+        with_purposes(approval.session for approval in waiting.approvals)
         context["questions"] = [(row, may_answer(row.session, user)) for row in waiting.questions]
         context["may_resolve"] = user.has_perm("agents.resolve_approval")
     if user.has_perm("agents.view_budget"):
-        context["meters"] = [(meter, meter_bar(meter)) for meter in control_room.meters_today(now)]
+        context["meters"] = control_room.meters_today(now)
     if user.has_perm("audit.view_auditevent"):
         context["refusals"] = control_room.refusals_lately()
     if user.has_perm("agents.view_trigger"):
         context["due"] = control_room.triggers_due_next()
         context |= control_room.is_new()
     return context
-
-
-def _rows(sessions: Sequence[AgentSession]) -> list[dict[str, Any]]:
-    known = purposes(sessions)
-    return [
-        {
-            "session": session,
-            "purpose": known[session.pk],
-            "status": status_text(session),
-            "color": STATUS_COLORS.get(session.status, ""),
-            "bar": session_bar(session),
-        }
-        for session in sessions
-    ]
 
 
 # --- Halt and release of the whole installation ---
@@ -115,7 +94,8 @@ def halt_everything(request: HttpRequest) -> HttpResponse:
         found = organisation_halt(by=by, reason=form.cleaned_data["reason"], now=clock())
         messages.warning(request, _halted_message(found))
         return HttpResponseRedirect(reverse("admin:index"))
-    return _confirm_page(request, "Halt everything", form, danger=True, description=_halt_description())
+    back = reverse("admin:index")
+    return confirm_page(request, "Halt everything", form, back=back, description=_halt_description(), danger=True)
 
 
 def _halted_message(found: AllHalted) -> str:
@@ -152,14 +132,7 @@ def release(request: HttpRequest) -> HttpResponse:
             messages.success(request, "Released. New runs can start; halted runs stay halted.")
         return HttpResponseRedirect(reverse("admin:index"))
     description = "New runs can start and triggers fire again. Halted runs stay halted."
-    return _confirm_page(request, "Release", form, danger=False, description=description)
-
-
-def _confirm_page(
-    request: HttpRequest, title: str, form: ActionForm, *, danger: bool, description: str
-) -> TemplateResponse:
-    action = {"title": title, "danger": danger, "description": description}
-    return site_page(request, "admin/confirm.html", title, form=form, action=action, back=reverse("admin:index"))
+    return confirm_page(request, "Release", form, back=reverse("admin:index"), description=description)
 
 
 # --- Health ---
@@ -171,7 +144,7 @@ def health_page(request: HttpRequest) -> TemplateResponse:
     by = require_permission(request, VIEW)
     if request.method == "POST":
         require_permission(request, TEST)
-    checks = _test_brakes() if request.method == "POST" else []
+    checks = diagnose() if request.method == "POST" else []
     found = health(clock())
     return site_page(
         request,
@@ -179,40 +152,12 @@ def health_page(request: HttpRequest) -> TemplateResponse:
         "Health",
         health=found,
         red=[*found.red, *skills_left_out()],
-        brakes=brakes(),
+        failed=sum(not check.ok for check in checks),
+        tested_at_start=selftest.is_armed(),
         checks=checks,
         may_test=by.has_perm(TEST),
         versions=versions(),
     )
-
-
-@dataclass
-class _Tested:
-    """The last test in this process: when, and how many checks failed."""
-
-    at: datetime | None = None
-    failed: int = 0
-
-
-_TESTED: Final = _Tested()
-
-
-def _test_brakes() -> list[Check]:
-    checks = diagnose()
-    _TESTED.at = clock()
-    _TESTED.failed = sum(not check.ok for check in checks)
-    return checks
-
-
-def brakes() -> tuple[str, str]:
-    """The colour and text of the last test of the brakes in this process."""
-    if _TESTED.at is None:
-        armed = selftest.is_armed()
-        return ("good", "tested at the start of this process") if armed else ("", "not tested in this process")
-    when = f"{_TESTED.at:%d %b %H:%M:%S} UTC"
-    if _TESTED.failed:
-        return "bad", f"tested {when}: {counted(_TESTED.failed, 'check')} failed"
-    return "good", f"tested {when}: all checks passed"
 
 
 def versions() -> dict[str, str]:

@@ -12,13 +12,12 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, F, Prefetch, Q, QuerySet
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
-from unfold.decorators import display
+from django.urls import URLPattern, reverse
 
-from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, for_each
-from agents.admin.base import ID_DIGITS, DetailAdmin, FormAdmin, current_user, record_view
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
+from agents.admin.base import FormAdmin, chosen_owner, current_user, record_view
 from agents.admin.display import DeletedFilter, column, visible
-from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, error_text
+from agents.admin.forms import REFUSALS, OwnerForm, StyledModelForm, error_text
 from agents.conf import clock
 from agents.exceptions import Invalid
 from agents.knowledge.documents import (
@@ -42,10 +41,7 @@ SHOWN_FINDINGS: Final = 200
 SHOWN_CHARS: Final = 200_000
 # Kinds of file that need an optional library, by the module that shows it is installed.
 LIBRARIES: Final = {"PDF": "pypdf", "Word": "docx"}
-
-
-def _is_in_use(row: Collection | Document) -> bool:
-    return row.deleted_at is None
+ORIGINS: Final = {"upload": "upload", "artifact": "written by a run"}
 
 
 # --- Collections ---
@@ -72,7 +68,6 @@ class CollectionAdmin(FormAdmin):
     change_form_template = "admin/collection.html"
     row_actions = (
         delete_action(
-            "agents.delete_collection",
             each_row(collection_delete, "collection", "deleted"),
             "Its documents stay. Watches on it no longer fire.",
         ),
@@ -91,13 +86,10 @@ class CollectionAdmin(FormAdmin):
         return collection_rename(collection=row, name=form.cleaned_data["name"], by=current_user(request), now=clock())
 
     def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        if row is None:
-            return {}
         inside = row.attachments.filter(detached_at__isnull=True).select_related("document", "attached_by")
         return {
             "attachments": inside.defer("document__text").order_by("-attached_at", "-pk")[:SHOWN_DOCUMENTS],
             "watches": row.triggers.filter(deleted_at__isnull=True).order_by("name"),
-            "may_add": current_user(request).has_perm("agents.add_document"),
         }
 
 
@@ -139,13 +131,17 @@ def readable_kinds() -> str:
     return f"{text} For {' and '.join(missing)} files {INSTALLING}, or save them as text."
 
 
-class UploadForm(StyledForm):
+class UploadForm(StyledModelForm):
     documents = FilesField(label="Files")
     collection = OwnedCollection(
         Collection.objects.none(),
         required=False,
         help_text="The documents belong to its owner, and its watches start a run for each. Empty: they belong to you.",
     )
+
+    class Meta:
+        model = Document
+        fields = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -220,24 +216,21 @@ def _is_within(finding: Any, length: int) -> bool:
 
 def _attach(action: ActionRequest) -> ActionResult:
     collection = action.data["collection"]
-    return for_each(
-        action,
-        lambda row: document_attach(document=row, collection=collection, by=action.by, now=action.now),
-        f"added to {collection}",
-    )
+    return each_row(document_attach, "document", f"added to {collection}", collection=collection)(action)
 
 
 def _detach(action: ActionRequest) -> ActionResult:
     collection = action.data["collection"]
-    return for_each(
-        action,
-        lambda row: document_detach(document=row, collection=collection, by=action.by, now=action.now),
-        f"removed from {collection}",
-    )
+    return each_row(document_detach, "document", f"removed from {collection}", collection=collection)(action)
 
 
 @admin.register(Document)
-class DocumentAdmin(DetailAdmin):
+class DocumentAdmin(FormAdmin):
+    collections = column(
+        "inside_now", lambda rows: ", ".join(one.collection.name for one in rows) or "none", title="collections"
+    )
+    size_ = column("size", lambda size: f"{size:,} bytes")
+    origin_ = column("origin", ORIGINS.get, label={"artifact": "info"})
     list_display = ["name", "owner", "collections", "size_", "origin_", "created_at"]
     list_filter = [DeletedFilter, "origin"]
     list_select_related = ["owner"]
@@ -245,83 +238,48 @@ class DocumentAdmin(DetailAdmin):
     search_fields = ["name", "owner__username"]
     search_help_text = "Part of a document's name, or its owner. The search box above searches the text."
     empty_text = "No documents yet. Add text, Markdown or HTML files."
+    form = UploadForm
+    can_change = False
+    sortable_by = ()
     change_form_template = "admin/document.html"
+    row_views = ("bytes",)
+    save_label = "Add documents"
     row_actions = (
         RowAction(
             "attach",
             "Add to collection",
-            "agents.change_document",
             _attach,
             AttachForm,
-            available=_is_in_use,
+            available=is_in_use,
             description="The watches on that collection start a run for it.",
         ),
         RowAction(
             "detach",
             "Remove from collection",
-            "agents.change_document",
             _detach,
             DetachForm,
             bulk=False,
-            available=_is_in_use,
+            available=is_in_use,
             description="The document itself and its other collections stay.",
         ),
         delete_action(
-            "agents.delete_document",
             each_row(document_delete, "document", "deleted"),
             "People, search and runs no longer find it. Findings that quote it stay.",
         ),
     )
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.has_model_permission(request, "add")
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.has_model_permission(request, "delete")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
         inside = Attachment.objects.filter(detached_at__isnull=True).select_related("collection")
         rows: QuerySet[Document] = super().get_queryset(request)
         return rows.defer("text").prefetch_related(Prefetch("attachments", queryset=inside, to_attr="inside_now"))
 
-    @display(description="collections")
-    def collections(self, document: Any) -> str:
-        return ", ".join(attachment.collection.name for attachment in document.inside_now) or "none"
-
-    @display(description="size")
-    def size_(self, document: Document) -> str:
-        return f"{document.size:,} bytes"
-
-    @display(description="origin", label={"artifact": "info"})
-    def origin_(self, document: Document) -> tuple[str, str]:
-        return document.origin, "written by a run" if document.origin == "artifact" else "upload"
-
     def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("search/", wrap(self.search_view), name="agents_document_search"),
-            path("<int:pk>/bytes/", wrap(self.bytes_view), name="agents_document_bytes"),
-            *super().get_urls(),
-        ]
+        return [self.url("search/", "search"), *super().get_urls()]
 
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        if request.method == "POST":
-            form = UploadForm(request.POST, request.FILES)
-            if form.is_valid() and self._add_all(request, form):
-                return HttpResponseRedirect(self._after_adding(form))
-        else:
-            form = UploadForm(initial=request.GET.dict())
-        return self.render_page(request, "admin/document_add.html", "Add documents", form=form, back=self.list_link())
-
-    def _add_all(self, request: HttpRequest, form: UploadForm) -> bool:
+    def create(self, request: HttpRequest, form: Any) -> HttpResponse:
         """Add each file by one call. Files that were added stay, whatever happens to the others."""
         by = current_user(request)
         collection = form.cleaned_data["collection"]
-        added = 0
         for file in form.cleaned_data["documents"]:
             try:
                 if file.size > MAX_BYTES:
@@ -338,13 +296,9 @@ class DocumentAdmin(DetailAdmin):
             except REFUSALS as error:
                 form.add_error(None, f"{file.name}: {error_text(error)}")
                 continue
-            added += 1
             messages.success(request, f"{document.name} {'added' if is_new else 'exists already'}.")
-        return added > 0 and not form.non_field_errors()
-
-    def _after_adding(self, form: Any) -> str:
-        collection = form.cleaned_data["collection"]
-        return reverse("admin:agents_collection_change", args=[collection.pk]) if collection else self.list_link()
+        page = reverse("admin:agents_collection_change", args=[collection.pk]) if collection else self.list_link()
+        return HttpResponseRedirect(page)
 
     def extra_context(self, request: HttpRequest, row: Document) -> dict[str, Any]:
         by_place = row.findings.select_related("session").order_by(F("quote_start").asc(nulls_last=True), "id")
@@ -364,9 +318,7 @@ class DocumentAdmin(DetailAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         query = request.GET.get("q", "")[:500]
-        chosen = request.GET.get("owner", "")
-        found = User.objects.filter(pk=int(chosen)).first() if chosen.isdecimal() and len(chosen) < ID_DIGITS else None
-        owner = found or current_user(request)
+        owner = chosen_owner(request, User.objects.all())
         hits = search_chunks(owner_id=owner.pk, query=query, limit=50)
         if query:
             record_list_of_others(resource="document", owner_id=owner.pk, by=current_user(request), now=clock())

@@ -1,17 +1,16 @@
 """Money: the installation's cap, daily totals, model prices, suspended models and model calls."""
 
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.template.loader import render_to_string
-from django.utils.safestring import SafeString
-from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, for_each
 from agents.admin.base import DetailAdmin, FormAdmin, current_user
-from agents.admin.display import OUTCOME_LABELS, Bar, WordedFilter, column, usd, words
+from agents.admin.display import OUTCOME_LABELS, WordedFilter, column, cost_context, exact_usd, took, usd, words
 from agents.admin.forms import StyledModelForm, usd_field
 from agents.conf import clock
 from agents.enums import BudgetScope
@@ -43,9 +42,6 @@ class InstallationAdmin(FormAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
     def update(self, request: HttpRequest, row: Installation, form: Any) -> Installation:
         set_cap(BudgetScope.INSTALLATION, 0, form.cleaned_data["max_cost_per_day_usd"], request)
         return row
@@ -70,8 +66,10 @@ def _set_cap(action: ActionRequest) -> ActionResult:
 
 @admin.register(Budget)
 class BudgetAdmin(DetailAdmin):
-    actual = column("actual_usd", usd, title="reported")
-    list_display = ["day", "scope", "subject", "spent", "actual", "reserved", "warning"]
+    subject = column(lambda row: getattr(row, "subject_name", "") or row.name, title="name")
+    spent = column(lambda row: render_to_string("admin/parts/cost.html", cost_context(row)), title="cost / cap")
+    warning = column("warned", {True: "80 % reached", False: ""}.get, title="warning", label={True: "warning"})
+    list_display = ["day", "scope", "subject", "spent", "warning"]
     list_filter = ["scope", "day"]
     list_before_template = "admin/budget_caps.html"
     rows_name = "daily totals"
@@ -81,7 +79,6 @@ class BudgetAdmin(DetailAdmin):
         RowAction(
             "set_cap",
             "Set daily cap",
-            "agents.change_budget",
             _set_cap,
             DayCapForm,
             bulk=False,
@@ -89,14 +86,9 @@ class BudgetAdmin(DetailAdmin):
         ),
     )
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        context = {
-            "installation": Installation.objects.filter(pk=1).first(),
-            "may_set": current_user(request).has_perm("agents.change_installation"),
-            **(extra_context or {}),
-        }
-        response: HttpResponse = super().changelist_view(request, context)
-        return response
+    def installation(self) -> Installation | None:
+        """For the text above the list."""
+        return Installation.objects.filter(pk=1).first()
 
     def prepare_rows(self, rows: list[Any]) -> None:
         """Look up the names of agents and triggers, by one statement for each."""
@@ -106,24 +98,6 @@ class BudgetAdmin(DetailAdmin):
             names = dict(known.filter(pk__in=[row.subject_id for row in totals]).values_list("pk", "name"))
             for row in totals:
                 row.subject_name = names.get(row.subject_id, "")
-
-    @display(description="name")
-    def subject(self, budget: Any) -> str:
-        return getattr(budget, "subject_name", "") or budget.name
-
-    @display(description="approved / cap")
-    def spent(self, budget: Budget) -> SafeString:
-        bar = Bar.of(max(budget.charged_usd + budget.reserved_usd, budget.actual_usd), budget.cap_usd)
-        context = {"spent": budget.charged_usd, "cap": budget.cap_usd, "bar": bar}
-        return render_to_string("admin/parts/spent.html", context)
-
-    @display(description="", label={"80 % reached": "warning"})
-    def warning(self, budget: Budget) -> str:
-        return "80 % reached" if budget.warned else ""
-
-    @display(description="in flight")
-    def reserved(self, budget: Budget) -> str:
-        return f"{usd(budget.reserved_usd)}, at most {usd(budget.held_usd)}"
 
 
 class PriceForm(StyledModelForm):
@@ -148,16 +122,13 @@ class PriceForm(StyledModelForm):
 
 @admin.register(ModelPrice)
 class ModelPriceAdmin(FormAdmin):
-    input_ = column("input_usd", usd, title="input per million")
-    output_ = column("output_usd", usd, title="output per million")
+    input_ = column("input_usd", exact_usd, title="input per million")
+    output_ = column("output_usd", exact_usd, title="output per million")
     list_display = ["model", "input_", "output_", "overhead_tokens"]
     search_fields = ["model"]
     empty_text = "No prices yet. A model without a price is never called: add the price of yours."
     ordering = ["model"]
     form = PriceForm
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def create(self, request: HttpRequest, form: Any) -> ModelPrice:
         return price_set(actor=actor_of(current_user(request)), now=clock(), **form.cleaned_data)
@@ -173,8 +144,8 @@ def _accept(action: ActionRequest) -> ActionResult:
 
 @admin.register(SuspendedModel)
 class SuspendedModelAdmin(DetailAdmin):
-    bound = column("bound_usd", usd, title="bound")
-    billed = column("actual_usd", usd, title="billed")
+    bound = column("bound_usd", exact_usd, title="bound")
+    billed = column("actual_usd", exact_usd, title="billed")
     list_display = ["model", "bound", "billed", "suspended_at"]
     empty_text = (
         "No suspended models. A model that bills more than its bound is suspended until somebody accepts it again."
@@ -183,7 +154,6 @@ class SuspendedModelAdmin(DetailAdmin):
         RowAction(
             "accept",
             "Accept again",
-            "agents.change_suspendedmodel",
             _accept,
             description="A reply of this model cost more than its bound. Correct its price first.",
         ),
@@ -194,6 +164,8 @@ class SuspendedModelAdmin(DetailAdmin):
 class InferenceLogAdmin(DetailAdmin):
     purpose_ = column("purpose", words)
     outcome_ = column("outcome", words, label=OUTCOME_LABELS)
+    cost = column("cost_estimate", partial(usd, empty="not reported"), title="cost")
+    latency = column("latency_ms", took, title="duration")
     list_display = [
         "model",
         "purpose_",
@@ -210,11 +182,3 @@ class InferenceLogAdmin(DetailAdmin):
     list_select_related = ["session"]
     search_fields = ["session__public_id__exact", "model__exact"]
     search_help_text = "The full id of a run, or the full name of a model."
-
-    @display(description="cost")
-    def cost(self, row: InferenceLog) -> str:
-        return usd(row.cost_estimate, empty="not reported")
-
-    @display(description="duration")
-    def latency(self, row: InferenceLog) -> str:
-        return f"{row.latency_ms} ms"

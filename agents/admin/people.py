@@ -5,6 +5,7 @@ superuser; an admin gives roles and permissions of lqops, and no others.
 """
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -71,16 +72,16 @@ class PersonAdmin(DjangoUserAdmin, DetailAdmin):  # type: ignore[type-arg, misc]
         RowAction(
             "opt_in",
             "Opt in",
-            CHANGE_PROFILE,
             each_row(profile_set, "user", "opted in", opted_in=True),
+            permission=CHANGE_PROFILE,
             available=lambda row: not _is_opted_in(row),
             description="Allows agents to run in the background for this person.",
         ),
         RowAction(
             "opt_out",
             "Opt out",
-            CHANGE_PROFILE,
             each_row(profile_set, "user", "opted out", opted_in=False),
+            permission=CHANGE_PROFILE,
             available=_is_opted_in,
             description="No new run starts for this person. Loops end; other runs finish.",
         ),
@@ -217,9 +218,27 @@ class KeyForm(StyledModelForm):
         fields = ["user", "name"]
         help_texts = {"name": "The system that uses the key."}
 
+    def __init__(self, *args: Any, by: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["user"] = by.pk
+        if not by.is_superuser:
+            field: Any = self.fields["user"]
+            field.queryset = User.objects.filter(pk=by.pk)
+            field.help_text = "You can make keys for yourself only."
+
+
+def state_of(key: ApiKey) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "expired" if key.expires_at is not None and key.expires_at <= clock() else "active"
+
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(FormAdmin):
+    scopes_ = column("scopes", ", ".join)
+    state = column(state_of, title="state", label={"active": "success", "expired": "warning", "revoked": "danger"})
+    used = column("last_used_at", lambda at: ago(at, clock()), title="last used")
+    expires = column("expires_at", partial(moment, empty="never"), title="expires")
     list_display = ["name", "prefix", "user", "scopes_", "state", "used", "expires"]
     list_select_related = ["user"]
     search_fields = ["name", "prefix__exact", "user__username"]
@@ -228,14 +247,12 @@ class ApiKeyAdmin(FormAdmin):
     sortable_by = ()
     form = KeyForm
     can_change = False
-    add_form_template = "admin/form.html"
     change_form_template = "admin/detail.html"
     exclude = ("id", "hash")
     row_actions = (
         RowAction(
             "revoke",
             "Revoke key",
-            "agents.change_apikey",
             each_row(api_key_revoke, "key", "revoked"),
             danger=True,
             available=lambda row: row.revoked_at is None,
@@ -243,33 +260,8 @@ class ApiKeyAdmin(FormAdmin):
         ),
     )
 
-    @display(description="scopes")
-    def scopes_(self, key: ApiKey) -> str:
-        return ", ".join(map(str, key.scopes))
-
-    @display(description="state", label={"active": "success", "expired": "warning", "revoked": "danger"})
-    def state(self, key: ApiKey) -> str:
-        if key.revoked_at is not None:
-            return "revoked"
-        return "expired" if key.expires_at is not None and key.expires_at <= clock() else "active"
-
-    @display(description="last used")
-    def used(self, key: ApiKey) -> str:
-        return ago(key.last_used_at, clock())
-
-    @display(description="expires")
-    def expires(self, key: ApiKey) -> str:
-        return moment(key.expires_at, empty="never")
-
-    def build_form(self, request: HttpRequest, row: Any) -> KeyForm:
-        data = request.POST if request.method == "POST" else None
-        by = current_user(request)
-        form = KeyForm(data, initial={"user": by.pk})
-        if not by.is_superuser:
-            form.fields["user"] = forms.ModelChoiceField(
-                User.objects.filter(pk=by.pk), help_text="You can make keys for yourself only."
-            )
-        return form
+    def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"by": current_user(request)}
 
     def create(self, request: HttpRequest, form: Any) -> HttpResponse:
         """Show the key in this response and nowhere else: no message, no cookie, no log."""
@@ -283,6 +275,7 @@ class ApiKeyAdmin(FormAdmin):
 
 @admin.register(InboundEvent)
 class InboundEventAdmin(DetailAdmin):
+    event = column(lambda row: cut(str(row), 100), title="event")
     outcome_ = column("outcome", words, label={"spawned": "success", "no_match": "warning", "refused": "danger"})
     list_display = ["event", "source", "event_type", "severity", "outcome_", "trigger", "of_session", "received_at"]
     list_filter = [("outcome", WordedFilter), "severity"]
@@ -290,7 +283,3 @@ class InboundEventAdmin(DetailAdmin):
     list_select_related = ["trigger", "session"]
     search_fields = ["source__exact", "event_type__exact", "webhook_id__exact"]
     search_help_text = "The full source, type, or id of a message."
-
-    @display(description="event")
-    def event(self, event: InboundEvent) -> str:
-        return cut(str(event), 100)

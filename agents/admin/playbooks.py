@@ -9,12 +9,10 @@ from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet
 from django.forms import formset_factory
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
 from unfold.decorators import action as unfold_action
-from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row
-from agents.admin.base import DetailAdmin, FormAdmin, current_user, record_view
+from agents.admin.base import DetailAdmin, FormAdmin, confirm_page, current_user, record_view
 from agents.admin.display import DeletedFilter, column, cut
 from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
 from agents.conf import clock
@@ -36,6 +34,7 @@ from agents.knowledge.playbooks import (
 from agents.models import Playbook, PromptSkill
 
 YAML_CHARS = 500_000
+STATE_LABELS = {"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"}
 
 
 class PlaybookForm(OwnerForm):
@@ -98,11 +97,12 @@ class PlaybookAdmin(FormAdmin):
     ordering = ["name", "id"]
     sortable_by = ("name",)
     form = PlaybookForm
+    add_form_template = "admin/playbook.html"
     change_form_template = "admin/playbook.html"
     actions_list = ["import_yaml"]
+    row_views = ("export",)
     row_actions = (
         delete_action(
-            "agents.delete_playbook",
             each_row(playbook_delete, "playbook", "deleted"),
             "No new run can use it. Past runs keep its version and digest in their audit log.",
         ),
@@ -111,10 +111,6 @@ class PlaybookAdmin(FormAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Playbook]:
         rows: QuerySet[Playbook] = super().get_queryset(request)
         return rows.annotate(number=Count("positions"))
-
-    def get_urls(self) -> list[URLPattern]:
-        export = self.admin_site.admin_view(self.export_view)
-        return [path("<int:pk>/export/", export, name="agents_playbook_export"), *super().get_urls()]
 
     def build_form(self, request: HttpRequest, row: Playbook | None) -> Any:
         """The name, and the positions as a formset; both have to be valid."""
@@ -140,8 +136,8 @@ class PlaybookAdmin(FormAdmin):
         given = {"name": form.cleaned_data["name"], "positions": given_positions(form.positions)}
         return playbook_edit(row, by=current_user(request), now=clock(), **given)
 
-    def extra_context(self, request: HttpRequest, row: Playbook | None) -> dict[str, Any]:
-        return {"rendered": playbook_rendered(row)} if row else {}
+    def extra_context(self, request: HttpRequest, row: Playbook) -> dict[str, Any]:
+        return {"rendered": playbook_rendered(row)}
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         playbook = self.get_row(request, pk)
@@ -159,10 +155,7 @@ class PlaybookAdmin(FormAdmin):
             else:
                 messages.success(request, f"Playbook {playbook} imported.")
                 return HttpResponseRedirect(self.row_link(playbook.pk))
-        action = {"title": "Import playbook"}
-        return self.render_page(
-            request, "admin/confirm.html", action["title"], form=form, action=action, back=self.list_link()
-        )
+        return confirm_page(request, "Import playbook", form, back=self.list_link())
 
 
 def given_positions(forms_: Any) -> list[Position]:
@@ -175,18 +168,10 @@ def given_positions(forms_: Any) -> list[Position]:
 # --- Skills: loaded from folders, run only as accepted ---
 
 
-CHANGE = "agents.change_promptskill"
-
-
 class AcceptForm(ActionForm):
     """Carries the digest of the files as they were shown."""
 
     digest = forms.CharField(max_length=64, widget=forms.HiddenInput)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        [skill] = self.rows
-        self.fields["digest"].initial = getattr(skill, "found_digest", "")
 
 
 def _accept(action: ActionRequest) -> ActionResult:
@@ -197,9 +182,19 @@ def _accept(action: ActionRequest) -> ActionResult:
     return ActionResult(f"{accepted.name} accepted as version {accepted.version}, digest {accepted.digest[:12]}.")
 
 
+def state_of(skill: PromptSkill) -> tuple[str, str]:
+    if not skill.enabled:
+        return "off", "disabled"
+    if not skill.found_digest:
+        return "missing", "files missing"
+    return ("changed", "changed, not accepted") if skill.has_changed else ("fine", "accepted")
+
+
 @admin.register(PromptSkill)
 class PromptSkillAdmin(DetailAdmin):
     description_ = column("description", partial(cut, limit=100))
+    state = column(state_of, title="state", label=STATE_LABELS)
+    accepted = column("digest", lambda digest: digest[:12], title="accepted digest")
     list_display = ["name", "description_", "state", "version", "accepted", "loaded_at"]
     list_filter = ["enabled"]
     search_fields = ["name", "description"]
@@ -211,9 +206,9 @@ class PromptSkillAdmin(DetailAdmin):
         RowAction(
             "accept",
             "Accept changed files",
-            CHANGE,
             _accept,
             AcceptForm,
+            initial=lambda row: {"digest": row.found_digest},
             bulk=False,
             danger=True,
             available=lambda row: row.has_changed and row.found_digest,
@@ -223,42 +218,24 @@ class PromptSkillAdmin(DetailAdmin):
         RowAction(
             "enable",
             "Enable",
-            CHANGE,
             each_row(skill_switch, "skill", "enabled", enabled=True),
             available=lambda row: not row.enabled,
         ),
         RowAction(
             "disable",
             "Disable",
-            CHANGE,
             each_row(skill_switch, "skill", "disabled", enabled=False),
             available=lambda row: row.enabled,
             description="New runs cannot use it.",
         ),
     )
 
-    @display(description="state", label={"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"})
-    def state(self, skill: PromptSkill) -> tuple[str, str]:
-        return state_of(skill)
-
-    @display(description="accepted digest")
-    def accepted(self, skill: PromptSkill) -> str:
-        return skill.digest[:12]
-
-    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        return {"state": state_of(row)[1]}
-
     @unfold_action(description="Load skill folders", url_path="load", permissions=["load"])
     def load(self, request: HttpRequest) -> HttpResponse:
         if request.method != "POST":
-            action = {
-                "title": "Load skill folders",
-                "description": "New skills are added. Changed ones are marked and do not run until accepted.",
-            }
             form = ActionForm(by=current_user(request), rows=())
-            return self.render_page(
-                request, "admin/confirm.html", action["title"], form=form, action=action, back=self.list_link()
-            )
+            description = "New skills are added. Changed ones are marked and do not run until accepted."
+            return confirm_page(request, "Load skill folders", form, back=self.list_link(), description=description)
         report = skills_load(by=current_user(request), now=clock())
         states = [one.state for one in report.skills]
         counted = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "none found"
@@ -268,12 +245,4 @@ class PromptSkillAdmin(DetailAdmin):
         return HttpResponseRedirect(self.list_link())
 
     def has_load_permission(self, request: HttpRequest) -> bool:
-        return current_user(request).has_perm(CHANGE)
-
-
-def state_of(skill: PromptSkill) -> tuple[str, str]:
-    if not skill.enabled:
-        return "off", "disabled"
-    if not skill.found_digest:
-        return "missing", "files missing"
-    return ("changed", "changed, not accepted") if skill.has_changed else ("fine", "accepted")
+        return self.has_model_permission(request, "change")

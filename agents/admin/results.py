@@ -1,36 +1,36 @@
 """Results of runs: findings, notifications, precedents, proposals, memories; and the projects that they are for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, for_each
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
 from agents.admin.base import DetailAdmin, FormAdmin, current_user
 from agents.admin.display import (
     MEMORY_LABELS,
     PROPOSAL_LABELS,
     SEVERITY_LABELS,
     DeletedFilter,
-    DismissedFilter,
-    ReadFilter,
-    WhoseFilter,
+    OptionFilter,
     WordedFilter,
     column,
     counted,
     cut,
     moment,
     plain_sentence,
+    two_lines,
     visible,
+    with_purposes,
     words,
 )
 from agents.admin.forms import OwnerForm
@@ -53,9 +53,9 @@ from agents.knowledge.projects import (
     proposal_text,
     proposal_trace,
 )
-from agents.models import Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
+from agents.models import AgentSession, Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
 from agents.people.notifications import notification_mark_read
-from agents.sessions.reads import asked_by, purposes
+from agents.sessions.reads import asked_by
 
 SHOWN_RUNS = 50
 SHOWN_VERSIONS = 20
@@ -73,6 +73,7 @@ class FindingAdmin(DetailAdmin):
     title_ = column("title", partial(cut, limit=100))
     severity_ = column("severity", label=SEVERITY_LABELS)
     quoted = column("quote_check", title="quote", label={"verified": "success", "unverified": "warning"})
+    judged = column(lambda row: f"{row.judges_for} of {row.judges_asked}" if row.judges_asked else "—", title="judges")
     list_display = ["title_", "severity_", "document", "quoted", "judged", "of_session", "created_at"]
     list_filter = ["quote_check"]
     ordering = ("-session_id", "created_at", "id")  # the last run first, its findings in their order
@@ -85,12 +86,29 @@ class FindingAdmin(DetailAdmin):
         rows: QuerySet[Finding] = super().get_queryset(request)
         return rows.defer("document__text")
 
-    @display(description="judges")
-    def judged(self, finding: Finding) -> str:
-        return f"{finding.judges_for} of {finding.judges_asked}" if finding.judges_asked else "—"
-
 
 # --- Notifications ---
+
+
+class WhoseFilter(OptionFilter):
+    """The user's own rows unless everybody's are asked for."""
+
+    title = "owner"
+    parameter_name = "whose"
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {"": ("Mine", Q()), "everybody": ("Everybody's", Q())}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset if self.value() == "everybody" else queryset.filter(owner=request.user)
+
+
+class ReadFilter(OptionFilter):
+    title = "read"
+    parameter_name = "read"
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("All", Q()),
+        "no": ("Unread", Q(read_at__isnull=True)),
+        "yes": ("Read", Q(read_at__isnull=False)),
+    }
 
 
 @admin.register(Notification)
@@ -99,6 +117,7 @@ class NotificationAdmin(DetailAdmin):
 
     list_shows_content = True
     title_ = column("title", plain_sentence)
+    kind_ = column(lambda row: "approval, decided" if row.settled else words(row.kind), title="kind")
     list_display = ["title_", "about", "kind_", "of_session", "created_at", "read"]
     list_filter = [WhoseFilter, ReadFilter, ("kind", WordedFilter)]
     list_select_related = ["owner", "session__agent", "session__trigger"]
@@ -109,16 +128,16 @@ class NotificationAdmin(DetailAdmin):
         RowAction(
             "read",
             "Mark as read",
-            "agents.view_notification",
             each_row(notification_mark_read, "notification", "marked as read"),
+            permission="agents.view_notification",
             available=lambda row: row.read_at is None,
         ),
     )
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
-        return [*self.list_display, *(["owner"] if WhoseFilter.is_everybody(request) else [])]
+        return [*self.list_display, *(["owner"] if request.GET.get("whose") == "everybody" else [])]
 
-    def buttons(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
+    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[RowAction, str]]:
         return super().buttons(request, row) if row.owner_id == current_user(request).pk else []
 
     def run_action(self, request: HttpRequest, action: RowAction, rows: Sequence[Any], **more: Any) -> HttpResponse:
@@ -128,26 +147,17 @@ class NotificationAdmin(DetailAdmin):
         return super().run_action(request, action, rows, **more)
 
     def prepare_rows(self, rows: list[Any]) -> None:
-        known = purposes([row.session for row in rows if row.session])
-        waiting = Approval.objects.filter(session__in=known, status=ApprovalStatus.PENDING)
+        sessions = with_purposes(row.session for row in rows if row.session)
+        waiting = Approval.objects.filter(session__in=sessions, status=ApprovalStatus.PENDING)
         open_ = set(waiting.values_list("session_id", flat=True))
         for row in rows:
-            row.purpose = known.get(row.session_id, "")
             row.settled = row.kind == NoticeKind.APPROVAL_WAITING and row.session_id not in open_
 
     @display(description="about")
     def about(self, notice: Any) -> str:
         if notice.session is None:
             return "—"
-        return format_html(
-            '<span class="lq-wrap">{}</span><br><span class="lq-faint">{}</span>',
-            visible(cut(notice.purpose, 80)),
-            visible(asked_by(notice.session)),
-        )
-
-    @display(description="kind")
-    def kind_(self, notice: Any) -> str:
-        return "approval, decided" if notice.settled else words(notice.kind)
+        return two_lines(visible(cut(notice.session.purpose, 80)), visible(asked_by(notice.session)))
 
     @display(description="read", label={"unread": "warning", "settled": "success"})
     def read(self, notice: Any) -> tuple[str, str]:
@@ -165,8 +175,6 @@ class NotificationAdmin(DetailAdmin):
         return {
             "title": plain_sentence(row.title),
             "body": "\n".join(lines),
-            "purpose": row.purpose,
-            "settled": row.settled,
             "pending": pending,
         }
 
@@ -174,10 +182,18 @@ class NotificationAdmin(DetailAdmin):
 # --- Precedents and proposals ---
 
 
-def runs_of(rows: Any) -> list[tuple[Any, str]]:
-    sessions = list(rows.select_related("owner", "trigger")[:SHOWN_RUNS])
-    known = purposes(sessions)
-    return [(session, known[session.pk]) for session in sessions]
+class DismissedFilter(OptionFilter):
+    title = "status"
+    parameter_name = "board"
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("Open", Q(dismissed_at__isnull=True)),
+        "filled": ("Dismissed", Q(dismissed_at__isnull=False)),
+        "all": ("All", Q()),
+    }
+
+
+def runs_of(rows: QuerySet[AgentSession]) -> list[AgentSession]:
+    return with_purposes(rows.select_related("owner", "trigger")[:SHOWN_RUNS])
 
 
 class PromoteForm(ActionForm):
@@ -195,11 +211,7 @@ class PromoteForm(ActionForm):
 
 def _promote(action: ActionRequest) -> ActionResult:
     project = action.data["project"]
-    result = for_each(
-        action,
-        lambda row: precedent_promote(precedent=row, project=project, by=action.by, now=action.now),
-        f"proposed for {project}",
-    )
+    result = each_row(precedent_promote, "precedent", f"proposed for {project}", project=project)(action)
     link = reverse("admin:agents_contextproposal_changelist") + "?status__exact=proposed"
     message = format_html('{} <a class="lq-link" href="{}">Open proposals</a>', result.message, link)
     return ActionResult(message, result.errors)
@@ -231,7 +243,6 @@ class PrecedentAdmin(DetailAdmin):
         RowAction(
             "promote",
             "Propose for a project",
-            "agents.change_precedent",
             _promote,
             PromoteForm,
             available=_is_open,
@@ -242,7 +253,6 @@ class PrecedentAdmin(DetailAdmin):
         RowAction(
             "dismiss",
             "Dismiss",
-            "agents.change_precedent",
             each_row(precedent_dismiss, "precedent", "dismissed"),
             available=_is_open,
             label=_precedent_label,
@@ -266,7 +276,7 @@ def _project_label(row: ContextProposal) -> str:
 def _proposal_action(name: str, title: str, run: Any, description: str, **more: Any) -> RowAction:
     """An action whose confirm page shows the proposed line."""
     given = {"label": _project_label, "content": lambda row: row.text, "description": description, **more}
-    return RowAction(name, title, "agents.change_contextproposal", run, **given)
+    return RowAction(name, title, run, **given)
 
 
 @admin.register(ContextProposal)
@@ -319,11 +329,6 @@ class KeepForm(ActionForm):
         help_text="The text that prompts contain from now on.",
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        [memory] = self.rows
-        self.fields["content"].initial = getattr(memory, "content", "")
-
 
 def _keep(action: ActionRequest) -> ActionResult:
     [memory] = action.rows
@@ -333,10 +338,6 @@ def _keep(action: ActionRequest) -> ActionResult:
 
 def _memory_label(row: Memory) -> str:
     return f"Memory of {moment(row.created_at)}, {row.state}"
-
-
-def _is_in_use(row: Memory) -> bool:
-    return row.deleted_at is None
 
 
 @admin.register(Memory)
@@ -353,34 +354,29 @@ class MemoryAdmin(DetailAdmin):
         RowAction(
             "keep",
             "Keep",
-            "agents.change_memory",
             _keep,
             KeepForm,
+            initial=lambda row: {"content": row.content},
             bulk=False,
             shows_content=True,
-            available=_is_in_use,
+            available=is_in_use,
         ),
         RowAction(
             "dismiss",
             "Dismiss",
-            "agents.change_memory",
             each_row(memory_dismiss, "memory", "dismissed"),
-            available=lambda row: row.state != "dismissed" and _is_in_use(row),
+            available=lambda row: row.state != "dismissed" and is_in_use(row),
             label=_memory_label,
             content=lambda row: row.content,
             description="No prompt contains it any longer.",
         ),
         delete_action(
-            "agents.delete_memory",
             each_row(memory_delete, "memory", "deleted"),
             "Deletes it. This cannot be undone.",
             label=_memory_label,
             content=lambda row: row.content,
         ),
     )
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.has_model_permission(request, "delete")
 
 
 # --- Projects ---
@@ -413,22 +409,18 @@ class ProjectAdmin(FormAdmin):
     empty_text = "No projects yet. A project holds the context that its runs read."
     ordering = ["name", "id"]
     sortable_by = ("name",)
+    form = ProjectForm
     change_form_template = "admin/project.html"
     row_actions = (
         delete_action(
-            "agents.delete_project",
             each_row(project_delete, "project", "deleted"),
             "Deletes its context with all versions and proposals. Its runs and triggers stay, without a project.",
             bulk=False,
         ),
     )
 
-    def build_form(self, request: HttpRequest, row: Project | None) -> ProjectForm:
-        by = current_user(request)
-        data = request.POST if request.method == "POST" else None
-        if row is None:
-            return ProjectForm(data, by=by, initial={"owner": by.pk})
-        return ProjectForm(data, by=by, instance=Project.objects.get(pk=row.pk))
+    def form_options(self, request: HttpRequest, row: Project | None) -> dict[str, Any]:
+        return {"by": current_user(request)}
 
     def create(self, request: HttpRequest, form: Any) -> Project:
         return project_create(by=current_user(request), now=clock(), **form.cleaned_data)
@@ -438,9 +430,7 @@ class ProjectAdmin(FormAdmin):
         seen = form.cleaned_data["seen_version"]
         return project_edit(project=row, by=current_user(request), now=clock(), seen_version=seen, **changes)
 
-    def extra_context(self, request: HttpRequest, row: Project | None) -> dict[str, Any]:
-        if row is None:
-            return {}
+    def extra_context(self, request: HttpRequest, row: Project) -> dict[str, Any]:
         return {
             "revisions": row.revisions.select_related("written_by", "proposal").order_by("-version")[:SHOWN_VERSIONS],
             "proposals": row.proposals.select_related("proposed_by").order_by("-pk")[:SHOWN_VERSIONS],

@@ -1,20 +1,17 @@
 """Runs (sessions in code): the list, the page of one, halting, running again, run now; their calls and halts."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import Field
 from functools import partial
 from typing import Any, Final
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, ReasonForm, RowAction, for_each
@@ -22,37 +19,37 @@ from agents.admin.approvals import AnswerForm
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, view_token
 from agents.admin.display import (
     OUTCOME_LABELS,
-    STATUS_COLORS,
     STATUS_LABELS,
     WordedFilter,
     column,
+    cost_context,
     counted,
     cut,
-    session_bar,
     short_id,
+    status_text,
+    two_lines,
     usd,
     visible,
+    with_purposes,
     words,
 )
 from agents.admin.forms import ArgumentsField, OwnedChoices, StyledModelForm, usd_field
 from agents.conf import clock
 from agents.enums import (
+    AnalysisMode,
     ApprovalStatus,
-    HaltState,
     Mode,
     Outcome,
-    Phase,
-    Status,
     TerminalReason,
     ToolIntent,
 )
-from agents.models import AgentSession, Approval, Collection, Document, Halt, Playbook, PromptSkill, ToolCall
-from agents.policy.run_spec import GOAL_CHARS, OPTIONS, RunSpec
+from agents.models import AgentSession, Approval, Document, Halt, Playbook, ToolCall, Trigger
+from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.questions import may_answer
-from agents.sessions.reads import purposes, read_by, timeline, titled
+from agents.sessions.reads import as_uuid, read_by, timeline, titled
 from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.triggers.firing import run_now, session_restart
 from audit.receipts import ENDINGS, outcome_sentence
@@ -94,12 +91,16 @@ def _is_unresolved(call: ToolCall) -> bool:
     return call.outcome == Outcome.UNKNOWN and call.resolved_at is None
 
 
+def call_name(call: ToolCall) -> str:
+    return f"{call.intent} · {call.name}" if call.name and call.name != call.intent else call.intent
+
+
 @admin.register(ToolCall)
 class ToolCallAdmin(DetailAdmin):
+    call = column(call_name, title="call")
     outcome_ = column("outcome", words, label=OUTCOME_LABELS)
-    charged = column("charged_usd", usd, title="approved cost")
-    actual = column("actual_usd", usd, title="reported cost")
-    list_display = ["call", "of_session", "phase", "outcome_", "charged", "actual", "model", "started_at"]
+    cost = column(lambda call: usd(max(call.charged_usd, call.actual_usd)), title="cost")
+    list_display = ["call", "of_session", "phase", "outcome_", "cost", "model", "started_at"]
     list_filter = [("outcome", WordedFilter), ("intent", WordedFilter), ("phase", WordedFilter)]
     empty_text = "No calls yet."
     list_select_related = ["session"]
@@ -110,9 +111,9 @@ class ToolCallAdmin(DetailAdmin):
         RowAction(
             "happened",
             "It happened",
-            PERMISSION,
             _happened,
             HappenedForm,
+            PERMISSION,
             bulk=False,
             available=_is_unresolved,
             description="The call took effect. The run continues with your result and does not repeat it.",
@@ -120,8 +121,8 @@ class ToolCallAdmin(DetailAdmin):
         RowAction(
             "did_not_happen",
             "It did not happen",
-            PERMISSION,
             _did_not_happen,
+            permission=PERMISSION,
             bulk=False,
             available=_is_unresolved,
             danger=True,
@@ -129,12 +130,8 @@ class ToolCallAdmin(DetailAdmin):
         ),
     )
 
-    @display(description="call")
-    def call(self, call: ToolCall) -> str:
-        return f"{call.intent} · {call.name}" if call.name and call.name != call.intent else call.intent
-
     def extra_context(self, request: HttpRequest, row: ToolCall) -> dict[str, Any]:
-        return {"title": self.call(row), "call": row, "open": _is_unresolved(row)}
+        return {"title": call_name(row), "call": row, "open": _is_unresolved(row)}
 
 
 # --- Halts ---
@@ -162,9 +159,6 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
     return {
         "session": session,
         "over": over,
-        "purpose": purposes([session])[session.pk],
-        "bar": session_bar(session),
-        "chips": chips(session),
         "line": timeline(session),
         "findings": list(findings[:SHOWN_FINDINGS]),
         "calls": list(calls[:SHOWN_CALLS]),
@@ -179,23 +173,10 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "restarts": list(session.restarts.order_by("pk")[:10]),
         "artifacts": list(session.artifacts.defer("text").filter(deleted_at__isnull=True)[:20]),
         "ending": ending_text(session) if over else "",
-        "no_findings": no_findings_text(session),
         "has_receipt": session.started_at is not None or over,
         "every": None if over else REFRESH_SECONDS,
         "token": view_token(by, session),
     }
-
-
-def chips(session: AgentSession) -> list[tuple[str, str]]:
-    """Status chips, each fact once: the status, then why it ended, what it waits for, or the halt."""
-    status = (STATUS_COLORS.get(session.status, ""), str(session.status))
-    if session.status in TERMINAL:
-        reason = words(session.terminal_reason)
-        return [status] if reason == session.status else [status, ("", reason)]
-    if session.waiting_on:
-        status = ("warn", f"waiting for {session.waiting_on}")
-    is_halting = session.halt_state != HaltState.RUNNING
-    return [status, ("bad", words(session.halt_state))] if is_halting else [status]
 
 
 def ending_text(session: AgentSession) -> str:
@@ -215,42 +196,19 @@ def ending_text(session: AgentSession) -> str:
     return text.strip()
 
 
-def no_findings_text(session: AgentSession) -> str:
-    if session.status not in TERMINAL:
-        return "No findings so far."
-    if session.status == Status.COMPLETED:
-        return "No findings."
-    if session.current_phase in {Phase.INTAKE, Phase.ANALYSIS}:
-        return "No findings: the run was stopped before it read anything."
-    return "No findings before the run was stopped."
-
-
 def _inputs(session: AgentSession) -> dict[str, Any]:
     """What the run read, by the ids that it recorded; a deleted row is shown by its id."""
     recorded = session.metadata.get("inputs") or {}
-    given = session.params
-    playbook_id = recorded.get("playbook_id") or given.get("playbook")
-    rows = {
-        "playbook": _first(Playbook, public_id=playbook_id),
-        "skill": _first(PromptSkill, name=given.get("skill")),
-        "read": read_by(session),
-    }
+    playbook_id = recorded.get("playbook_id") or session.params.get("playbook")
+    public_id = as_uuid(playbook_id)
     return {
         **recorded,
-        **rows,
-        "context_version": session.context_version,
+        "playbook": Playbook.objects.filter(public_id=public_id).first() if public_id else None,
         "playbook_ref": playbook_id,
-        "given": given,
+        "read": read_by(session),
+        "context_version": session.context_version,
+        "given": session.params,
     }
-
-
-def _first(model: Any, **which: Any) -> Any:
-    if not all(which.values()):
-        return None
-    try:
-        return model._meta.default_manager.filter(**which).first()
-    except ValidationError:  # not an id
-        return None
 
 
 # --- Actions on runs ---
@@ -297,62 +255,64 @@ class RestartForm(ActionForm):
     )
 
 
-# Options that a form has a field for; step loop settings are set on triggers.
-FORM_OPTIONS: Final = tuple(option for option in OPTIONS if not isinstance(getattr(RunSpec(), option.name), dict))
+class RunForm(OwnedChoices, StyledModelForm):
+    """Inputs and options of a run, as triggers keep them. The choices are the owner's own rows."""
+
+    class Meta:
+        model = Trigger
+        fields = ["playbook", "skill", "collection", "query", "project", "agent", *OPTION_NAMES, "max_cost_usd"]
+        labels = {"max_cost_usd": "Cap per run (USD)", **{option.name: option.metadata["label"] for option in OPTIONS}}
+        help_texts = {
+            "playbook": "Positions to check the documents against.",
+            "skill": "Instructions to follow, instead of a playbook.",
+            "collection": "Documents to read.",
+            "query": "Only passages that match these words are read.",
+            "project": "Project whose context is added to every prompt.",
+            "agent": "Agent whose approval mode and budget apply.",
+            **{option.name: option.metadata["help"] for option in OPTIONS},
+            "max_cost_usd": "Maximum cost per run. Empty: the installation's default.",
+        }
 
 
-def _option_field(option: Field[Any]) -> forms.Field:
-    about: dict[str, Any] = {
-        "label": option.metadata["label"],
-        "help_text": option.metadata["help"],
-        "required": False,
-    }
-    if choices := option.metadata["choices"]:
-        return forms.ChoiceField(choices=[("", "Default"), *choices.choices], **about)
-    return forms.BooleanField(**about)
+# Options of one run; the settings of the step loop are set on triggers.
+RUN_OPTIONS: Final = tuple(name for name in OPTION_NAMES if name not in {"loop", "guardrails"})
 
 
-class RunNowForm(OwnedChoices, StyledModelForm):
-    """Inputs and options of a run. The choices are the user's own rows."""
-
-    playbook = forms.ModelChoiceField(
-        Playbook.objects.none(), required=False, help_text="The positions to check the documents against."
-    )
-    skill = forms.ModelChoiceField(
-        PromptSkill.objects.none(), required=False, help_text="The instructions to follow, instead of a playbook."
-    )
+class RunNowForm(RunForm):
     goal = forms.CharField(
         required=False,
         max_length=GOAL_CHARS,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="The goal in your own words. The run works towards it in steps, with skills.",
     )
-    document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document.")
-    collection = forms.ModelChoiceField(Collection.objects.none(), required=False, help_text="A whole collection.")
-    query = forms.CharField(required=False, max_length=500, help_text="Only the passages that match these words.")
-    max_cost_usd = usd_field(
-        label="Cap (USD)", required=False, help_text="Maximum cost of the run. Empty: the installation's default."
-    )
+    document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document to read.")
 
-    class Meta:
-        model = AgentSession
-        fields = ["project", "agent"]
+    class Meta(RunForm.Meta):
+        exclude = ("loop", "guardrails")
 
-    def bound(self) -> dict[str, Any]:
-        """Whom the run is for: the rows that a session has columns for."""
-        return {name: self.cleaned_data[name] for name in self.Meta.fields}
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        mode: Any = self.fields["analysis_mode"]
+        mode.choices = [("", "Default"), *AnalysisMode.choices]
+        mode.required = False
+        self.initial["analysis_mode"] = ""
 
-    def spec(self) -> RunSpec:
-        said = {name: value for name, value in self.cleaned_data.items() if name not in self.Meta.fields}
-        return RunSpec.of(**said)
-
-
-RunNowForm.base_fields.update({option.name: _option_field(option) for option in FORM_OPTIONS})
+    def start(self, by: User) -> AgentSession:
+        rows = {name: self.cleaned_data.pop(name) for name in ("project", "agent")}
+        return run_now(RunSpec.of(**self.cleaned_data), owner=by, by=by, now=clock(), **rows)
 
 
 @admin.register(AgentSession)
 class AgentSessionAdmin(FormAdmin):
+    purpose = column("purpose", lambda purpose: visible(cut(purpose, 80)))
     phase = column("current_phase", words, title="phase")
+    spent = column(lambda row: render_to_string("admin/parts/cost.html", cost_context(row)), title="cost / cap")
+    owner_ = column(
+        lambda row: two_lines(row.owner, visible(f"by {row.agent}") if row.agent else ""),
+        title="owner",
+    )
+    started = column(lambda row: f"{row.started_at or row.created_at:%d %b %H:%M}", title="started")
+    status_ = column(lambda row: (row.status, status_text(row)), title="status", label=STATUS_LABELS)
     list_display = ["purpose", "status_", "phase", "spent", "owner_", "started", "receipt"]
     list_filter = [
         *((name, WordedFilter) for name in ("status", "terminal_reason", "halt_state", "waiting_on")),
@@ -367,7 +327,6 @@ class AgentSessionAdmin(FormAdmin):
     empty_text = "No runs yet. Add a document to a watched collection, or start a run."
     form = RunNowForm
     can_change = False
-    add_form_template = "admin/form.html"
     change_form_template = "admin/session.html"
     save_label = "Run now"
     fieldsets = (
@@ -387,14 +346,13 @@ class AgentSessionAdmin(FormAdmin):
         ),
         (
             "Options",
-            {"fields": ("project", "agent", "max_cost_usd", *(option.name for option in FORM_OPTIONS))},
+            {"fields": ("project", "agent", "max_cost_usd", *RUN_OPTIONS)},
         ),
     )
     row_actions = (
         RowAction(
             "halt",
             "Halt run",
-            CHANGE,
             _halt,
             ReasonForm,
             danger=True,
@@ -404,9 +362,9 @@ class AgentSessionAdmin(FormAdmin):
         RowAction(
             "restart",
             "Run again",
-            "agents.add_agentsession",
             _restart,
             RestartForm,
+            "agents.add_agentsession",
             bulk=False,
             available=lambda row: row.status in TERMINAL and row.mode != Mode.CHAT,
             description="Starts a new run with the same inputs and a link to this one.",
@@ -414,9 +372,7 @@ class AgentSessionAdmin(FormAdmin):
     )
 
     def prepare_rows(self, rows: list[Any]) -> None:
-        known = purposes(rows)
-        for row in rows:
-            row.purpose = known[row.pk]
+        with_purposes(rows)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AgentSession]:
         rows: QuerySet[AgentSession] = super().get_queryset(request)
@@ -433,27 +389,6 @@ class AgentSessionAdmin(FormAdmin):
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["halt_link"] if current_user(request).has_perm(CHANGE) else [])]
 
-    @display(description="purpose")
-    def purpose(self, session: Any) -> str:
-        return visible(cut(str(session.purpose), 80))
-
-    @display(description="status", label=STATUS_LABELS)
-    def status_(self, session: AgentSession) -> tuple[str, str]:
-        return session.status, status_text(session)
-
-    @display(description="cost / cap")
-    def spent(self, session: AgentSession) -> SafeString:
-        return cost_bar(session)
-
-    @display(description="owner")
-    def owner_(self, session: AgentSession) -> str:
-        by = f"by {session.agent}" if session.agent else ""
-        return format_html('<span>{}<br><span class="lq-faint">{}</span></span>', str(session.owner), visible(by))
-
-    @display(description="started")
-    def started(self, session: AgentSession) -> str:
-        return f"{session.started_at or session.created_at:%d %b %H:%M}"
-
     @display(description="receipt")
     def receipt(self, session: AgentSession) -> str:
         if session.started_at is None and session.completed_at is None:
@@ -466,39 +401,15 @@ class AgentSessionAdmin(FormAdmin):
             return ""
         return format_html('<a class="lq-button small danger" href="{}">Halt</a>', self.action_link(session, "halt"))
 
-    def extra_context(self, request: HttpRequest, row: AgentSession | None) -> dict[str, Any]:
-        if row is None:
-            return {}
+    def extra_context(self, request: HttpRequest, row: AgentSession) -> dict[str, Any]:
         by = current_user(request)
-        context = session_context(row, by)
-        return {**context, "title": context["purpose"], "may_resolve": by.has_perm(PERMISSION)}
+        [session] = with_purposes([row])
+        return {**session_context(session, by), "title": session.purpose, "may_resolve": by.has_perm(PERMISSION)}
 
-    def build_form(self, request: HttpRequest, row: Any) -> Any:
-        data = request.POST if request.method == "POST" else None
-        return RunNowForm(data, initial=request.GET.dict(), owner=current_user(request))
+    def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"owner": current_user(request)}
 
     def create(self, request: HttpRequest, form: Any) -> HttpResponse:
-        by = current_user(request)
-        session = run_now(form.spec(), owner=by, by=by, now=clock(), **form.bound())
+        session = form.start(current_user(request))
         self.message_user(request, "Run started. This page updates automatically.")
         return HttpResponseRedirect(self.row_link(session.pk))
-
-
-def status_text(session: AgentSession) -> str:
-    """The status in one phrase: why it ended, the halt, what it waits for, or the status itself."""
-    if session.status in TERMINAL:
-        return words(session.terminal_reason)
-    if session.halt_state != HaltState.RUNNING:
-        return words(session.halt_state)
-    return f"waiting for {session.waiting_on}" if session.waiting_on else session.status
-
-
-def cost_bar(session: AgentSession) -> SafeString:
-    differs = session.cost_actual_usd != session.cost_total_usd
-    context = {
-        "spent": session.cost_total_usd,
-        "cap": session.max_cost_usd,
-        "bar": session_bar(session),
-        "reported": session.cost_actual_usd if differs else None,
-    }
-    return render_to_string("admin/parts/spent.html", context)

@@ -8,14 +8,14 @@ from typing import Any, Unpack
 from django import forms
 from django.contrib import admin
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction
 from agents.admin.base import DetailAdmin, RowList, current_user
-from agents.admin.display import LEVEL_COLORS, cut
+from agents.admin.display import LEVEL_COLORS, column, cut
 from agents.conf import clock
 from agents.enums import Level
 from agents.models import SkillSetting
@@ -91,7 +91,7 @@ def _not_installed(rows: Any) -> str:
 def _action(name: str, title: str, run: Any, description: str, **more: Any) -> RowAction:
     """An action on one installed skill."""
     given = {"available": _is_installed, "conflict": _not_installed, "bulk": False, **more}
-    return RowAction(name, title, PERMISSION, run, description=description, **given)
+    return RowAction(name, title, run, permission=PERMISSION, description=description, **given)
 
 
 class SkillList(RowList):
@@ -110,8 +110,34 @@ class SkillList(RowList):
         return str(self.model_admin.row_link(result.name))
 
 
+def _row(listed: ListedSkill) -> Any:
+    """The row that Django's pages expect: the setting, or an unsaved one."""
+    row: Any = listed.setting or SkillSetting(name=listed.name)
+    row.listed = listed
+    return row
+
+
+def paragraphs_of(listed: ListedSkill) -> list[str]:
+    """The paragraphs of a skill's description, without the line ends of its source. Lists show the first."""
+    text = listed.skill.description if listed.skill else "Its module is no longer installed."
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+
+
+def state_of(row: Any) -> tuple[str, str]:
+    if not _is_installed(row):
+        return "gone", "not installed"
+    if row.enabled and row.listed.skill.lacking:
+        return "gone", "not set up"
+    return ("on", "enabled") if row.enabled else ("off", "disabled")
+
+
 @admin.register(SkillSetting)
 class CallableSkillAdmin(DetailAdmin):
+    description = column(lambda row: format_html(ABOUT, cut(paragraphs_of(row.listed)[0], 110)), title="description")
+    state = column(state_of, title="state", label={"on": "success", "off": "danger", "gone": "warning"})
+    limit = column(lambda row: "none" if row.listed.limit is None else row.listed.limit, title="limit per hour")
+    used = column(lambda row: row.listed.use.used_this_hour, title="used this hour")
+    refused = column(lambda row: row.listed.use.refused_this_hour, title="refused this hour")
     list_display = ["name", "description", "level_", "state", "limit", "used", "refused"]
     list_before_template = "admin/callable_skills.html"
     search_fields = ["name"]
@@ -157,10 +183,9 @@ class CallableSkillAdmin(DetailAdmin):
         ),
     )
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        context = {"left_out": skills_left_out(), **(extra_context or {})}
-        response: HttpResponse = super().changelist_view(request, context)
-        return response
+    def left_out(self) -> tuple[str, ...]:
+        """Modules that cannot be loaded, for the text above the list."""
+        return tuple(skills_left_out())
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[SkillList]:
         return SkillList
@@ -188,10 +213,6 @@ class CallableSkillAdmin(DetailAdmin):
             "calls": list(calls[:RECENT_CALLS]) if may_see else [],
         }
 
-    @display(description="description")
-    def description(self, row: Any) -> str:
-        return format_html(ABOUT, cut(paragraphs_of(row.listed)[0], 110))
-
     @display(description="level")
     def level_(self, row: Any) -> str:
         level = row.listed.level
@@ -200,36 +221,3 @@ class CallableSkillAdmin(DetailAdmin):
         if declared is None or level == declared:
             return chip
         return format_html('{}<br><span class="nowrap lq-warn">declared {}</span>', chip, declared)
-
-    @display(description="state", label={"on": "success", "off": "danger", "gone": "warning"})
-    def state(self, row: Any) -> tuple[str, str]:
-        if not _is_installed(row):
-            return "gone", "not installed"
-        if row.enabled and row.listed.skill.lacking:
-            return "gone", "not set up"
-        return ("on", "enabled") if row.enabled else ("off", "disabled")
-
-    @display(description="limit per hour")
-    def limit(self, row: Any) -> str:
-        return "none" if row.listed.limit is None else str(row.listed.limit)
-
-    @display(description="used this hour")
-    def used(self, row: Any) -> int:
-        return int(row.listed.use.used_this_hour)
-
-    @display(description="refused this hour")
-    def refused(self, row: Any) -> int:
-        return int(row.listed.use.refused_this_hour)
-
-
-def _row(listed: ListedSkill) -> Any:
-    """The row that Django's pages expect: the setting, or an unsaved one."""
-    row: Any = listed.setting or SkillSetting(name=listed.name)
-    row.listed = listed
-    return row
-
-
-def paragraphs_of(listed: ListedSkill) -> list[str]:
-    """The paragraphs of a skill's description, without the line ends of its source. Lists show the first."""
-    text = listed.skill.description if listed.skill else "Its module is no longer installed."
-    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]

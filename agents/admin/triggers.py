@@ -1,8 +1,8 @@
 """Triggers: the list with editable caps, the form by kind, actions, and the one page that shows a signing secret."""
 
-from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC
+from decimal import Decimal
 from typing import Any, Final
 
 from django import forms
@@ -16,11 +16,21 @@ from django.utils.html import format_html
 from unfold.decorators import display
 from unfold.widgets import BASE_INPUT_CLASSES
 
-from agents.admin.actions import ActionRequest, ActionResult, CapForm, RowAction, delete_action, each_row
-from agents.admin.base import ID_DIGITS, FormAdmin, current_user, site_page
-from agents.admin.display import DeletedFilter, ago, column, counted, usd, visible, words
-from agents.admin.forms import REFUSALS, OwnedChoices, StyledModelForm, error_text
-from agents.admin.sessions import start_each
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
+from agents.admin.base import FormAdmin, chosen_owner, current_user, site_page
+from agents.admin.display import (
+    DeletedFilter,
+    ago,
+    column,
+    counted,
+    two_lines,
+    usd,
+    visible,
+    with_purposes,
+    words,
+)
+from agents.admin.forms import REFUSALS, error_text, usd_field
+from agents.admin.sessions import RunForm, start_each
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, TriggerKind
 from agents.exceptions import Invalid
@@ -28,8 +38,7 @@ from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_s
 from agents.models import AgentSession, Budget, Trigger
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from agents.policy.run_spec import OPTION_NAMES, OPTIONS, RunSpec
-from agents.sessions.reads import purposes
+from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
     trigger_create,
@@ -42,9 +51,8 @@ from agents.triggers.triggers import (
     triggers_set_cap,
 )
 
-CHANGE: Final = "agents.change_trigger"
-LINES: Final = '<span>{}<br><span class="lq-faint">{}</span></span>'
 CAP_CLASSES: Final = " ".join([*BASE_INPUT_CLASSES, "lq-cap"])
+STATE_LABELS: Final = {"on": "success", "paused": "warning", "off": "danger", "deleted": "danger"}
 KIND_WORDS: Final = {
     TriggerKind.WATCH.value: "fires for every document added to a collection",
     TriggerKind.SCHEDULE.value: "fires at set times and reads the documents added to a collection since the last time",
@@ -54,6 +62,7 @@ KIND_WORDS: Final = {
 _SCHEDULE: Final = ("cron", "zone", "catch_up_minutes")
 ANY_CRON: Final = "0 0 * * *"
 _EVENT: Final = ("source", "event_type", "category", "min_severity")
+_LIMITS: Final = ("max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "enabled")
 
 
 # --- The form ---
@@ -63,43 +72,26 @@ def _names(config: type[LoopConfig | GuardrailsConfig]) -> str:
     return ", ".join(field.name for field in fields(config))
 
 
-class TriggerForm(OwnedChoices, StyledModelForm):
-    """The fields of its kind; the choices are the owner's own rows."""
+class TriggerForm(RunForm):
+    """The fields of its kind."""
 
-    class Meta:
-        model = Trigger
-        fields = [
-            "name",
-            *_SCHEDULE,
-            *_EVENT,
-            *("playbook", "skill", "collection", "query", "project", "agent"),
-            *OPTION_NAMES,
-            *("max_cost_usd", "max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "enabled"),
-        ]
+    class Meta(RunForm.Meta):
+        fields = ["name", *_SCHEDULE, *_EVENT, *RunForm.Meta.fields, *_LIMITS]
         labels = {
-            "max_cost_usd": "Cap per run (USD)",
+            **RunForm.Meta.labels,
             "max_cost_per_day_usd": "Cap per day (USD)",
-            **{option.name: option.metadata["label"] for option in OPTIONS},
+            "min_severity": "Minimum severity",
             "zone": "Time zone",
             "cron": "Schedule (cron)",
             "catch_up_minutes": "Catch up missed runs (minutes)",
         }
         help_texts = {
-            "source": "The source of the event. Empty or *: any.",
-            "event_type": "The type of the event. Empty or *: any.",
-            "category": "The category of the event. Empty or *: any.",
-            "min_severity": "Minimum severity of the event.",
+            **RunForm.Meta.help_texts,
+            **dict.fromkeys(("source", "event_type", "category"), "The events that fire it. Empty or *: any."),
             "catch_up_minutes": "A run missed by at most this many minutes is started once. 0: never.",
-            "playbook": "Positions to check the documents against.",
-            "skill": "Instructions to follow. Used instead of the playbook if both are set.",
             "collection": "Documents to read. The collection of a watch cannot be changed later.",
-            **{option.name: option.metadata["help"] for option in OPTIONS},
-            "max_cost_usd": "Maximum cost per run. Empty: the installation's default.",
             "max_cost_per_day_usd": "Maximum cost of all its runs per UTC day. Empty: no cap of its own.",
             "max_runs_per_hour": "Further runs in the same hour are refused.",
-            "pause_after": "Pauses after this many consecutive runs that failed or found nothing. 0: never.",
-            "project": "Project whose context is added to every prompt.",
-            "agent": "Agent whose approval mode and budget apply.",
             "loop": f"For an agentic analysis. Missing keys: the agent's settings. Keys: {_names(LoopConfig)}.",
             "guardrails": f"For an agentic analysis. Missing keys: the agent's settings. "
             f"Keys: {_names(GuardrailsConfig)}.",
@@ -109,12 +101,12 @@ class TriggerForm(OwnedChoices, StyledModelForm):
         """Check cron and zone separately, so that each error is shown beside its field."""
         given = self.cleaned_data["cron"]
         if given:
-            _validate(lambda: schedule.validate(given, "UTC"))
+            _validate_schedule(given, "UTC")
         return given
 
     def clean_zone(self) -> Any:
         given = self.cleaned_data["zone"]
-        _validate(lambda: schedule.validate(ANY_CRON, given))
+        _validate_schedule(ANY_CRON, given)
         return given
 
     def __init__(self, *args: Any, kind: str, owner: User, **kwargs: Any) -> None:
@@ -131,9 +123,9 @@ class TriggerForm(OwnedChoices, StyledModelForm):
             self.fields["cron"].required = True
 
 
-def _validate(check: Callable[[], None]) -> None:
+def _validate_schedule(cron: str, zone: str) -> None:
     try:
-        check()
+        schedule.validate(cron, zone)
     except Invalid as error:
         raise forms.ValidationError(str(error)) from None
 
@@ -156,8 +148,10 @@ def secret_page(request: HttpRequest, trigger: Trigger, secret: str = "") -> Htt
 # --- Actions ---
 
 
-def _is_in_use(row: Trigger) -> bool:
-    return row.deleted_at is None
+class CapForm(ActionForm):
+    cap = usd_field(
+        label="Cap per run (USD)", required=False, help_text="Maximum cost per run. Empty: the installation's default."
+    )
 
 
 def _run(action: ActionRequest) -> ActionResult:
@@ -165,20 +159,6 @@ def _run(action: ActionRequest) -> ActionResult:
         return [run_now(RunSpec(), owner=row.owner, by=action.by, now=action.now, trigger=row)]
 
     return start_each(action, run, "started")
-
-
-def _inputs_of_run_now(row: Trigger) -> str:
-    """What Run now reads; for a watch or a schedule that is more than when it fires."""
-    if row.query:
-        place = f" of the collection {row.collection.name}" if row.collection else ""
-        return f"Reads the passages{place} that match “{row.query}”."
-    if row.collection:
-        when_fired = {
-            TriggerKind.WATCH.value: " When it fires, it reads only the new document.",
-            TriggerKind.SCHEDULE.value: " When it fires, it reads only the documents added since the last time.",
-        }
-        return f"Reads all documents of the collection {row.collection.name}.{when_fired.get(row.kind, '')}"
-    return "Has no collection and no query: there is nothing to read."
 
 
 def _set_cap(action: ActionRequest) -> ActionResult:
@@ -193,6 +173,23 @@ def _rotate(action: ActionRequest) -> HttpResponse:
     return secret_page(action.request, trigger, secret)
 
 
+def _fires(trigger: Trigger) -> bool:
+    """Whether the time of its next run counts: a disabled, paused or deleted trigger keeps one."""
+    return trigger.enabled and trigger.paused_at is None and trigger.deleted_at is None
+
+
+def state_of(trigger: Trigger) -> tuple[str, str]:
+    if trigger.deleted_at is not None:
+        return "deleted", "deleted"
+    if trigger.paused_at is not None:
+        return "paused", f"paused: {words(trigger.pause_reason) or 'by hand'}"
+    return ("on", "enabled") if trigger.enabled else ("off", "disabled")
+
+
+def _spent(total: TriggerSpend | Budget) -> Decimal:
+    return max(total.charged_usd, total.actual_usd)
+
+
 # The list's heading of the editable cap is the name of the field.
 Trigger._meta.get_field("max_cost_usd").verbose_name = "cap per run (USD)"
 
@@ -200,6 +197,7 @@ Trigger._meta.get_field("max_cost_usd").verbose_name = "cap per run (USD)"
 @admin.register(Trigger)
 class TriggerAdmin(FormAdmin):
     kind_ = column("kind", label=True)
+    state = column(state_of, title="state", label=STATE_LABELS)
     list_display = ["name", "kind_", "instructions", "max_cost_usd", "cost", "runs", "state", "run"]
     list_editable = ["max_cost_usd"]
     list_filter = [DeletedFilter, "kind", "enabled", "agent"]
@@ -209,6 +207,7 @@ class TriggerAdmin(FormAdmin):
     ordering = ["name", "id"]
     sortable_by = ("name",)
     form = TriggerForm
+    add_form_template = "admin/trigger.html"
     change_form_template = "admin/trigger.html"
     fieldsets = (
         ("Schedule", {"fields": _SCHEDULE}),
@@ -222,49 +221,44 @@ class TriggerAdmin(FormAdmin):
         RowAction(
             "run_now",
             "Run now",
-            "agents.add_agentsession",
             _run,
-            available=_is_in_use,
-            content=_inputs_of_run_now,
-            description="Starts one run, also while the trigger is paused or disabled.",
+            permission="agents.add_agentsession",
+            available=is_in_use,
+            description="Starts one run, also while the trigger is paused or disabled. It reads the whole collection, "
+            "or the passages that match the query.",
         ),
         RowAction(
             "set_cap",
             "Set cap",
-            CHANGE,
             _set_cap,
             CapForm,
-            available=_is_in_use,
+            available=is_in_use,
             description="Applies to new runs. Current runs keep their cap.",
         ),
         RowAction(
             "pause",
             "Pause",
-            CHANGE,
             each_row(trigger_pause, "trigger", "paused"),
-            available=lambda row: _is_in_use(row) and row.paused_at is None,
+            available=lambda row: is_in_use(row) and row.paused_at is None,
             description="It does not fire until somebody resumes it.",
         ),
         RowAction(
             "resume",
             "Resume",
-            CHANGE,
             each_row(trigger_resume, "trigger", "resumed"),
-            available=lambda row: _is_in_use(row) and row.paused_at is not None,
+            available=lambda row: is_in_use(row) and row.paused_at is not None,
             description="It fires again from now on. Runs missed during the pause are not made up for.",
         ),
         RowAction(
             "rotate",
             "Rotate signing secret",
-            CHANGE,
             _rotate,
             bulk=False,
             danger=True,
-            available=lambda row: _is_in_use(row) and row.kind == TriggerKind.EVENT,
+            available=lambda row: is_in_use(row) and row.kind == TriggerKind.EVENT,
             description="The old secret stays valid for 24 hours. The next page shows the new one, once.",
         ),
         delete_action(
-            "agents.delete_trigger",
             each_row(trigger_delete, "trigger", "deleted"),
             "It never fires again and leaves the list. Its runs and their receipts stay.",
         ),
@@ -275,12 +269,12 @@ class TriggerAdmin(FormAdmin):
         spent = triggers_spend(pks)
         day = clock().astimezone(UTC).date()
         totals = Budget.objects.filter(scope=BudgetScope.TRIGGER, subject_id__in=pks, day=day)
-        today = dict(totals.values_list("subject_id", "charged_usd"))
+        today = {row.subject_id: _spent(row) for row in totals}
         runs = AgentSession.objects.filter(trigger__in=pks).order_by().values_list("trigger_id")
         ran_at = dict(runs.annotate(last=Max("created_at")))
         for row in rows:
             row.spend = spent.get(row.pk, TriggerSpend())
-            row.spent_today = today.get(row.pk)
+            row.spent_today = today.get(row.pk, Decimal(0))
             row.ran_at = ran_at.get(row.pk)
 
     def save_model(self, request: HttpRequest, obj: Trigger, form: Any, change: Any) -> None:
@@ -303,27 +297,22 @@ class TriggerAdmin(FormAdmin):
         source = trigger.skill or trigger.playbook
         name = source.name if source else "none"
         place = f" on {trigger.collection.name}" if trigger.collection else ""
-        return format_html(LINES, visible(f"{name}{place}"), visible(f"for {trigger.owner}"))
+        return two_lines(visible(f"{name}{place}"), visible(f"for {trigger.owner}"))
 
     @display(description="cost")
     def cost(self, trigger: Any) -> str:
-        today = usd(trigger.spent_today, empty="$0.00")
-        total = usd(trigger.spend.charged_usd)
-        return format_html(LINES, f"{today} today", f"{total} in total, {counted(trigger.spend.sessions, 'run')}")
+        total = f"{usd(_spent(trigger.spend))} in total, {counted(trigger.spend.sessions, 'run')}"
+        return two_lines(f"{usd(trigger.spent_today)} today", total)
 
     @display(description="runs")
     def runs(self, trigger: Any) -> str:
         now = clock()
         due = trigger.next_run_at if _fires(trigger) else None
-        return format_html(LINES, f"next: {ago(due, now, empty='—')}", f"last: {ago(trigger.ran_at, now)}")
-
-    @display(description="state", label={"on": "success", "paused": "warning", "off": "danger", "deleted": "danger"})
-    def state(self, trigger: Trigger) -> tuple[str, str]:
-        return state_of(trigger)
+        return two_lines(f"next: {ago(due, now, empty='—')}", f"last: {ago(trigger.ran_at, now)}")
 
     @display(description="")
     def run(self, trigger: Trigger) -> str:
-        if not _is_in_use(trigger):
+        if not is_in_use(trigger):
             return ""
         return format_html('<a class="lq-button small" href="{}">Run now</a>', self.action_link(trigger, "run_now"))
 
@@ -343,12 +332,10 @@ class TriggerAdmin(FormAdmin):
             return self.render_page(request, "admin/trigger_kinds.html", "Add trigger", **context)
         return super().add_view(request, form_url, extra_context)
 
-    def build_form(self, request: HttpRequest, row: Trigger | None) -> TriggerForm:
-        data = request.POST if request.method == "POST" else None
+    def form_options(self, request: HttpRequest, row: Trigger | None) -> dict[str, Any]:
         if row is not None:
-            return TriggerForm(data, instance=Trigger.objects.get(pk=row.pk), owner=row.owner, kind=row.kind)
-        initial = {"max_cost_usd": None, **request.GET.dict()}
-        return TriggerForm(data, initial=initial, owner=chosen_owner(request), kind=request.GET["kind"])
+            return {"owner": row.owner, "kind": row.kind}
+        return {"owner": chosen_owner(request), "kind": request.GET["kind"]}
 
     def create(self, request: HttpRequest, form: Any) -> Trigger | HttpResponse:
         kind = request.GET["kind"]
@@ -360,45 +347,23 @@ class TriggerAdmin(FormAdmin):
     def update(self, request: HttpRequest, row: Trigger, form: Any) -> Trigger:
         return trigger_edit(trigger=row, by=current_user(request), now=clock(), **form.changes())
 
-    def extra_context(self, request: HttpRequest, row: Trigger | None) -> dict[str, Any]:
-        kind = row.kind if row else request.GET["kind"]
-        context: dict[str, Any] = {
-            "owner": row.owner if row else chosen_owner(request),
-            "kind": kind,
-            "kind_words": KIND_WORDS.get(kind, kind),
-            "default_cap": default_session_cap(),
-        }
-        if row is None:
-            return context
-        sessions = list(row.sessions.select_related("owner", "trigger", "agent").order_by("-id")[:10])
-        known = purposes(sessions)
+    def add_context(self, request: HttpRequest) -> dict[str, Any]:
+        kind = request.GET["kind"]
+        return {"owner": chosen_owner(request), "kind": kind, "kind_words": KIND_WORDS[kind]}
+
+    def extra_context(self, request: HttpRequest, row: Trigger) -> dict[str, Any]:
+        sessions = with_purposes(row.sessions.select_related("owner", "trigger", "agent").order_by("-id")[:10])
+        spend = trigger_spend(row)
         return {
-            **context,
-            "spend": trigger_spend(row),
-            "address": request.build_absolute_uri(f"/hooks/{row.public_id}") if kind == TriggerKind.EVENT else "",
+            "owner": row.owner,
+            "kind": row.kind,
+            "kind_words": KIND_WORDS.get(row.kind, row.kind),
+            "default_cap": default_session_cap(),
+            "spend": spend,
+            "spent": _spent(spend),
+            "address": request.build_absolute_uri(f"/hooks/{row.public_id}") if row.kind == TriggerKind.EVENT else "",
             "state": state_of(row)[1],
             "ran_at": sessions[0].created_at if sessions else None,
             "fires": _fires(row),
-            "sessions": [(session, known[session.pk]) for session in sessions],
+            "sessions": sessions,
         }
-
-
-def chosen_owner(request: HttpRequest) -> User:
-    """The owner of a new trigger: the user unless somebody else was chosen."""
-    chosen = request.GET.get("owner", "")
-    short = chosen.isdecimal() and len(chosen) < ID_DIGITS
-    found = User.objects.filter(pk=int(chosen), is_active=True).first() if short else None
-    return found or current_user(request)
-
-
-def _fires(trigger: Trigger) -> bool:
-    """Whether the time of its next run counts: a disabled, paused or deleted trigger keeps one."""
-    return trigger.enabled and trigger.paused_at is None and trigger.deleted_at is None
-
-
-def state_of(trigger: Trigger) -> tuple[str, str]:
-    if trigger.deleted_at is not None:
-        return "deleted", "deleted"
-    if trigger.paused_at is not None:
-        return "paused", f"paused: {words(trigger.pause_reason) or 'by hand'}"
-    return ("on", "enabled") if trigger.enabled else ("off", "disabled")

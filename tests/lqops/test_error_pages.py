@@ -31,7 +31,7 @@ def test_page_not_found_links_back(client, address):
     answer = client.get(address)
 
     assert answer.status_code == 404
-    assert "There is nothing at this address." in text_of(answer)
+    assert "<h1>Page not found</h1>" in text_of(answer)
     assert HOME in text_of(answer)
 
 
@@ -55,14 +55,14 @@ def test_expired_form_asks_to_send_it_again():
     answer = strict.post("/admin/release/", {"confirmed": "1"})
 
     assert answer.status_code == 403
-    assert "This form is out of date." in text_of(answer)
+    assert "<h1>Form expired</h1>" in text_of(answer)
 
 
 def test_error_page_needs_no_database_and_hides_the_error(quiet, broken):
     answer = quiet.get("/healthz")
 
     assert answer.status_code == 500
-    assert "Something went wrong here." in text_of(answer)
+    assert "<h1>Server error</h1>" in text_of(answer)
     assert HOME in text_of(answer)
     assert "sk-live" not in text_of(answer)
     assert answer.headers["X-Request-ID"]

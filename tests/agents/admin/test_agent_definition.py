@@ -163,7 +163,7 @@ def test_changes_on_the_page_are_shown(client):
     assert "mode semi set here" in words
 
 
-def test_an_agent_is_imported_from_the_list(client):
+def test_an_agent_is_imported_from_the_list(framed, client):
     user = sign_in(client)
     assert "Import YAML" in text_of(client.get(page(Agent, "changelist")))
     answer = client.post(

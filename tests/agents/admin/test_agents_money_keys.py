@@ -98,7 +98,7 @@ def test_installation_always_has_a_cap(client, cap):
     assert Installation.objects.get().max_cost_per_day_usd == before
 
 
-def test_daily_totals_show_names(client):
+def test_daily_totals_show_names(framed, client):
     sign_in(client, "viewer")
     agent = make_agent(name="Night watch")
     Budget.objects.create(scope="agent", subject_id=agent.pk, day=clock().date(), cap_usd=1, charged_usd=1, warned=True)
@@ -242,5 +242,5 @@ def test_keys_show_their_state(client):
 
     found = text_of(client.get(page(ApiKey, "changelist")))
 
-    for words in ("open", "expired", "revoked", "never", "2 hours ago"):
+    for words in ("active", "expired", "revoked", "never", "2 hours ago"):
         assert words in found, words

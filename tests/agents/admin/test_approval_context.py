@@ -84,7 +84,6 @@ def test_flagged_run_shows_concerns_documents_and_recipient(client):
         "Watch it",
         "olga, the owner of the run: a notification",
         "calls of this level do no harm",
-        "this call was rated high risk",
     ):
         assert words in found, words
 

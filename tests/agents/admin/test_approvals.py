@@ -266,7 +266,7 @@ def test_editable_arguments_hide_nothing(client, approver):
 def test_standing_approval_frees_the_chosen_arguments(client, approver):
     approval, before = make_approval(arguments={"title": "a", "count": 1}), last_event()
 
-    decide(client, approval, "standing", free=["title"], uses="3")
+    decide(client, approval, "standing", free_arguments=["title"], uses="3")
 
     standing = StandingApproval.objects.get()
     assert (standing.fixed_arguments, standing.free_arguments, standing.uses_left) == ({"count": 1}, ["title"], 3)
@@ -277,7 +277,7 @@ def test_standing_approval_frees_the_chosen_arguments(client, approver):
 def test_a_standing_approval_has_limits(client, approver, free, uses):
     approval = make_approval(arguments={"to": "x@example.org"})
 
-    answer = decide(client, approval, "standing", free=free, uses=uses)
+    answer = decide(client, approval, "standing", free_arguments=free, uses=uses)
 
     assert answer.status_code in {403, 422}
     assert not StandingApproval.objects.exists()

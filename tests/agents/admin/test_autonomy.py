@@ -162,7 +162,7 @@ def test_page_shows_the_loop_and_its_limits(client):
     )
     shown = look(client, going.agent)
     assert "until 14 Mar, 09:26:53 UTC" in shown
-    for said in ("12 of 50", "0 of 100,000", "1 of 10", "250 of 900 seconds", "$0.42"):
+    for said in ("12 of 50", "0 of 100,000", "1 of 10", "250 of 900", "$0.42"):
         assert said in shown
     assert "1 alert for the next turn" in shown
     assert "The price fell." in shown

@@ -35,7 +35,7 @@ def act(client, name, act_name, **given):
 
 
 def buttons(answer):
-    return [button["name"] for button in answer.context["buttons"]]
+    return [action.name for action, _ in answer.context["buttons"]]
 
 
 def note(skill="send_email", level="RESTRICTED", risk="low", output="sent", now=NOW, **fields):
@@ -88,7 +88,7 @@ def test_list_is_searched_by_name_and_description(client, words, found):
     assert [row.name for row in client.get(LIST, {"q": words}).context["cl"].result_list] == found
 
 
-def test_page_explains_the_two_kinds_of_skills(client):
+def test_page_explains_the_two_kinds_of_skills(framed, client):
     sign_in(client, "viewer")
     text = text_of(client.get(LIST))
 

@@ -6,10 +6,10 @@ from decimal import Decimal
 import pytest
 from django import forms
 
-from agents.admin import tags
 from agents.admin.display import (
     Bar,
     ago,
+    cost_context,
     counted,
     cut,
     difference,
@@ -17,8 +17,9 @@ from agents.admin.display import (
     plain_error,
     plain_sentence,
     pretty,
-    session_bar,
+    register,
     span,
+    took,
     usd,
     visible,
     words,
@@ -35,13 +36,15 @@ from tests.factories import NOW
         (Decimal(0), "$0.00"),
         (Decimal("5.000000"), "$5.00"),
         (Decimal("0.005"), "$0.005"),
-        (Decimal("0.000001"), "$0.000001"),
+        (Decimal("0.12345"), "$0.1234"),
+        (Decimal("0.000001"), "<$0.0001"),
+        (Decimal("1.2345"), "$1.23"),
         (Decimal("1234.5"), "$1234.50"),
         (None, "—"),
     ],
 )
-def test_money_has_two_places_or_more_if_needed(amount, text):
-    assert usd(amount) == tags.usd(amount) == text
+def test_money_has_two_places_from_one_dollar_and_up_to_four_below(amount, text):
+    assert usd(amount) == register.filters["usd"](amount) == text
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,8 @@ def test_json_is_readable_and_hides_nothing():
 
 
 def test_logged_amount_is_formatted_unless_unreadable():
-    assert [tags.usd(amount) for amount in ("0.500000", "", "lots")] == ["$0.50", "", "lots"]
+    assert [register.filters["usd"](amount) for amount in ("0.500000", "", "lots")] == ["$0.50", "", "lots"]
+    assert register.filters["exact_usd"]("1.234567") == "$1.234567"
 
 
 def test_logged_sentence_gets_the_pages_amounts_and_words():
@@ -145,8 +149,8 @@ def test_time_is_shown_relative_to_now():
     assert ago(None, NOW) == "never"
     assert moment(NOW) == "14 Mar 2026 09:26:53"
     assert moment(None) == "—"
-    assert tags.took(999) == "999 ms"
-    assert tags.took(1_500) == "1.5 s"
+    assert took(999) == "999 ms"
+    assert took(1_500) == "1.5 s"
     assert words("budget_exceeded") == "budget exceeded"
 
 
@@ -167,12 +171,22 @@ def test_a_bar_is_full_at_the_cap_and_warns_before(spent, cap, bar):
 
 
 def test_session_with_a_zero_cap_has_no_bar():
-    assert session_bar(AgentSession(max_cost_usd=Decimal(0))) is None
-    assert session_bar(AgentSession(max_cost_usd=Decimal(1))) == Bar(0, "fine")
+    assert cost_context(AgentSession(max_cost_usd=Decimal(0)))["bar"] is None
+    assert cost_context(AgentSession(max_cost_usd=Decimal(1)))["bar"] == Bar(0, "fine")
+
+
+def test_cost_is_the_larger_of_approved_and_reported_and_the_bar_counts_what_is_in_flight():
+    costs = {"cost_total_usd": Decimal("0.5"), "cost_actual_usd": Decimal("0.2"), "cost_reserved_usd": Decimal("0.3")}
+
+    found = cost_context(AgentSession(max_cost_usd=Decimal(1), **costs))
+
+    assert (found["spent"], found["in_flight"], found["bar"]) == (Decimal("0.5"), Decimal("0.3"), Bar(80, "warn"))
+    more = cost_context(AgentSession(max_cost_usd=Decimal(1), **{**costs, "cost_actual_usd": Decimal("0.9")}))
+    assert (more["spent"], more["bar"]) == (Decimal("0.9"), Bar(90, "warn"))
 
 
 def test_difference_names_old_and_new():
-    lines = [(line.kind, line.text.strip()) for line in difference({"a": 1, "b": 2}, {"a": 1, "b": 3})]
+    lines = [(kind, line.strip()) for kind, line in difference({"a": 1, "b": 2}, {"a": 1, "b": 3})]
 
     assert ("same", '"a": 1,') in lines
     assert ("old", '"b": 2') in lines

@@ -36,7 +36,7 @@ def test_collection_is_added_renamed_and_deleted(client):
     client.post(page(Collection, "add"), {"owner": user.pk, "name": "Inbox"})
     row = Collection.objects.get()
     client.post(page(Collection, "change", row.pk), {"name": "Incoming"})
-    client.post(page(Collection, "delete", row.pk), {"confirmed": "1"})
+    client.post(act_page(row, "delete"), {"confirmed": "1"})
 
     assert kinds_since(before) == ["collection.created", "collection.edited", "collection.deleted"]
     row.refresh_from_db()

@@ -21,7 +21,7 @@ OPERATORS, APPROVERS, ADMINS = "operator admin", "approver admin", "admin"
 # page → verb or action → roles
 TABLE = {
     "agents.agent": {
-        "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": ADMINS, "act halt": OPERATORS,
+        "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act halt": OPERATORS,
         "act delete": ADMINS, "act start": OPERATORS, "act stop": OPERATORS, "act restart": OPERATORS,
     },
     "agents.agentevent": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
@@ -36,14 +36,14 @@ TABLE = {
     },
     "agents.budget": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act set_cap": ADMINS},
     "agents.collection": {
-        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": OPERATORS, "act delete": OPERATORS,
+        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act delete": OPERATORS,
     },
     "agents.contextproposal": {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act accept": OPERATORS,
         "act reject": OPERATORS, "act retire": OPERATORS,
     },
     "agents.document": {
-        "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": OPERATORS, "act attach": OPERATORS,
+        "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": NOBODY, "act attach": OPERATORS,
         "act detach": OPERATORS, "act delete": OPERATORS,
     },
     "agents.finding": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
@@ -52,7 +52,7 @@ TABLE = {
     "agents.inferencelog": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
     "agents.installation": {"view": EVERYBODY, "add": NOBODY, "change": ADMINS, "delete": NOBODY},
     "agents.memory": {
-        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": OPERATORS, "act keep": OPERATORS,
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act keep": OPERATORS,
         "act dismiss": OPERATORS, "act delete": OPERATORS,
     },
     "agents.modelprice": {"view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": NOBODY},
@@ -60,14 +60,14 @@ TABLE = {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act read": EVERYBODY,
     },
     "agents.playbook": {
-        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": OPERATORS, "act delete": OPERATORS,
+        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act delete": OPERATORS,
     },
     "agents.precedent": {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act promote": OPERATORS,
         "act dismiss": OPERATORS,
     },
     "agents.project": {
-        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": OPERATORS, "act delete": OPERATORS,
+        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act delete": OPERATORS,
     },
     "agents.promptskill": {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act accept": OPERATORS,
@@ -86,7 +86,7 @@ TABLE = {
         "act did_not_happen": APPROVERS,
     },
     "agents.trigger": {
-        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": OPERATORS, "act run_now": OPERATORS,
+        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act run_now": OPERATORS,
         "act set_cap": OPERATORS, "act pause": OPERATORS, "act resume": OPERATORS, "act rotate": OPERATORS,
         "act delete": OPERATORS,
     },

@@ -1,11 +1,13 @@
 """Texts of pages: status of a run, headings, empty lists."""
 
+import re
+
 import pytest
 from django.contrib import admin
 from django.urls import reverse
 
-from agents.enums import ApprovalStatus, HaltState, Phase, Status, ToolIntent
-from agents.models import AgentSession, ApiKey, Budget, Document, Halt, InboundEvent, InferenceLog, PromptSkill, Trigger
+from agents.enums import ApprovalStatus, HaltState, Status, ToolIntent
+from agents.models import ApiKey, Budget, Document, Halt, InboundEvent, InferenceLog, PromptSkill, Trigger
 from audit import recorder
 from tests.agents.admin.rows import make_approval, make_document, page, sign_in, text_of
 from tests.factories import NOW, make_session, make_trigger
@@ -38,27 +40,20 @@ def shown(client, row):
 def test_status_chips_say_each_fact_once(client, fields, chips):
     session = make_session(owner=sign_in(client), **fields)
 
-    answer = client.get(page(AgentSession, "change", session.pk))
+    found = shown(client, session).split('<section class="lq-card">')[1].split("<h2")[0]
 
-    assert [chip for _, chip in answer.context["chips"]] == chips
+    assert re.findall(r'class="lq-chip [a-z]*">([^<]*)<', found) == chips
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        (
-            {**STOPPED, "terminal_reason": "external_halt", "current_phase": Phase.INTAKE},
-            "stopped before it read anything",
-        ),
-        (
-            {**STOPPED, "terminal_reason": "external_halt", "current_phase": Phase.DRAFTING},
-            "No findings before the run was stopped",
-        ),
-        ({**DONE, "current_phase": Phase.DELIVERY}, "No findings."),
+        (HALTED, "No findings."),
+        (DONE, "No findings."),
         ({}, "No findings so far."),
     ],
 )
-def test_run_without_findings_says_why(client, fields, words):
+def test_run_without_findings_says_so(client, fields, words):
     assert words in shown(client, make_session(owner=sign_in(client), **fields))
 
 
@@ -102,14 +97,19 @@ def test_timeline_has_no_blanks_and_no_raw_values(client):
         assert words in found, words
 
 
-def test_both_costs_are_shown_with_the_cap(client):
-    session = make_session(owner=sign_in(client), max_cost_usd="1", cost_total_usd="0.1", cost_actual_usd="0.85")
+def test_cost_is_one_figure_with_the_cap_and_exact_in_the_details_of_the_run(client):
+    costs = {"cost_total_usd": "0.1", "cost_actual_usd": "0.850001", "cost_reserved_usd": "0.02"}
+    session = make_session(owner=sign_in(client), max_cost_usd="1", **costs)
 
-    for found in (shown(client, session), text_of(client.get(reverse("admin:index")))):
-        assert "$0.10" in found
-        assert "$0.85 reported by providers" in found
-        assert "The cap applies to approved cost" in found
+    run, home = shown(client, session), text_of(client.get(reverse("admin:index")))
+
+    for found in (run, home):
+        assert '$0.85 <span class="lq-faint">of $1.00</span>' in found
+        assert "$0.02 in flight" in found
         assert 'class="lq-bar warn"><span style="width: 85%"' in found
+    assert "$0.850001" in run
+    assert "$0.10" in run
+    assert "$0.10" not in home
 
 
 # --- Names of pages ---

@@ -21,7 +21,7 @@ from agents.models import (
     Trigger,
 )
 from audit.models import AuditEvent
-from tests.agents.admin.links import PLAIN, closed_links, pages_for, unrendered
+from tests.agents.admin.links import unrendered
 from tests.agents.admin.rows import make_approval, make_call, make_everything, page, sign_in, text_of
 from tests.factories import make_agent, make_session, make_trigger, make_user
 
@@ -34,26 +34,6 @@ RUNTIME = [AgentSession, ToolCall, Approval, InferenceLog, Budget, Finding, Noti
 
 def test_the_queue_has_no_pages_of_its_own():
     assert {model._meta.app_label for model in PAGES} == {"agents", "audit", "auth"}
-
-
-@pytest.fixture(scope="module")
-def rendered():
-    """The addresses that were rendered for somebody."""
-    return set()
-
-
-@pytest.mark.parametrize("role", ["operator", "admin"])
-def test_empty_installation_shows_every_list_and_no_closed_link(client, role, rendered):
-    assert closed_links(client, pages_for(sign_in(client, role)), rendered) == {}
-
-
-@pytest.mark.parametrize("role", ["viewer", "approver"])
-def test_empty_installation_shows_no_closed_link_to_readers(client, role, rendered):
-    """Lists share their empty state; that of Budget has a link of its own."""
-    sign_in(client, role)
-    lists = [page(model, "changelist") for model in (Trigger, Budget, Agent)]
-
-    assert closed_links(client, [*(reverse(f"admin:{name}") for name in PLAIN), *lists], rendered) == {}
 
 
 def test_lists_are_titled_as_in_the_sidebar(client):

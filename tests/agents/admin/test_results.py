@@ -154,7 +154,7 @@ def test_memory_is_kept_with_edited_text(client):
 def test_deleted_memory_leaves_the_list(client):
     row = Memory.objects.create(owner=sign_in(client), content="old words")
 
-    client.post(page(Memory, "delete", row.pk), {"confirmed": "1"})
+    client.post(act_page(row, "delete"), {"confirmed": "1"})
 
     assert "old words" not in text_of(client.get(page(Memory, "changelist")))
 
@@ -206,7 +206,7 @@ def test_notifications_show_and_link_their_runs(client):
 
     listed, found = (text_of(client.get(page(Notification, *where))) for where in (["changelist"], ["change", row.pk]))
 
-    assert "nda.txt</span>" in listed
+    assert "<span>nda.txt<br>" in listed
     assert "Watch it" in listed
     assert f'href="{receipt}">Open receipt</a>' in found
     assert "Receipt: /" not in found
