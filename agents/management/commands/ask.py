@@ -16,15 +16,15 @@ from agents.enums import Mode, Status
 from agents.management.base import (
     AGENT_HELP,
     JsonCommand,
-    agent_named,
     await_end,
     ended_as,
     findings_text,
     incomplete,
     named_user,
+    row_named,
     wait_time,
 )
-from agents.models import AgentSession
+from agents.models import Agent, AgentSession
 from agents.policy.transitions import TERMINAL
 
 
@@ -45,7 +45,7 @@ class Command(JsonCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         by = named_user(options["user"])
-        agent = agent_named(options["agent"], owner=by) if options["agent"] else None
+        agent = row_named(Agent, options["agent"], owner=by) if options["agent"] else None
         request = {"text": options["text"], "by": by, "now": clock(), "agent": agent, "chat": options["chat"]}
         if options["dry_run"]:
             found = route(**request)
