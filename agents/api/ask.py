@@ -76,12 +76,7 @@ EXAMPLE = OpenApiExample("What runs?", {"text": "Which sessions are running?"}, 
 class AskView(SingleView):
     serializer_class = AskSerializer
 
-    @describe(
-        {200: AskSerializer, 201: AskSerializer, 202: AskSerializer},
-        body=AskBody,
-        examples=[EXAMPLE],
-        operation_id="ask",
-    )
+    @describe(dict.fromkeys((200, 201, 202), AskSerializer), body=AskBody, examples=[EXAMPLE], operation_id="ask")
     def post(self, request: Request) -> Response:
         """200: the answer. 201: a draft, not enabled yet. 202: a session that works on the answer.
 

@@ -4,13 +4,12 @@ Both are Server-Sent Events for the owner. Activity is handed out in the order o
 event can still appear. It is a live feed of the newest events; the lasting history is the audit log.
 """
 
-import threading
-import time
 from typing import Any, Final
 from uuid import UUID
 
 import django_filters
 from django import forms
+from django.core.cache import cache
 from django.db.models import Max, QuerySet
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
@@ -35,6 +34,7 @@ from audit.redaction import redact_data
 
 IDLE_POLL_SECONDS: Final = 2.0  # while no worker has the session
 READ_LIMIT: Final = 200
+POSITION: Final = "api.activity_position"  # cached id up to which events can be read
 END: Final = ".end"  # suffix of the id of `finished`
 AT_WORK: Final = frozenset({Status.QUEUED, Status.RUNNING})
 
@@ -153,25 +153,6 @@ class AgentEventViewSet(BaseView, viewsets.GenericViewSet[AgentEvent]):
         return self.get_paginated_response(AgentEventSerializer(rows, many=True).data)
 
 
-class Position:
-    """The id up to which events can be read, looked up once per poll for all streams of the process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._expires_at = 0.0
-        self._id = 0
-
-    def look(self) -> int:
-        with self._lock:
-            if time.monotonic() >= self._expires_at:
-                self._id = horizon.look()
-                self._expires_at = time.monotonic() + sse.POLL_SECONDS / 2
-            return self._id
-
-
-position: Final = Position()
-
-
 class ActivityStream(sse.OpenStream):
     """One open stream of the activity of a user's agents, or of one of them."""
 
@@ -181,15 +162,17 @@ class ActivityStream(sse.OpenStream):
         self._has_more = False
 
     def read(self) -> bytes:
-        until = position.look()
+        self._has_more = False
+        # Looked up once per poll for all streams of the process.
+        until = cache.get_or_set(POSITION, horizon.look, timeout=sse.POLL_SECONDS / 2) or 0
         if until <= self.after:
             return b""
         events = events_between(self.after, until, owner_ids=[self.owner_id])
         if self._agent is not None:
             events = events.filter(agent=self._agent)
         rows = list(events[:READ_LIMIT])
-        self._has_more = len(rows) == READ_LIMIT
-        self.after = rows[-1].pk if self._has_more else until
+        self.after = rows[-1].pk if len(rows) == READ_LIMIT else until
+        self._has_more = self.after < until
         return b"".join(sse.message(AgentEventSerializer().to_representation(row), number=str(row.pk)) for row in rows)
 
     def pause(self) -> float:

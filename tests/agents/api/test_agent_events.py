@@ -108,13 +108,23 @@ def test_statement_count_does_not_grow_with_events(api, agent, django_assert_max
 
 
 @pytest.mark.django_db
+def test_backlog_is_read_without_pauses_until_its_end(person, agent, monkeypatch):
+    monkeypatch.setattr(streams, "READ_LIMIT", 2)
+    stream = ActivityStream(person.pk, agent=None, after=0)
+    sent = [emit(agent) for _ in range(4)]
+    assert stream.read().count(b"data: ") == 2
+    assert stream.pause() == 0
+    assert stream.read().count(b"data: ") == 2
+    assert (stream.after, stream.pause()) == (sent[-1], sse.POLL_SECONDS)
+
+
+@pytest.mark.django_db
 def test_database_outage_is_logged_and_loses_nothing(person, agent, monkeypatch, caplog):
     monkeypatch.setattr(sse, "close_old_connections", lambda: None)
     stream = ActivityStream(person.pk, agent=None, after=0)
     sent = emit(agent)
     with monkeypatch.context() as patched:
-        patched.setattr(streams.position, "look", Mock(side_effect=DatabaseError("away")))
+        patched.setattr(streams.horizon, "look", Mock(side_effect=DatabaseError("away")))
         assert stream._read() == b""
     assert "could not be read: DatabaseError" in caplog.text
-    monkeypatch.setattr(streams.position, "look", lambda: sent)
     assert f"id: {sent}\n" in stream._read().decode()
