@@ -59,9 +59,11 @@ def require_budget(session: AgentSession) -> None:
     """
     row = AgentSession.objects.get(pk=session.pk)
     if row.token_budget and row.total_tokens >= row.token_budget:
-        dimension, spent = "tokens", f"{row.total_tokens} of {row.token_budget} tokens"
+        dimension = "tokens"
+        spent = f"{row.total_tokens} of {row.token_budget} tokens"
     elif row.max_cost_usd and row.cost_actual_usd >= row.max_cost_usd:  # free calls never reach a cap of 0
-        dimension, spent = "cost", f"{row.cost_actual_usd} of {row.max_cost_usd} USD"
+        dimension = "cost"
+        spent = f"{row.cost_actual_usd} of {row.max_cost_usd} USD"
     else:
         return
     detail = f"dimension:{dimension}"

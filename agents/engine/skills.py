@@ -7,17 +7,16 @@ predict its outcome; that is advice for approvers and the model, never a veto.
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from django.core.cache import cache
 from django.db import transaction
 
 from agents.conf import clock, model_for, skill_hosts
 from agents.engine.prompting import Admission
-from agents.enums import Level, Outcome, Purpose, QuestionStatus, Risk, ToolIntent
+from agents.enums import Level, Outcome, Purpose, QuestionStatus, ToolIntent
 from agents.exceptions import (
     BudgetExceeded,
     BudgetRefused,
@@ -196,41 +195,17 @@ class SkillResult:
         return f"{text}\n{simulation}" if simulation else text
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """A call that passed the checks before the guard."""
-
-    key: str
-    skill: Skill
-    arguments: dict[str, Any]
-    risk: Risk | None
-    simulation: str
-
-    def guarded(self, session: AgentSession, now: datetime) -> Call:
-        params = {"skill": self.skill.name, "arguments": self.arguments}
-        named: dict[str, Any] = {"risk": self.risk, "simulation": self.simulation}
-        return plan_call(session, ToolIntent.RUN_SKILL, params, key=self.key, now=now, **named)
-
-
-class ModelManager(Protocol):
-    """Predicts the outcome of a call, as agents.engine.skills.anticipate does."""
-
-    def __call__(
-        self, session: AgentSession, skill: Skill, arguments: Mapping[str, Any], /, *, context: str, key: str
-    ) -> str: ...
-
-
 class SkillExecutor:
     """Executes the calls of a reply.
 
-    Only the skills in `registry` can be called. Without a model manager no outcome is predicted. `admit` returns the
-    admission check for a group of calls, for limits besides those of the guard.
+    Only the skills in `registry` can be called. Without a model manager (see `anticipate`) no outcome is predicted.
+    `admit` returns the admission check for a group of calls, for limits besides those of the guard.
     """
 
     def __init__(
         self,
         registry: Mapping[str, Skill],
-        model_manager: ModelManager | None = None,
+        model_manager: Callable[..., str] | None = None,
         *,
         session: AgentSession,
         context: str = "",
@@ -260,17 +235,17 @@ class SkillExecutor:
 
     def _execute_group(self, calls: Sequence[tuple[str, SkillCall]]) -> list[tuple[str, SkillResult]]:
         admit = self._admit() if self._admit else None
-        planned = [(key, self._plan(key, call, admit)) for key, call in calls]
-        ready = [plan for _, plan in planned if isinstance(plan, _Planned)]
         try:
+            planned = [(key, self._plan(key, call, admit)) for key, call in calls]
             now = clock()
-            done = guarded_group([plan.guarded(self._session, now) for plan in ready]) if ready else []
+            ready = [replace(plan, now=now) for _, plan in planned if isinstance(plan, Call)]
+            done = guarded_group(ready) if ready else []
         except BadParams as error:
             return [(key, SkillResult(error=str(error)[:ERROR_CHARS])) for key, _ in calls]
-        results = {plan.key: self._result(plan, result) for plan, result in zip(ready, done, strict=True)}
+        results = {call.key: self._result(call, result) for call, result in zip(ready, done, strict=True)}
         return [(key, plan if isinstance(plan, SkillResult) else results[key]) for key, plan in planned]
 
-    def _plan(self, key: str, call: SkillCall, admit: Admission | None) -> _Planned | SkillResult:
+    def _plan(self, key: str, call: SkillCall, admit: Admission | None) -> Call | SkillResult:
         """Check that a call can be made, grade its risk and, if it is dangerous, predict its outcome."""
         skill = self._registry.get(call.name) or skill_named(call.name)
         missing = f"the skill {call.name[:64]} is {NOT_FOUND}"
@@ -297,7 +272,10 @@ class SkillExecutor:
         predict = self._model_manager
         if dangerous and predict and earlier is None and not skill_refusal(pace, now=clock()):
             simulation = predict(self._session, skill, arguments, context=self._context, key=f"{key}{KEY_SUFFIX}")
-        return _Planned(key, skill, arguments, risk=risk, simulation=simulation)
+        params = {"skill": skill.name, "arguments": arguments}
+        return plan_call(
+            self._session, ToolIntent.RUN_SKILL, params, key=key, now=clock(), risk=risk, simulation=simulation
+        )
 
     def _refused(
         self, skill: Skill, level: Level, arguments: Mapping[str, Any], reason: str, **metadata: str
@@ -306,17 +284,17 @@ class SkillExecutor:
         note_refusal(self._session, skill, level, arguments, reason, now=clock())
         return SkillResult(error=reason[:ERROR_CHARS], metadata=dict(metadata))
 
-    def _result(self, plan: _Planned, result: ToolResult) -> SkillResult:
+    def _result(self, call: Call, result: ToolResult) -> SkillResult:
         metadata: dict[str, Any] = {"duration_ms": result.took_ms, "outcome": str(result.outcome)}
-        if plan.simulation:
-            metadata["simulation"] = plan.simulation
+        if call.simulation:
+            metadata["simulation"] = call.simulation
         if result.outcome == Outcome.UNKNOWN:
-            raise OutcomeUnknown(f"Call {plan.key!r} of {plan.skill.name} may have taken effect.")
+            raise OutcomeUnknown(f"Call {call.key!r} of {call.arguments['skill']} may have taken effect.")
         if result.outcome == Outcome.APPROVAL_PENDING:
             return SkillResult(metadata=metadata, waits=True)
         if not result.ok:
             return SkillResult(error=(result.error or str(result.outcome))[:ERROR_CHARS], metadata=metadata)
-        if plan.skill.name == "ask_person":
+        if call.arguments["skill"] == "ask_person":
             return self._answer(result.data["question_id"], metadata)
         output = result.data if isinstance(result.data, str) else canonical(result.data)
         return SkillResult(output=_cut(output), metadata=metadata)

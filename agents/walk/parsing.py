@@ -169,8 +169,10 @@ def _text(value: object, limit: int) -> str:
 
 
 def _finding(item: Mapping[str, Any]) -> ParsedFinding | None:
-    title, content = _text(item.get("title"), TITLE_CHARS), _text(item.get("content"), CONTENT_CHARS)
-    quote, start = item.get("quote"), item.get("start")
+    title = _text(item.get("title"), TITLE_CHARS)
+    content = _text(item.get("content"), CONTENT_CHARS)
+    quote = item.get("quote")
+    start = item.get("start")
     if not title and not content:
         return None
     return ParsedFinding(

@@ -163,7 +163,8 @@ def precheck(texts: list[str], max_tokens: int) -> Reply:
 
 
 def _is_material(old: str, new: str) -> bool:
-    before, after = _numbers(old), _numbers(new)
+    before = _numbers(old)
+    after = _numbers(new)
     if before and after and _NUMBER.sub("", old).strip() == _NUMBER.sub("", new).strip():
         return _change(before[0], after[0]) >= MATERIAL_CHANGE
     return old.split() != new.split()
@@ -171,7 +172,8 @@ def _is_material(old: str, new: str) -> bool:
 
 def signal(texts: list[str], max_tokens: int) -> Reply:
     """A score from 0 to 1: by the prompt's own threshold, else by how far the numbers moved, else by shared words."""
-    data, prompt = _data(texts), "\n".join(text.partition("<<<")[0] for text in texts)
+    data = _data(texts)
+    prompt = "\n".join(text.partition("<<<")[0] for text in texts)
     numbers = _numbers(data)
     threshold = _THRESHOLD.search(prompt)
     if threshold and numbers:

@@ -284,17 +284,20 @@ def _quantity(text: str, match: re.Match[str]) -> Quantity | None:
     value = figure(match["digits"]) if match["digits"] else _in_words(match["words"])
     value *= _SCALES.get((match["scale"] or "").lower(), 1)
     word = (match["unit"] or "").lower().removesuffix("s")
-    bound, end = _bound(text[max(0, match.start() - _BOUND_CHARS) : match.start()]), match.end()
+    bound = _bound(text[max(0, match.start() - _BOUND_CHARS) : match.start()])
     if match["net"]:
-        unit, bound, end = DAYS, MOST, match.end("number")
+        unit = DAYS
+        bound = MOST
     elif match["currency"]:
-        unit, end = _CURRENCIES[match["currency"].lower()], match.end("number")
+        unit = _CURRENCIES[match["currency"].lower()]
     elif word in _DAYS_IN:
-        unit, value = DAYS, value * _DAYS_IN[word]
+        unit = DAYS
+        value *= _DAYS_IN[word]
     else:
         unit = "%" if match["percent"] else _CURRENCIES.get(word) or stem(word)
     if not unit:
         return None
+    end = match.end("number") if match["net"] or match["currency"] else match.end()
     return Quantity(value, unit, text[match.start() : end].replace(")", ""), bound)
 
 

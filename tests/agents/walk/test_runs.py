@@ -257,7 +257,7 @@ def test_an_answer_without_structure_is_one_finding(scene):
 
 
 def test_what_a_reader_must_know_of_the_answer_is_noted(scene):
-    text = reply(suggested_memories=["no object"], analyst={"notes": ["A rule was not understood."]})
+    text = reply(suggested_memories=[{}], analyst={"notes": ["A rule was not understood."]})
     with model(Step(text, stop_reason="max_tokens")):
         session = run(scene.of_document())
     told = {one.title: (one.severity, one.content) for one in session.findings.all()}
