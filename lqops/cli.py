@@ -19,6 +19,8 @@ from lqops.env import private_process
 def main() -> None:
     private_process()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
+    if not_text := [argument for argument in sys.argv if not _is_text(argument)]:
+        sys.exit(f"Error: the argument {not_text[0]!a} is not valid UTF-8.")
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
@@ -30,3 +32,8 @@ def main() -> None:
         sys.exit(f"Error: the database cannot be used: {first}. Does it exist? Run `manage.py migrate`.")
     finally:
         gc.freeze()  # the process ends faster when nothing is searched for garbage
+
+
+def _is_text(argument: str) -> bool:
+    """False for bytes that are not UTF-8: databases refuse them."""
+    return argument == argument.encode(errors="ignore").decode()

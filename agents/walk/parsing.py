@@ -168,9 +168,14 @@ def _text(value: object, limit: int) -> str:
     return ""
 
 
+def _first(item: Mapping[str, Any], names: str, limit: int) -> str:
+    """Return the first text under these names: models do not always use the one that they were asked for."""
+    return next((text for name in names.split() if (text := _text(item.get(name), limit))), "")
+
+
 def _finding(item: Mapping[str, Any]) -> ParsedFinding | None:
-    title = _text(item.get("title"), TITLE_CHARS)
-    content = _text(item.get("content"), CONTENT_CHARS)
+    title = _first(item, "title issue position", TITLE_CHARS)
+    content = _first(item, "content description detail text", CONTENT_CHARS)
     quote = item.get("quote")
     start = item.get("start")
     if not title and not content:
@@ -179,30 +184,30 @@ def _finding(item: Mapping[str, Any]) -> ParsedFinding | None:
         title=title or UNTITLED,
         severity=_text(item.get("severity"), 32).lower() or "info",
         content=content,
-        document_id=_text(item.get("document_id"), 64),
+        document_id=_first(item, "document_id document", 64),
         quote=quote[:QUOTE_CHARS] if isinstance(quote, str) else "",  # exact: it is compared, not read
         start=int(start) if isinstance(start, int | float) and 0 <= start <= FURTHEST else 0,  # only a hint
     )
 
 
 def _memory(item: Mapping[str, Any]) -> str:
-    return _text(item.get("content"), LINE_CHARS)
+    return _first(item, "content text memory note summary", LINE_CHARS)
 
 
 def _precedent(item: Mapping[str, Any]) -> ParsedPrecedent | None:
-    summary = _text(item.get("summary"), LINE_CHARS)
-    return ParsedPrecedent(_text(item.get("pattern_kind"), 64) or "pattern", summary) if summary else None
+    summary = _first(item, "summary content description text", LINE_CHARS)
+    return ParsedPrecedent(_first(item, "pattern_kind kind", 64) or "pattern", summary) if summary else None
 
 
 def _artifact(item: Mapping[str, Any]) -> ParsedArtifact | None:
     content = item.get("content")
     if not isinstance(content, str) or not content.strip():
         return None
-    return ParsedArtifact(_text(item.get("name"), 255) or "draft", content[: ARTIFACT_CHARS + 1])
+    return ParsedArtifact(_first(item, "name title filename", 255) or "draft", content[: ARTIFACT_CHARS + 1])
 
 
 def _concern(item: Mapping[str, Any]) -> str:
-    return _text(item.get("concern"), LINE_CHARS) or _text(item.get("content"), LINE_CHARS)
+    return _first(item, "concern content description title text summary", LINE_CHARS)
 
 
 # How the items of each list are read, and how many of them are kept.

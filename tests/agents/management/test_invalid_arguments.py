@@ -3,6 +3,7 @@
 import pytest
 from django.core.management import CommandError, call_command
 
+from lqops import cli
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db
@@ -72,3 +73,10 @@ def test_unreadable_files_are_refused_with_a_message(arguments, tmp_path):
     for name in (*FILES, "folder.yaml", "circle.yaml", "absent.yaml", LONG):
         if arguments[0] != "add_document" or name not in FILES:  # which takes texts of any kind
             assert refused([*arguments, str(tmp_path / name)]), name
+
+
+def test_argument_that_is_not_utf8_is_refused_with_a_message(monkeypatch):
+    monkeypatch.setattr(cli, "private_process", lambda: None)
+    monkeypatch.setattr(cli.sys, "argv", ["manage.py", "halt", "\udcff"])
+    with pytest.raises(SystemExit, match=r"udcff.*is not valid UTF-8"):
+        cli.main()

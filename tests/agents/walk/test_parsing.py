@@ -79,13 +79,29 @@ def test_an_empty_reply_has_no_structure():
 def test_items_without_a_text_are_dropped_and_counted():
     read = parse_analysis(json.dumps({name: ["text", 3, None, [{}], True, {}] for name in parsing.ITEMS}))
     assert [one.content for one in read.findings] == ["text", "3"]
-    assert (read.memories, read.precedents) == (("text", "3"), ())
+    assert read.memories == ("text", "3")
+    assert read.precedents == (ParsedPrecedent("pattern", "text"), ParsedPrecedent("pattern", "3"))
     assert read.artifacts == (ParsedArtifact("draft", "text"),)
     assert read.privilege_concerns == read.scope_concerns == ("text", "3")
     assert read.dropped == {
-        "findings": 4, "suggested_memories": 4, "suggested_precedents": 6, "artifacts": 5,
+        "findings": 4, "suggested_memories": 4, "suggested_precedents": 4, "artifacts": 5,
         "privilege_concerns": 4, "scope_concerns": 4,
     }  # fmt: skip
+
+
+def test_other_names_of_the_same_thing_are_read():
+    read = parse_analysis(
+        json.dumps(
+            {
+                "findings": [{"issue": "Late", "description": "Due in May", "document": "7"}],
+                "suggested_precedents": [{"kind": "late", "description": "Again"}],
+                "scope_concerns": [{"title": "Beyond the order"}],
+            }
+        )
+    )
+    assert read.findings == (ParsedFinding("Late", "info", "Due in May", "7"),)
+    assert read.precedents == (ParsedPrecedent("late", "Again"),)
+    assert read.scope_concerns == ("Beyond the order",)
 
 
 def test_odd_values_are_read_for_what_they_are_worth():
