@@ -10,8 +10,7 @@ from typing import Any, Final
 from agents.ask.language import When
 from agents.ask.lookups import (
     MAX_SHOWN,
-    approval_data,
-    approval_rows,
+    approval_row,
     own_sessions,
     pending_approvals,
     reachable_approvals,
@@ -153,12 +152,13 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
             f"digest: {approval.digest}",
         ],
     )
-    data = {**approval_data(approval), "arguments": arguments, "digest": approval.digest, "repeat": repeat}
+    _, data = approval_row(approval)
+    data |= {"arguments": arguments, "digest": approval.digest, "repeat": repeat}
     return message(text, approval=data)
 
 
 def _which_approval(action: str, context: AskContext, found: list[Approval] | None = None) -> Answer:
-    rows = approval_rows(pending_approvals(context)[:MAX_SHOWN] if found is None else found)
+    rows = [approval_row(row) for row in found or pending_approvals(context)[:MAX_SHOWN]]
     head = f"Nothing was decided. Say which one: `{action} <id>`."
     return listing(head, rows, "approvals", empty="Nothing was decided: no approval is pending.")
 

@@ -42,7 +42,7 @@ class FastPath:
 
 
 def _help(match: Match, context: AskContext) -> Answer:
-    head = "Use your own words. These requests are answered at once; anything else goes to the model."
+    head = "These requests are answered at once; anything else goes to the model."
     examples = [f"{path.name.replace('_', ' ')}: {path.example}" for path in FAST_PATHS]
     return message(lines(head, examples), paths=[path.name for path in FAST_PATHS])
 

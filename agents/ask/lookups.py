@@ -1,9 +1,10 @@
 """Fast paths that only read: status, lists, receipts and costs of the person's own rows."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from django.db.models import Count, QuerySet, Sum
@@ -34,16 +35,18 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _heading(number: int, noun: str, more: str = "") -> str:
+def _heading(number: int, noun: str, hint: str = "") -> str:
     shown = f"; the first {MAX_SHOWN} are shown" if number > MAX_SHOWN else ""
-    return f"{_count(number, noun)}{more}{shown}:"
+    return f"{_count(number, noun)}{shown}: {hint}".rstrip()
 
 
-def _list(noun: str, rows: QuerySet[Any], describe: Callable[[Any], tuple[str, Any]], *, empty: str) -> Answer:
+def _list(
+    noun: str, rows: QuerySet[Any], describe: Callable[[Any], tuple[str, Any]], *, empty: str, hint: str = ""
+) -> Answer:
     """A list of rows; `describe` gives the line and the data of one."""
     count = rows.count()
     shown = [describe(row) for row in rows[:MAX_SHOWN]]
-    return listing(_heading(count, noun), shown, f"{noun}s", empty=empty, count=count)
+    return listing(_heading(count, noun, hint), shown, f"{noun}s", empty=empty, count=count)
 
 
 # --- Status, agents and triggers ---
@@ -223,50 +226,32 @@ def waiting(match: Match, context: AskContext) -> Answer | None:
     """Calls that need a decision and questions of agents. In a chat, `any questions` is meant for the agent."""
     if context.in_chat and "questions" in match.words:
         return None
-    calls = pending_approvals(context)
-    questions = pending_questions(context)
-    calls_count = calls.count()
-    questions_count = questions.count()
-    calls_shown = approval_rows(calls[:MAX_SHOWN])
-    questions_shown = [_question(row, context) for row in questions[:MAX_SHOWN]]
-    heads = []
-    if calls_count:
-        heads.append(f"{_heading(calls_count, 'call', ' waiting for approval')} `approve <id>` shows one in full.")
-    if questions_count:
-        how = 'Answer on the page Questions of the admin, or with `manage.py answer <id> "…" --user NAME`.'
-        heads.append(f"{_heading(questions_count, 'question', ' waiting for an answer')} {how}")
-    rows = [line for line, _ in (*calls_shown, *questions_shown)]
-    return message(
-        lines(" ".join(heads), rows) if heads else "Nothing is waiting for you.",
-        count=calls_count,
-        approvals=[data for _, data in calls_shown],
-        questions_count=questions_count,
-        questions=[data for _, data in questions_shown],
+    calls = _list(
+        "approval", pending_approvals(context), approval_row, empty="", hint="`approve <id>` shows the call in full."
     )
+    how = 'Answer on the page Questions of the admin, or with `manage.py answer <id> "…" --user NAME`.'
+    questions = _list("question", pending_questions(context), partial(_question, context), empty="", hint=how)
+    text = "\n".join(filter(None, [calls.text, questions.text])) or "Nothing is waiting for you."
+    more = {"questions": questions.data["questions"], "questions_count": questions.data["count"]}
+    return message(text, **calls.data, **more)
 
 
-def approval_data(row: Approval) -> dict[str, Any]:
-    """As in the list of the API: without arguments."""
-    return {
+def approval_row(row: Approval) -> tuple[str, dict[str, Any]]:
+    """The line and the data of an approval; as in the list of the API, without arguments."""
+    owner = row.session.owner.get_username()
+    data = {
         "id": str(row.public_id),
         "action": row.action,
         "level": row.level,
         "risk": row.risk_level,
         "session": str(row.session.public_id),
-        "owner": row.session.owner.get_username(),
+        "owner": owner,
         "expires_at": row.expires_at.isoformat(),
     }
+    return f"{short_id(row)} {row.action} (level {row.level}) for {owner}", data
 
 
-def approval_rows(rows: Iterable[Approval]) -> list[tuple[str, Any]]:
-    """The line and the data of each approval."""
-    return [
-        (f"{short_id(row)} {row.action} (level {row.level}) for {row.session.owner.get_username()}", approval_data(row))
-        for row in rows
-    ]
-
-
-def _question(row: Question, context: AskContext) -> tuple[str, Any]:
+def _question(context: AskContext, row: Question) -> tuple[str, Any]:
     """Without its text if it belongs to somebody else: reading that would have to be audited."""
     owner = row.session.owner.get_username()
     text = one_line(row.text, _TEXT_CHARS) if row.session.owner_id == context.user.pk else ""

@@ -72,7 +72,7 @@ def test_long_answer_is_shortened_for_the_agent(scene, monkeypatch):
     monkeypatch.setattr("agents.ask.chats.MAX_ANSWER_CHARS", 10)
     first = said(scene, "help")
     turn = said(scene, "Tell me more, would you", chat=first.public_id)
-    assert "\nUse your o …\n" in _conversation(turn, _earlier(turn))[1].content
+    assert "\nThese requ …\n" in _conversation(turn, _earlier(turn))[1].content
 
 
 @pytest.mark.parametrize("text", ["approve {a}", "what waits for my approval?"])

@@ -90,10 +90,10 @@ def test_waiting_calls_and_questions_are_listed_with_instructions(scene):
     mine = make_question(make_session(owner=scene.owner), text="Which of the two leases holds?")
     others = make_question(text="A secret of somebody else")
     answer = asked(scene, "what waits for me?")
-    head, *rows = answer.text.splitlines()
-    assert head.startswith("1 call waiting for approval: `approve <id>`")
-    assert "2 questions waiting for an answer:" in head
-    assert "manage.py answer" in head
+    head, _, questions, *rows = answer.text.splitlines()
+    assert head == "1 approval: `approve <id>` shows the call in full."
+    assert questions.startswith("2 questions: Answer on the page Questions")
+    assert "manage.py answer" in questions
     assert f"- {str(mine.public_id)[:8]} asks {scene.owner}: Which of the two leases holds?" in rows
     assert f"- {str(others.public_id)[:8]} asks {others.session.owner}" in rows, "it is counted, and not read"
     assert (answer.data["count"], answer.data["questions_count"]) == (1, 2)
