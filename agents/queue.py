@@ -8,6 +8,7 @@ transaction that enqueues it. With Redis it is sent after the commit.
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from typing import Final
 
@@ -39,15 +40,12 @@ _QUEUES = {TaskName.RUN_SESSION: Queue.MAIN, TaskName.SENSOR_SLICE: Queue.SENSOR
 
 
 def enqueue(task: TaskName, row_pk: int) -> None:
-    if "orm" in settings.Q_CLUSTER:
-        _send(task, row_pk)
-    else:
-        transaction.on_commit(lambda: _send(task, row_pk), robust=True)
-
-
-def _send(task: TaskName, row_pk: int) -> None:
     name = f"{task}:{row_pk}"
-    async_task(f"{TASKS}.{task}", row_pk, task_name=name, save=False, cluster=_QUEUES[task].value)
+    send = partial(async_task, f"{TASKS}.{task}", row_pk, task_name=name, save=False, cluster=_QUEUES[task].value)
+    if "orm" in settings.Q_CLUSTER:
+        send()
+    else:
+        transaction.on_commit(send, robust=True)
 
 
 def worker_retire() -> None:

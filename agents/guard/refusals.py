@@ -1,6 +1,7 @@
 """Refusals: record each in the caller's transaction and return what to raise after it."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
@@ -67,50 +68,32 @@ def refuse_unaffordable(
     now: datetime,
 ) -> Refusal:
     """R4. Only the session's own cap latches; each refusal names the budget that refused."""
+    refuse = partial(refuse_call, session, intent, phase, Outcome.DENIED, now=now)
     match verdict:
         case CapPassed(projected, cap):
             AgentSession.objects.filter(pk=session.pk).update(cost_cap_reached=True)
             amounts = {"projected_usd": str(projected), "cap_usd": str(cap)}
             brake_session(session, TerminalReason.COST_CAP_REACHED, now=now, **amounts)
             return CostCapReached(projected, cap)
-        case SpentUp():
-            return _refuse_spent_up(session, intent, verdict, phase=phase, now=now)
+        case SpentUp("cost", needed, left) if (own := session.max_cost_usd) is not None:
+            projected = own - left + needed
+            refuse(detail="dimension:cost", budget="session", projected_usd=str(projected), cap_usd=str(own))
+            message = f"The next question could cost up to {needed} USD; {left} USD was left of the session's cap."
+            return BudgetExceeded("cost", message)
+        case SpentUp(dimension, needed, left):  # tokens are not known beforehand
+            refuse(detail=f"dimension:{dimension}", budget="session")
+            return BudgetExceeded(dimension, f"The session's tokens are used up: {needed} of {left}.")
         case SharedSpentUp(ledger, needed):
-            refuse_call(
-                session,
-                intent,
-                phase,
-                Outcome.DENIED,
-                now=now,
-                detail="budget_spent",
-                budget=ledger.name,
-                projected_usd=str(ledger.approved + needed),
-                cap_usd=str(ledger.cap),
-            )
+            projected = ledger.approved + needed
+            refuse(detail="budget_spent", budget=ledger.name, projected_usd=str(projected), cap_usd=str(ledger.cap))
             assert ledger.cap is not None  # noqa: S101 a budget without a cap refuses nothing
             assert ledger.resets_at is not None  # noqa: S101 shared budgets have a window
             return BudgetRefused(ledger.name, ledger.cap, ledger.resets_at)
         case _:
             ledger = verdict.ledger
-            refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail="budget_busy", budget=ledger.name)
+            refuse(detail="budget_busy", budget=ledger.name)
             message = f"Budget {ledger.name} is held by calls in flight; try again when none is."
             return ToolResult(ZERO, None, Outcome.DENIED, error=message, detail="budget_busy")
-
-
-def _refuse_spent_up(
-    session: AgentSession, intent: ToolIntent, spent: SpentUp, *, phase: str, now: datetime
-) -> BudgetExceeded:
-    """Refuse with what the call could cost and what is left; tokens are not known beforehand."""
-    cap, amounts = session.max_cost_usd, {}
-    message = f"The session's tokens are used up: {spent.needed} of {spent.left}."
-    if spent.dimension == "cost" and cap is not None:
-        amounts = {"projected_usd": str(cap - spent.left + spent.needed), "cap_usd": str(cap)}
-        message = (
-            f"The next question could cost up to {spent.needed} USD; {spent.left} USD was left of the session's cap."
-        )
-    named: dict[str, Any] = {"detail": f"dimension:{spent.dimension}", "budget": "session", **amounts}
-    refuse_call(session, intent, phase, Outcome.DENIED, now=now, **named)
-    return BudgetExceeded(spent.dimension, message)
 
 
 def brake_session(session: AgentSession, reason: TerminalReason, *, now: datetime, **details: Any) -> None:

@@ -192,7 +192,6 @@ def _network(text: str) -> Network:
 NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*", re.ASCII)
 NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 TOP_LEVEL = re.compile(r"[a-z]{2,63}|xn--[a-z0-9-]+", re.ASCII)
-DOTTED_QUAD = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}", re.ASCII)
 OTHER_DOTS = re.compile("[\u3002\uff0e\uff61\u2024\ufe52]")
 JOINERS = "\u200c\u200d"  # some scripts and emoji need them between characters
 MAX_NAME = 253
@@ -209,13 +208,15 @@ LOCAL_SUFFIXES = (
 def canonical_host(host: str, port: int, allow: Allowed) -> tuple[str, Address | None]:
     """Return the host in the form that is looked up and sent, and its address if it is a literal."""
     if host.startswith("["):
-        return _literal_v6(host)
+        address = _literal(host[1:-1], 6)
+        return address.compressed, address
     name = _ascii(host)
     if len(name) > MAX_NAME or not NAME.fullmatch(name):
         raise UrlRefused("host_form")
     last = name.rpartition(".")[2]
     if NUMBER.fullmatch(last):
-        return _literal_v4(name)
+        # Dotted decimal only: programs read short, octal, hexadecimal and padded forms differently.
+        return name, _literal(name, 4)
     if not allow.host(name, port):
         _refuse_local(name, last)
     return name, None
@@ -252,19 +253,11 @@ def _refuse_odd_punycode(label: str) -> None:
         raise UrlRefused("host_idna")
 
 
-def _literal_v6(host: str) -> tuple[str, Address]:
-    address = read_address(host[1:-1]) if host.endswith("]") else None
-    if address is None or address.version != 6:  # noqa: PLR2004 - the version is its name
+def _literal(text: str, version: int) -> Address:
+    address = read_address(text)
+    if address is None or address.version != version:
         raise UrlRefused("host_form")
-    return address.compressed, address
-
-
-def _literal_v4(name: str) -> tuple[str, Address]:
-    """Accept dotted decimal only: programs read short, octal, hexadecimal and padded forms differently."""
-    address = read_address(name) if DOTTED_QUAD.fullmatch(name) else None
-    if address is None:
-        raise UrlRefused("host_form")
-    return name, address
+    return address
 
 
 def _refuse_local(name: str, last: str) -> None:
