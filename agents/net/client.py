@@ -9,7 +9,7 @@ import codecs
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -250,6 +250,8 @@ class _Client:
     limits: Limits = Limits()  # noqa: RUF009 - frozen
     cross_host: bool = True  # a redirect may lead to another host
     resolve: Resolve | None = None
+    allow_hosts: Sequence[str] | None = None
+    allow_networks: Sequence[str] | None = None
     tls: SSLContext | None = None
     reroute: Reroute | None = None
 
@@ -257,7 +259,14 @@ class _Client:
         """Check a URL within the deadline. Blocks while the name is looked up."""
         try:
             seconds = min(LOOKUP_SECONDS, deadline.left())
-            return check_url(url, schemes=schemes, resolve=self.resolve, lookup_seconds=seconds)
+            return check_url(
+                url,
+                schemes=schemes,
+                resolve=self.resolve,
+                allow_hosts=self.allow_hosts,
+                allow_networks=self.allow_networks,
+                lookup_seconds=seconds,
+            )
         except UrlRefused:
             deadline.left()  # a lookup that the deadline cut short is reported as the deadline
             raise

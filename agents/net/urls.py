@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -365,9 +365,11 @@ def check_url(
     *,
     schemes: tuple[str, ...] = ("http", "https"),
     resolve: Resolve | None = None,
+    allow_hosts: Sequence[str] | None = None,
+    allow_networks: Sequence[str] | None = None,
     lookup_seconds: float = LOOKUP_SECONDS,
 ) -> CheckedUrl:
-    """Return where a URL leads, or raise UrlRefused."""
+    """Return where a URL leads, or raise UrlRefused. Allow-lists that are not given are those of the settings."""
     refuse_characters(url)
     form = FORM.fullmatch(url)
     if form is None:
@@ -375,7 +377,9 @@ def check_url(
     scheme = form[1].lower()
     if scheme not in schemes or scheme not in DEFAULT_PORTS:
         raise UrlRefused("scheme")
-    allow = _parsed(tuple(settings.LQOPS_NET_ALLOW_HOSTS), tuple(settings.LQOPS_NET_ALLOW_NETWORKS))
+    hosts = settings.LQOPS_NET_ALLOW_HOSTS if allow_hosts is None else allow_hosts
+    networks = settings.LQOPS_NET_ALLOW_NETWORKS if allow_networks is None else allow_networks
+    allow = _parsed(tuple(hosts), tuple(networks))
     literal, port = _split(form[2], DEFAULT_PORTS[scheme])
     host, address = canonical_host(literal, port, allow)
     if address is None:

@@ -4,9 +4,9 @@ from ipaddress import ip_address
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.test import override_settings
 
-from agents.net import UrlRefused, check_url
+from agents.net import AsyncSafeClient, SafeClient, UrlRefused, check_url
+from agents.net.transport import Deadline
 from agents.net.urls import NOT_PUBLIC_V4, NOT_PUBLIC_V6, is_public, read_address
 from tests.agents.net.hostile import INSIDE, INSIDE_V6, PUBLIC
 from tests.table import every_row
@@ -41,8 +41,7 @@ def test_only_plain_addresses_are_parsed(text):
 
 def verdict(url, answers=(PUBLIC,), *, hosts=(), networks=()):
     try:
-        with override_settings(LQOPS_NET_ALLOW_HOSTS=hosts, LQOPS_NET_ALLOW_NETWORKS=networks):
-            check_url(url, resolve=lambda host: list(answers))
+        check_url(url, resolve=lambda host: list(answers), allow_hosts=hosts, allow_networks=networks)
     except UrlRefused as refused:
         return refused.reason
     return "allowed"
@@ -113,6 +112,19 @@ def test_other_rules_apply_to_allowed_hosts(url, reason):
     found = verdict(url, ["fe80::1%eth0"] if "deep" in url else ["10.0.0.1"], hosts=["wiki", "*.corp"])
 
     assert found == ("address" if "deep" in url else reason)
+
+
+def test_allow_lists_are_those_of_the_settings_unless_they_are_given(settings):
+    settings.LQOPS_NET_ALLOW_HOSTS = ["wiki"]
+    settings.LQOPS_NET_ALLOW_NETWORKS = ["10.0.0.0/8"]
+    for url in ("http://wiki/", "http://10.1.2.3/"):
+        assert check_url(url, resolve=lambda host: ["127.0.0.1"])
+        for client in (
+            SafeClient(allow_hosts=[], allow_networks=[]),
+            AsyncSafeClient(allow_hosts=[], allow_networks=[]),
+        ):
+            with pytest.raises(UrlRefused):
+                client.check(url, Deadline(5))
 
 
 def test_unreadable_address_is_refused_for_an_allowed_host():
