@@ -44,15 +44,15 @@ class Ambiguous(str):
     __slots__ = ()
 
 
-def expected(what: str, *key: str | int, shown: str | None = None) -> PydanticCustomError:
-    """Return the error for a value, or for the part of it at `key`. `shown` replaces the value in the message."""
-    return PydanticCustomError(EXPECTED, "{what}", {"what": what, "key": key, "shown": shown})
+def expected(what: str, *key: str | int, got: str | None = None) -> PydanticCustomError:
+    """Return the error for a value, or for the part of it at `key`. `got` replaces the value in the message."""
+    return PydanticCustomError(EXPECTED, "{what}", {"what": what, "key": key, "got": got})
 
 
 def unknown_key(key: str, known: Iterable[str]) -> PydanticCustomError:
     near = get_close_matches(key, known := list(known), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return expected(f"one of the keys {', '.join(known)}{hint}", shown="")
+    return expected(f"one of the keys {', '.join(known)}{hint}", got="")
 
 
 def whole(what: str, *, least: int = 0, most: int | None = None) -> BeforeValidator:
