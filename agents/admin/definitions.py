@@ -193,6 +193,6 @@ def _problems(error: DefinitionError, text: str) -> list[dict[str, Any]]:
     """Each problem with the line that it is about."""
     lines = ["", *text.splitlines()]
     return [
-        {"line": problem.line, "text": problem.said, "source": lines[problem.line] if problem.line < len(lines) else ""}
+        {"line": problem.line, "text": problem.text, "source": lines[problem.line] if problem.line < len(lines) else ""}
         for problem in error.problems
     ]

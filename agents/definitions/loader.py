@@ -177,8 +177,8 @@ def validation_problems(
     """Yield the errors of a Section with their keys and lines."""
     for found in error.errors(include_url=False):
         place = found["loc"][:-1] if found["loc"][-1:] == (_KEY,) else found["loc"]
-        what, key, shown = (found["ctx"][name] for name in ("what", "key", "shown"))
-        got = _excerpt(_value_at(found["input"], key)) if shown is None else shown
+        what, key, got = (found["ctx"][name] for name in ("what", "key", "got"))
+        got = _excerpt(_value_at(found["input"], key)) if got is None else got
         yield _problem_at((*above, *place, *key), what, got, lines=lines, file=file)
 
 
@@ -189,7 +189,7 @@ def require_valid(model: type[Valid], given: Any, lines: Mapping[str, int]) -> V
     except ValidationError as error:
         problems = sort_problems(validation_problems(error, lines=lines))
     places = {problem: f" (line {problem.line})" if problem.line else "" for problem in problems}
-    raise Invalid("\n".join(f"{problem.said}{place}" for problem, place in places.items()))
+    raise Invalid("\n".join(f"{problem.text}{place}" for problem, place in places.items()))
 
 
 def _problem_at(place: Place, expected: str, got: str, *, lines: Mapping[str, int], file: str) -> Problem:

@@ -214,7 +214,7 @@ TEXT_CHARS: Final = 20_000
 def _without_secret(value: str) -> str:
     """Refuse secrets: masked, a phrase would check for something else."""
     if redact(value) != value:
-        raise expected("text without secrets: this looks like one", shown="")
+        raise expected("text without secrets: this looks like one", got="")
     return value
 
 

@@ -68,10 +68,10 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.said}"
+        return f"{place}: {self.text}"
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The problem without file and line."""
         key = f"{self.key}: " if self.key else ""
         return f"{key}expected {self.expected}{f'; got {self.got}' if self.got else ''}"
@@ -121,7 +121,7 @@ class Section(BaseModel):
         if kind == EXPECTED:
             error = PydanticCustomError(EXPECTED, "{what}", found["ctx"])
         elif kind == "missing":
-            error = expected(f"a value: {place[-1]} is required", shown="nothing")
+            error = expected(f"a value: {place[-1]} is required", got="nothing")
         elif kind == "extra_forbidden":
             error = unknown_key(str(place[-1]), cls.known_keys())
         elif place:

@@ -4,7 +4,8 @@ Every check raises `expected`, so that a person reads what to write instead of a
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import fields
 from decimal import Decimal
 from difflib import get_close_matches
@@ -44,15 +45,15 @@ class Ambiguous(str):
     __slots__ = ()
 
 
-def expected(what: str, *key: str | int, shown: str | None = None) -> PydanticCustomError:
-    """Return the error for a value, or for the part of it at `key`. `shown` replaces the value in the message."""
-    return PydanticCustomError(EXPECTED, "{what}", {"what": what, "key": key, "shown": shown})
+def expected(what: str, *key: str | int, got: str | None = None) -> PydanticCustomError:
+    """Return the error for a value, or for the part of it at `key`. `got` replaces the value in the message."""
+    return PydanticCustomError(EXPECTED, "{what}", {"what": what, "key": key, "got": got})
 
 
 def unknown_key(key: str, known: Iterable[str]) -> PydanticCustomError:
     near = get_close_matches(key, known := list(known), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return expected(f"one of the keys {', '.join(known)}{hint}", shown="")
+    return expected(f"one of the keys {', '.join(known)}{hint}", got="")
 
 
 def whole(what: str, *, least: int = 0, most: int | None = None) -> BeforeValidator:
@@ -60,14 +61,12 @@ def whole(what: str, *, least: int = 0, most: int | None = None) -> BeforeValida
     unit = f"a whole number of {what}"
     bounds = f"{unit}, {least} or more" if most is None else f"{unit} from {least} to {most}"
 
-    def check(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise expected(bounds)
-        if most is not None and value > most:
-            raise expected(bounds)
-        return value
+    def read(value: object) -> int | None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return None
+        return value if least <= value and (most is None or value <= most) else None
 
-    return BeforeValidator(check)
+    return value_of(bounds, read)
 
 
 def text(most: int, *, what: str = "text", lines: bool = False, needed: bool = True) -> BeforeValidator:
@@ -89,22 +88,25 @@ def text(most: int, *, what: str = "text", lines: bool = False, needed: bool = T
     return BeforeValidator(check)
 
 
-def matching(pattern: re.Pattern[str], what: str) -> BeforeValidator:
-    def check(value: object) -> str:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
+def value_of(what: str, read: Callable[[Any], Any]) -> BeforeValidator:
+    """A value that `read` returns in its final form, or None for anything else."""
+
+    def check(value: object) -> object:
+        found = read(value)
+        if found is None:
             raise expected(what)
-        return str(value)
+        return found
 
     return BeforeValidator(check)
+
+
+def matching(pattern: re.Pattern[str], what: str) -> BeforeValidator:
+    return value_of(what, lambda value: str(value) if isinstance(value, str) and pattern.fullmatch(value) else None)
 
 
 def one_of(choices: tuple[str, ...]) -> BeforeValidator:
-    def check(value: object) -> str:
-        if not isinstance(value, str) or value not in choices:
-            raise expected(f"one of {', '.join(choices)}")
-        return str(value)
-
-    return BeforeValidator(check)
+    what = f"one of {', '.join(choices)}"
+    return value_of(what, lambda value: str(value) if isinstance(value, str) and value in choices else None)
 
 
 def as_flag(value: Any) -> Any:
@@ -114,53 +116,38 @@ def as_flag(value: Any) -> Any:
     return value
 
 
-def _flag(value: object) -> bool:
+def _flag(value: object) -> bool | None:
     flag = as_flag(value)
-    if not isinstance(flag, bool):
-        raise expected("true or false")
-    return flag
+    return flag if isinstance(flag, bool) else None
 
 
 def _number(value: object) -> Decimal | None:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+    return Decimal(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else None
+
+
+def _fraction(value: object) -> Decimal | None:
+    number = _number(value)
+    return number if number is not None and 0 <= number <= 1 else None
+
+
+def _amount(value: object) -> Decimal | None:
+    number = _number(value)
+    if number is None or not number.is_finite() or not 0 <= number <= MOST_USD:
         return None
-    return Decimal(value)
+    return number if number == number.quantize(SMALLEST_AMOUNT) else None
 
 
-def _fraction(value: object) -> Decimal:
-    number = _number(value)
-    if number is None or not 0 <= number <= 1:
-        raise expected("a number from 0 to 1")
-    return number
-
-
-def _amount(value: object) -> Decimal:
-    number = _number(value)
-    if (
-        number is None
-        or not number.is_finite()
-        or not 0 <= number <= MOST_USD
-        or number != number.quantize(SMALLEST_AMOUNT)
-    ):
-        raise expected("an amount of US dollars, 0 or more, with at most 4 places")
-    return number
-
-
-def _clock(value: object) -> str:
+def _clock(value: object) -> str | None:
     found = _CLOCK.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise expected('a time from 00:00 to 23:59, such as "08:00"')
-    return f"{int(found[1]):02}:{found[2]}"
+    return f"{int(found[1]):02}:{found[2]}" if found else None
 
 
-def _zone(value: object) -> str:
-    try:
+def _zone(value: object) -> str | None:
+    with suppress(Invalid):
         if isinstance(value, str):
             schedule.validate("0 0 * * *", value)
             return str(value)
-    except Invalid:
-        pass
-    raise expected("an IANA time zone, such as Europe/Paris or UTC")
+    return None
 
 
 def _free(value: Any, *path: str | int) -> Any:
@@ -221,11 +208,11 @@ def listed(what: str, most: int, *, least: int = 0) -> BeforeValidator:
 # --- Types ---
 
 
-Flag = Annotated[bool, BeforeValidator(_flag)]
-Fraction = Annotated[Decimal, BeforeValidator(_fraction)]
-Amount = Annotated[Decimal, BeforeValidator(_amount)]
-Clock = Annotated[str, BeforeValidator(_clock)]
-Zone = Annotated[str, BeforeValidator(_zone)]
+Flag = Annotated[bool, value_of("true or false", _flag)]
+Fraction = Annotated[Decimal, value_of("a number from 0 to 1", _fraction)]
+Amount = Annotated[Decimal, value_of("an amount of US dollars, 0 or more, with at most 4 places", _amount)]
+Clock = Annotated[str, value_of('a time from 00:00 to 23:59, such as "08:00"', _clock)]
+Zone = Annotated[str, value_of("an IANA time zone, such as Europe/Paris or UTC", _zone)]
 Params = Annotated[dict[str, Any], BeforeValidator(_params)]
 LoopSettings = Annotated[dict[str, Any], settings_of(LoopConfig)]
 GuardrailSettings = Annotated[dict[str, Any], settings_of(GuardrailsConfig)]

@@ -102,8 +102,16 @@ def search_chunks(
     if not words or limit < 1 or (collection_ids is not None and not collection_ids):
         return []
     within, values = _attached(collection_ids or (), after, until)
-    found = _on_postgresql if connection.vendor == "postgresql" else _on_sqlite
-    return [_hit(row) for row in found(words, within, [owner_id, *values, limit])]
+    values = [owner_id, *values, limit]
+    if connection.vendor == "postgresql":
+        sql = _POSTGRESQL.format(within=within, query=" || ".join(["plainto_tsquery('english', %s)"] * len(words)))
+        values = [*words, *words, *words, *values, *words]
+    else:
+        sql = _SQLITE.format(within=within)
+        values.insert(0, " OR ".join(f'"{word.replace(chr(34), chr(34) * 2)}"' for word in words))
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        return [_hit(row) for row in cursor.fetchall()]
 
 
 def _attached(ids: Sequence[int], after: datetime | None, until: datetime | None) -> tuple[str, list[Any]]:
@@ -119,23 +127,6 @@ def _attached(ids: Sequence[int], after: datetime | None, until: datetime | None
         conditions["attachment.attached_at <= %s"] = [time(until)]
     which = _ATTACHED.format(which=" AND ".join(conditions)) if conditions else ""
     return which, [value for values in conditions.values() for value in values]
-
-
-def _on_sqlite(words: list[str], within: str, values: list[Any]) -> list[tuple[Any, ...]]:
-    quoted = " OR ".join(f'"{word.replace(chr(34), chr(34) * 2)}"' for word in words)
-    return _rows(_SQLITE.format(within=within), [quoted, *values])
-
-
-def _on_postgresql(words: list[str], within: str, values: list[Any]) -> list[tuple[Any, ...]]:
-    query = " || ".join(["plainto_tsquery('english', %s)"] * len(words))
-    sql = _POSTGRESQL.format(within=within, query=query)
-    return _rows(sql, [*words, *words, *words, *values, *words])
-
-
-def _rows(sql: str, values: list[Any]) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, values)
-        return list(cursor.fetchall())
 
 
 def _hit(row: tuple[Any, ...]) -> Hit:

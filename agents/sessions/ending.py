@@ -200,7 +200,7 @@ def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> N
             if row.trigger_id is not None:
                 trigger_note_end(row.trigger_id, reason=reason, now=now, **notes_for_trigger(row.metadata))
     except Exception:  # the session ends whether or not anybody can be notified
-        logger.exception("the end of session %s could not be told", row.public_id)
+        logger.exception("the end of session %s could not be reported", row.public_id)
 
 
 def _receipt(row: AgentSession) -> dict[str, Any] | None:

@@ -140,8 +140,8 @@ def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str
 
 def already_halted_message(found: AllHalted) -> str:
     """Return the message for whoever halts all work while it is halted."""
-    told, failed = found.sessions.requested, found.sessions.failed
-    more = f"Sessions told to stop only now: {told}." if told or failed else "Nothing more was to be stopped."
+    requested, failed = found.sessions.requested, found.sessions.failed
+    more = f"Halt requested for {requested} more sessions." if requested or failed else "No other session was active."
     return f"{halt_message(found.halt, already=True)} {more} The halt keeps its reason."
 
 

@@ -108,8 +108,8 @@ def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
         notification_create(
             owner_id=row.owner_id,
             kind=NoticeKind.OUTCOME_UNKNOWN,
-            title="A run waits: nobody knows whether a call took effect",
-            body="Its worker was lost while the call was out. Say what happened, and the run goes on.",
+            title="A run waits: the outcome of a call is unknown",
+            body="Its worker was lost during the call. Record what happened, and the run continues.",
             session_id=row.pk,
             now=now,
         )
@@ -177,7 +177,7 @@ def _handed_over_by(now: datetime, after: timedelta) -> Q:
 
 
 def _passed_over(now: datetime, after: timedelta) -> datetime:
-    """Return whether tasks of that time have left the queue, as far as can be told.
+    """Return the time up to which tasks have left the queue, as far as can be known.
 
     While workers are away nothing is taken from the queue, and so nothing is enqueued twice.
     """

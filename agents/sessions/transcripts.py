@@ -4,7 +4,6 @@ Entries are added by the worker that holds the session and never changed.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -105,21 +104,29 @@ class Conversation:
 class Exchange:
     """One message and its answer, which is empty until the agent has given it.
 
-    `calls` are the names of requested calls, `called` of those that were made.
+    `requests` are the names of requested calls, each with whether it succeeded.
     """
 
     session: AgentSession
     message: str
     answer: str
-    calls: tuple[str, ...]
+    requests: tuple[tuple[str, bool], ...]
     question: Question | None
-    called: tuple[str, ...] = ()
     approvals: tuple[Approval, ...] = ()
 
     @property
-    def asked_for(self) -> tuple[str, ...]:
+    def calls(self) -> list[str]:
+        return [name for name, _ in self.requests]
+
+    @property
+    def called(self) -> list[str]:
+        """Return the names of calls that succeeded."""
+        return [name for name, succeeded in self.requests if succeeded]
+
+    @property
+    def asked_for(self) -> list[str]:
         """Return the names of calls that wait, were refused or failed."""
-        return tuple((Counter(self.calls) - Counter(self.called)).elements())
+        return [name for name, succeeded in self.requests if not succeeded]
 
     @property
     def is_open(self) -> bool:
@@ -146,18 +153,16 @@ def exchanges(owner_id: int, chat: UUID) -> tuple[list[Exchange], int]:
     rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT, params__chat=str(chat))
     newest = list(rows.select_related("agent").order_by("-pk")[:SHOWN_MESSAGES])
     left_out = rows.count() - len(newest) if len(newest) == SHOWN_MESSAGES else 0
-    answers, calls = answers_of(newest), _call_names(newest)
-    asked = {question.session_id: question for question in questions_open(newest)}
-    called, waiting = _call_names(newest, done=True), _approvals_open(newest)
+    answers, requests, waiting = answers_of(newest), _requests(newest), _approvals_open(newest)
+    questions = {question.session_id: question for question in questions_open(newest)}
     return [
         Exchange(
-            one,
-            one.params["message"],
-            answers.get(one.pk, ""),
-            calls.get(one.pk, ()),
-            asked.get(one.pk),
-            called.get(one.pk, ()),
-            waiting.get(one.pk, ()),
+            session=one,
+            message=one.params["message"],
+            answer=answers.get(one.pk, ""),
+            requests=requests.get(one.pk, ()),
+            question=questions.get(one.pk),
+            approvals=waiting.get(one.pk, ()),
         )
         for one in reversed(newest)
     ], left_out
@@ -181,25 +186,24 @@ def answers_of(sessions: Iterable[AgentSession]) -> dict[int, str]:
     done = [one.pk for one in sessions if one.status == Status.COMPLETED]
     ends = Q(role="assistant") & ~Q(stop="") | ~Q(reason="")
     rows = Message.objects.filter(ends, session__in=done).order_by("session_id", "seq")
-    return {pk: _last_words(list(said)) for pk, said in groupby(rows, key=lambda row: row.session_id)}
+    return {pk: _last_words(list(entries)) for pk, entries in groupby(rows, key=lambda row: row.session_id)}
 
 
-def _last_words(said: Sequence[Message]) -> str:
+def _last_words(entries: Sequence[Message]) -> str:
     """Join the pieces of the last reply; a request of lqops to go on may stand between them."""
-    behind = sum(1 for _ in takewhile(lambda entry: entry.role != "assistant", reversed(said)))
-    return joined(said[: len(said) - behind])
+    behind = sum(1 for _ in takewhile(lambda entry: entry.role != "assistant", reversed(entries)))
+    return joined(entries[: len(entries) - behind])
 
 
-def _call_names(sessions: Iterable[AgentSession], *, done: bool = False) -> dict[int, tuple[str, ...]]:
-    """Return by session the names of requested calls, or only of those that succeeded."""
-    said = Message.objects.filter(session__in=[one.pk for one in sessions])
-    rows = said.filter(role="assistant").exclude(calls=[])
-    results = set(said.filter(role="tool", failed=False).values_list("session_id", "call_id")) if done else set()
-    names: dict[int, list[str]] = {}
-    for pk, calls in rows.order_by("session_id", "seq").values_list("session_id", "calls"):
-        counted = [str(call["name"]) for call in calls if not done or (pk, call["id"]) in results]
-        names.setdefault(pk, []).extend(counted)
-    return {pk: tuple(called) for pk, called in names.items()}
+def _requests(sessions: Iterable[AgentSession]) -> dict[int, tuple[tuple[str, bool], ...]]:
+    """Return by session the names of requested calls, each with whether it succeeded."""
+    entries = Message.objects.filter(session__in=[one.pk for one in sessions]).order_by("session_id", "seq")
+    results = set(entries.filter(role="tool", failed=False).values_list("session_id", "call_id"))
+    rows = entries.filter(role="assistant").exclude(calls=[]).values_list("session_id", "calls")
+    return {
+        pk: tuple((str(call["name"]), (pk, call["id"]) in results) for _, calls in found for call in calls)
+        for pk, found in groupby(rows, key=lambda row: row[0])
+    }
 
 
 def without_calls(text: str) -> str:
@@ -209,10 +213,10 @@ def without_calls(text: str) -> str:
 
 def written_so_far(session: AgentSession) -> tuple[str, int]:
     """Return the reply being written, and the number of its last part: the stream goes on after it."""
-    said = Message.objects.filter(session=session).aggregate(last=Max("created_at"))["last"]
+    last = Message.objects.filter(session=session).aggregate(last=Max("created_at"))["last"]
     parts = StreamPart.objects.filter(session=session).order_by("-pk").values_list("pk", "text", "created_at")
     newest = list(parts[:SHOWN_PARTS])
-    text = "".join(text for _, text, at in reversed(newest) if said is None or at > said)
+    text = "".join(text for _, text, at in reversed(newest) if last is None or at > last)
     return text, newest[0][0] if newest else 0
 
 

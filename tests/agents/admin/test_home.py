@@ -250,7 +250,7 @@ def test_second_halt_shows_author_time_and_reason(client):
     assert told in asked
     assert f"{why} Halting again halts only runs that the first halt missed" in asked
     assert told in answer
-    assert f"{why} Nothing more was to be stopped. The halt keeps its reason." in answer
+    assert f"{why} No other session was active. The halt keeps its reason." in answer
     assert Halt.objects.get().reason.startswith("a <b>fire")
     assert kinds_since(before) == []
 

@@ -142,7 +142,7 @@ def test_repeated_halt_all_prints_the_first_halt(capsys):
     halt = Halt.objects.get()
     assert again == (
         f"All work is already halted by ada since {halt.requested_at:%Y-%m-%d %H:%M} UTC: incident. "
-        "Nothing more was to be stopped. The halt keeps its reason. `manage.py release` lets work start again.\n"
+        "No other session was active. The halt keeps its reason. `manage.py release` lets work start again.\n"
     )
     assert facts == {
         "halt_id": halt.pk,

@@ -104,7 +104,7 @@ def test_halting_all_work_again_changes_nothing_and_says_what_is_in_force():
     assert AuditEvent.objects.count() == recorded
     assert already_halted_message(again) == (
         f"All work is already halted by ada since {NOW:%Y-%m-%d %H:%M} UTC: incident. "
-        "Nothing more was to be stopped. The halt keeps its reason."
+        "No other session was active. The halt keeps its reason."
     )
 
 
@@ -112,14 +112,14 @@ def test_halting_all_work_again_says_how_many_sessions_the_first_had_missed():
     missed = make_session()
     with failing_for(missed):
         assert organisation_halt(by=None, reason="", now=NOW).sessions == HaltCount(failed=1)
-        assert "Sessions told to stop only now: 0." in already_halted_message(
+        assert "Halt requested for 0 more sessions." in already_halted_message(
             organisation_halt(by=None, reason="", now=NOW)
         )
 
     again = organisation_halt(by=None, reason="", now=NOW)
 
     assert "by somebody unnamed since" in already_halted_message(again)
-    assert "Sessions told to stop only now: 1." in already_halted_message(again)
+    assert "Halt requested for 1 more sessions." in already_halted_message(again)
 
 
 def test_nothing_is_claimed_while_all_work_is_halted():
