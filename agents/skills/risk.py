@@ -21,7 +21,8 @@ MAX_VALUES: Final = 10_000
 MAX_DEPTH: Final = 16
 NAME_CHARS: Final = 200
 ACTION_WORDS: Final = 4  # as in delete_all_old_files; more words are a sentence
-LARGE_AMOUNT: Final = 1_000  # as a number, under a name of money
+LARGE_AMOUNT: Final = 10_000  # in a text, with a currency
+LARGE_ARGUMENT: Final = 1_000  # as a number, under a name of money
 MANY_RECIPIENTS: Final = 5
 
 # --- Words in the names of arguments, by what they say about the value ---
@@ -132,6 +133,14 @@ _CREDENTIAL: Final = re.compile(
     r"|(?:api|private|secret|ssh|encryption)[ _-]?keys?|(?:access|auth|refresh)[ _-]?tokens?|client[ _-]?secrets?)"
     r"(?![a-z])"
 )
+_FIGURE: Final = r"(\d[\d.,' ]{0,20})(k|m|million|billion)?"
+_AMOUNT: Final = re.compile(
+    rf"(?:[$€£¥]|(?<![a-z])(?:usd|eur|gbp|chf)) ?{_FIGURE}(?![a-z])"
+    rf"|(?<![\d.,]){_FIGURE} ?(?:[$€£¥]|(?:usd|eur|gbp|chf|dollars?|euros?|pounds)(?![a-z]))"
+)
+_DECIMALS: Final = re.compile(r"[.,]\d{1,2}$")
+_TIMES: Final = {"k": 1_000, "m": 1_000_000, "million": 1_000_000, "billion": 1_000_000_000}
+_EVERYONE: Final = re.compile(r"(?<![\w.-])(?:all|all-staff|allstaff|company|everybody|everyone|staff)@")
 
 
 # --- Addresses ---
@@ -348,8 +357,18 @@ def _is_sensitive(leaf: _Leaf) -> bool:
 
 
 def _is_large_amount(leaf: _Leaf) -> bool:
-    is_number = isinstance(leaf.value, int | float) and not isinstance(leaf.value, bool)
-    return is_number and bool(_NAMES[MONEY] & set(leaf.words)) and abs(leaf.value) >= LARGE_AMOUNT
+    if isinstance(leaf.value, int | float) and not isinstance(leaf.value, bool):
+        return bool(_NAMES[MONEY] & set(leaf.words)) and abs(leaf.value) >= LARGE_ARGUMENT
+    return any(_amount(*found) >= LARGE_AMOUNT for found in _AMOUNT.findall(leaf.text))
+
+
+def _amount(after_currency: str, unit: str, before_currency: str, other_unit: str) -> float:
+    """Return a figure as people write it: 50,000.00, 50.000,00 and 50 000 are the same."""
+    figure = (after_currency or before_currency).strip(" .,'")
+    decimals = _DECIMALS.search(figure)
+    whole = re.sub(r"\D", "", figure[: decimals.start()] if decimals else figure)
+    part = decimals[0][1:] if decimals else "0"
+    return float(f"{whole}.{part}") * _TIMES.get(unit or other_unit, 1)
 
 
 def _has_unusual_url(text: str) -> bool:
@@ -360,4 +379,5 @@ def _has_unusual_url(text: str) -> bool:
 
 
 def _has_many_recipients(leaves: Sequence[_Leaf]) -> bool:
-    return sum(leaf.text.count("@") for leaf in leaves if leaf.is_called(RECIPIENT)) > MANY_RECIPIENTS
+    recipients = [leaf.text for leaf in leaves if leaf.is_called(RECIPIENT)]
+    return sum(text.count("@") for text in recipients) > MANY_RECIPIENTS or any(map(_EVERYONE.search, recipients))

@@ -270,6 +270,25 @@ def test_missing_address_is_medium():
 
 
 @every_row(
+    ("text", "risk"),
+    [
+        ("transfer 50,000.00 EUR", Risk.MEDIUM),
+        ("€50.000", Risk.MEDIUM),
+        ("50 000 euros", Risk.MEDIUM),
+        ("$1.5 million", Risk.MEDIUM),
+        ("USD 20k", Risk.MEDIUM),
+        ("$9,999.99", Risk.LOW),
+        ("$500 monthly", Risk.LOW),
+        ("20 usd", Risk.LOW),
+        ("50,000 readers", Risk.LOW),
+    ],
+)
+def test_large_amounts_in_text_are_medium(text, risk):
+    assert grade(text=text) == risk
+    assert grade(what=text) == risk
+
+
+@every_row(
     ("arguments", "risk"),
     [
         ({"amount": 5_000}, Risk.MEDIUM),
@@ -310,6 +329,7 @@ def test_argument_named_after_a_credential_is_medium():
     [
         (["a@example.org"] * 6, Risk.MEDIUM),
         (",".join(["a@example.org"] * 6), Risk.MEDIUM),
+        ("everyone@example.org", Risk.MEDIUM),
         (["a@example.org"] * 5, Risk.LOW),
         ("small@example.org", Risk.LOW),
     ],
