@@ -264,8 +264,8 @@ class Anonymizer(NotCopyable):
         """Find what a text shows without knowledge of the others."""
         reading = Reading(value)
         text = reading.text
-        shown = chain.from_iterable(pattern(text) for pattern in PATTERNS)
-        spans = outside_web(text, [*shown, *accounts(reading), *labelled(text, label)])
+        matches = chain.from_iterable(pattern(text) for pattern in PATTERNS)
+        spans = outside_web(text, [*matches, *accounts(reading), *labelled(text, label)])
         people = list(persons(reading))
         taken = [range(name.first, name.last) for name in people]
         for first, last, leaf in self._known.find(reading):

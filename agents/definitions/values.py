@@ -122,7 +122,8 @@ def _flag(value: object) -> bool | None:
 
 
 def _number(value: object) -> Decimal | None:
-    return Decimal(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else None
+    number = Decimal(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else None
+    return number if number is not None and number.is_finite() else None
 
 
 def _fraction(value: object) -> Decimal | None:
@@ -132,7 +133,7 @@ def _fraction(value: object) -> Decimal | None:
 
 def _amount(value: object) -> Decimal | None:
     number = _number(value)
-    if number is None or not number.is_finite() or not 0 <= number <= MOST_USD:
+    if number is None or not 0 <= number <= MOST_USD:
         return None
     return number if number == number.quantize(SMALLEST_AMOUNT) else None
 

@@ -74,12 +74,10 @@ _BY_SUFFIX = {
     ".pdf": Kind.PDF,
     ".docx": Kind.DOCX,
 }
-# First bytes of formats that are not read, though some would pass for text
+# First bytes of formats that are not read, though they may pass for text
 _REFUSED = {
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Office file",
     b"{\\rtf": "RTF",
-    b"\x1f\x8b": "a gzip archive",
-    b"\x7fELF": "a program",
 }
 _PDF = b"%PDF-"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")

@@ -227,17 +227,10 @@ def _text(root: Any) -> str:
             _end_element(element, out)
         elif element.tag in _LEFT_OUT:
             walk.skip_subtree()
-        else:
-            out.extend(_text_of(element))
+        elif piece := element.text if element.tag == _TEXT else _SIGNS.get(element.tag):
+            out.append(piece)
     lines = (line.rstrip() for line in "".join(out).split("\n"))
     return "\n".join(lines).strip()
-
-
-def _text_of(element: Any) -> list[str]:
-    if element.tag == _TEXT and element.text:
-        return [element.text]
-    sign = _SIGNS.get(element.tag)
-    return [sign] if sign else []
 
 
 def _end_element(element: Any, out: list[str]) -> None:

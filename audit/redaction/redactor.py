@@ -47,9 +47,12 @@ def redact(text: str) -> str:
 def find_spans(text: str) -> list[Span]:
     """Return the credentials in `text`, sorted and disjoint, outside of existing markers."""
     hidden = MARKER.sub(lambda found: _FILL * len(found[0]), text)
+    spans = _merged(_search(hidden))
+    if hidden == text:
+        return spans
     return [
         Span(*part.span(), span.kind)
-        for span in _merged(_search(hidden))
+        for span in spans
         for part in _UNMARKED.finditer(hidden, span.start, span.end)
         if any(map(str.isalnum, part[0]))
     ]
