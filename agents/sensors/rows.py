@@ -338,7 +338,7 @@ def _stop_orphans(now: datetime) -> None:
 #
 # An agent's sensors call tools and models under a session of their own: one for each UTC day and run of the loop. A
 # slice holds it under a lease and all brakes, like a runner. Between slices it sleeps; when its day or its loop is
-# over it is woken, and ends (`sensor_day` in agents/sensors/slice.py).
+# over it is woken, and ends (`run_sensor_session` in agents/sensors/slice.py).
 
 
 def day_of(now: datetime) -> str:

@@ -51,52 +51,47 @@ class FileChangeWatcher:
     def __init__(self) -> None:
         self._folders: dict[asyncio.Event, frozenset[str]] = {}
         self._unwatched: set[asyncio.Event] = set()  # set once their folders are watched: changes may have been missed
-        self._changed = asyncio.Event()
-        self._stop = asyncio.Event()
+        self._restart = asyncio.Event()
 
     def listen(self, event: asyncio.Event, folders: Iterable[str]) -> None:
         wanted = frozenset(folders)
         if self._folders.get(event) != wanted:
             self._folders[event] = wanted
             self._unwatched.add(event)
-            self._restart()
+            self._restart.set()
 
     def leave(self, event: asyncio.Event) -> None:
         self._unwatched.discard(event)
         if self._folders.pop(event, None):
-            self._restart()
-
-    def _restart(self) -> None:
-        self._changed.set()
-        self._stop.set()
+            self._restart.set()
 
     async def run(self) -> None:
         while True:
-            self._changed.clear()
+            self._restart = asyncio.Event()
             listeners = dict(self._folders)
-            paths = sorted({folder for folders in listeners.values() for folder in folders})[:MOST_FOLDERS]
-            if not paths:
-                await self._changed.wait()
-                continue
-            self._stop = asyncio.Event()
             try:
-                await self._watch(paths, listeners)
+                await self._watch(listeners)
             except (OSError, RuntimeError) as error:  # a folder has gone, or the system has no watches left
                 logger.info("folders cannot be watched, retrying: %s", error)
                 for event in listeners:
                     event.set()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(PAUSE_SECONDS):
-                        await self._changed.wait()
+                        await self._restart.wait()
 
-    async def _watch(self, paths: list[str], listeners: Listeners) -> None:
+    async def _watch(self, listeners: Listeners) -> None:
+        """Wake listeners until their folders change."""
+        paths = sorted({folder for folders in listeners.values() for folder in folders})[:MOST_FOLDERS]
+        if not paths:
+            await self._restart.wait()
+            return
         changes = awatch(
             *paths,
             watch_filter=None,
             debounce=DEBOUNCE_MS,
             step=STEP_MS,
             rust_timeout=TIMEOUT_MS,
-            stop_event=self._stop,
+            stop_event=self._restart,
             recursive=False,
             yield_on_timeout=True,
         )

@@ -105,10 +105,16 @@ class SensorCalls:
         self._closing: set[asyncio.Future[None]] = set()
 
     async def call(self, held: LeasedSensor, loop_pk: int, key: str, params: Params) -> ToolResult:
-        """Make one guarded call under the agent's session; CallFailed if it could not be made."""
+        """Make one guarded call under the agent's session; CallFailed if it could not be made.
+
+        It runs in a thread, and comes to its own end when the sensor is cancelled.
+        """
         try:
             claimed = await self._session_for(held, loop_pk)
-            return await self._guarded_call(claimed, params, key)
+            running = asyncio.ensure_future(self._in_thread(lambda: _guarded_call(claimed.session, params, key)))
+            claimed.running.add(running)
+            running.add_done_callback(partial(self._call_ended, claimed))
+            return await asyncio.shield(running)
         except LqopsError as error:
             raise CallFailed(str(error)) from None
         except CallFailed:
@@ -128,18 +134,6 @@ class SensorCalls:
                 await self._close(claimed)
         if self._closing:
             await asyncio.wait(self._closing)
-
-    async def _guarded_call(self, claimed: ClaimedSession, params: Params, key: str) -> ToolResult:
-        """Run the call in a thread. A cancelled task leaves it to come to its own end."""
-        session = claimed.session
-
-        def make() -> ToolResult:
-            return guarded_tool_call(session, ToolIntent.RUN_SKILL, params(session), key=key, now=clock())
-
-        running = asyncio.ensure_future(self._in_thread(make))
-        claimed.running.add(running)
-        running.add_done_callback(partial(self._call_ended, claimed))
-        return await asyncio.shield(running)
 
     def _call_ended(self, claimed: ClaimedSession, call: "asyncio.Future[ToolResult]") -> None:
         claimed.running.discard(call)
@@ -187,6 +181,10 @@ class SensorCalls:
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, _with_connection, work)
+
+
+def _guarded_call(session: AgentSession, params: Params, key: str) -> ToolResult:
+    return guarded_tool_call(session, ToolIntent.RUN_SKILL, params(session), key=key, now=clock())
 
 
 def _with_connection(work: Callable[[], Result]) -> Result:

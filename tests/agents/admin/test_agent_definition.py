@@ -176,7 +176,7 @@ def test_an_agent_is_imported_from_the_list(framed, client):
     wrong = client.post(
         reverse(IMPORT), {"owner": user.pk, "text": "name: Other\ntriggers: [{name: a, kind: watch}]\n"}
     )
-    assert "Line 2 triggers[0].collection: expected the name of a collection" in seen(wrong)
+    assert "Line 2 triggers[0].collection: expected a collection: a watch needs it" in seen(wrong)
     assert not Trigger.objects.exists()
 
 

@@ -75,8 +75,8 @@ def test_call_running_at_slice_end_is_taken_over_after_its_lease(scene, monkeypa
 
 
 def taken():
-    """Columns of a session that another worker holds for longer than the test takes."""
-    lease = {"lease_owner": "elsewhere:1", "lease_until": clock() + timedelta(minutes=5)}
+    """Columns of a session that another worker holds, for as long as a clock that is ahead may say."""
+    lease = {"lease_owner": "elsewhere:1", "lease_until": clock() + timedelta(seconds=110)}
     return {**lease, "fencing": 1_000, "status": Status.RUNNING}
 
 
