@@ -6,19 +6,17 @@ The pages of django-q are removed: its rows are transport, and running a task by
 import django_q.admin  # noqa: F401 registers its pages, which are removed below
 from django.contrib import admin
 
-from agents.admin import agents, approvals, knowledge, money, people, playbooks, results, sessions, skills, triggers
-
-__all__ = [
-    "agents",
-    "approvals",
-    "knowledge",
-    "money",
-    "people",
-    "playbooks",
-    "results",
-    "sessions",
-    "skills",
-    "triggers",
-]
+from agents.admin import (  # noqa: F401 each registers its pages
+    agents,
+    approvals,
+    knowledge,
+    money,
+    people,
+    playbooks,
+    results,
+    sessions,
+    skills,
+    triggers,
+)
 
 admin.site.unregister([model for model in list(admin.site._registry) if model._meta.app_label == "django_q"])  # noqa: SLF001

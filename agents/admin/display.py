@@ -33,8 +33,9 @@ from agents.enums import (
     Status,
     TerminalReason,
 )
-from agents.models import AgentSession
+from agents.models import AgentSession, Budget
 from agents.policy.transitions import TERMINAL
+from agents.sessions.control_room import Meter
 from agents.sessions.reads import asked_by, purposes
 from audit import receipts
 
@@ -197,18 +198,21 @@ class Bar:
         return cls(min(share, FULL_PERCENT), level)
 
 
+# Approved cost, reported cost, what is in flight, and the cap.
+COST_FIELDS: Final[Mapping[type, tuple[str, str, str, str]]] = {
+    AgentSession: ("cost_total_usd", "cost_actual_usd", "cost_reserved_usd", "max_cost_usd"),
+    Budget: ("charged_usd", "actual_usd", "reserved_usd", "cap_usd"),
+    Meter: ("charged_usd", "actual_usd", "open_usd", "cap_usd"),
+}
+
+
 @register.inclusion_tag("admin/parts/cost.html", name="cost")
 def cost_context(row: Any) -> dict[str, Any]:
     """The cost of a run, a day's budget or a meter against its cap: the larger of approved and reported cost.
 
     A run with a cap of zero has no bar: it calls no model and cannot reach the cap.
     """
-    if isinstance(row, AgentSession):
-        approved, reported, cap = row.cost_total_usd, row.cost_actual_usd, row.max_cost_usd
-        in_flight = row.cost_reserved_usd
-    else:
-        approved, reported, cap = row.charged_usd, row.actual_usd, row.cap_usd
-        in_flight = row.open_usd if hasattr(row, "open_usd") else row.reserved_usd
+    approved, reported, in_flight, cap = (getattr(row, name) for name in COST_FIELDS[type(row)])
     bar = Bar.of(max(approved + in_flight, reported), cap)
     is_free = isinstance(row, AgentSession) and not cap
     return {"spent": max(approved, reported), "in_flight": in_flight, "cap": cap, "bar": None if is_free else bar}

@@ -21,6 +21,7 @@ from agents.people.access import actor_of
 
 # Names of rows on the pages.
 Budget._meta.verbose_name = "daily total"
+WARNED = "80 % reached"
 
 
 class InstallationForm(StyledModelForm):
@@ -68,7 +69,7 @@ def _set_cap(action: ActionRequest) -> ActionResult:
 class BudgetAdmin(DetailAdmin):
     subject = column(lambda row: getattr(row, "subject_name", "") or row.name, title="name")
     spent = column(lambda row: render_to_string("admin/parts/cost.html", cost_context(row)), title="cost / cap")
-    warning = column("warned", {True: "80 % reached", False: ""}.get, title="warning", label={True: "warning"})
+    warning = column(lambda row: WARNED if row.warned else "", title="warning", label={WARNED: "warning"})
     list_display = ["day", "scope", "subject", "spent", "warning"]
     list_filter = ["scope", "day"]
     list_before_template = "admin/budget_caps.html"
@@ -109,10 +110,8 @@ class PriceForm(StyledModelForm):
             "output_usd": "Output (USD per million tokens)",
         }
         help_texts = {
-            "model": "Name of the model, or its beginning.",
             "input_usd": "The highest rate, if there are several.",
             "output_usd": "The highest rate, if there are several.",
-            "overhead_tokens": "Maximum number of tokens that the server adds to a prompt.",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

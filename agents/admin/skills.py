@@ -42,15 +42,10 @@ SkillSetting._meta.verbose_name_plural = "callable skills"
 
 class LevelForm(ActionForm):
     level = forms.ChoiceField(
-        required=False, help_text="Only a superuser can choose a lower level than the current one."
+        choices=[("", "As declared"), *((level, level) for level in Level.values)],
+        required=False,
+        help_text="Only a superuser can choose a lower level than the current one.",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        row: Any = self.rows[0]
-        field: Any = self.fields["level"]
-        field.choices = [("", f"As declared: {row.listed.declared}"), *((level, level) for level in Level.values)]
-        field.initial = row.level
 
 
 class LimitForm(ActionForm):
@@ -166,6 +161,7 @@ class CallableSkillAdmin(DetailAdmin):
             "From CONTROLLED, each call is logged with its input and output. From RESTRICTED, each call needs approval "
             "unless the agent's mode is auto. Applies from the next call.",
             form=LevelForm,
+            initial=lambda row: {"level": row.level},
         ),
         _action(
             "set_limit",
