@@ -1,6 +1,8 @@
 """Sessions: state, live receipt, findings, artifacts, calls and transcript; halt, restart and run now."""
 
+from collections.abc import Callable
 from dataclasses import Field
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -40,7 +42,7 @@ from agents.models import (
     PromptSkill,
     ToolCall,
 )
-from agents.policy.run_spec import GOAL_CHARS, OPTIONS, RunSpec
+from agents.policy.run_spec import GOAL_CHARS, MAX_NUMBER, OPTION_CHARS, OPTIONS, RunSpec
 from agents.policy.transitions import agent_state
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
@@ -303,8 +305,13 @@ def _option_field(each: Field[Any]) -> serializers.Field[Any, Any, Any, Any]:
     about: dict[str, Any] = {"required": False, "help_text": each.metadata["help"]}
     if choices := each.metadata["choices"]:
         return WordField(choices=choices.choices, **about)
-    is_flag = isinstance(getattr(RunSpec(), each.name), bool)
-    return serializers.BooleanField(**about) if is_flag else serializers.DictField(**about)
+    fields: dict[type, Callable[..., serializers.Field[Any, Any, Any, Any]]] = {
+        bool: serializers.BooleanField,
+        int: partial(serializers.IntegerField, min_value=0, max_value=MAX_NUMBER),
+        str: partial(serializers.CharField, allow_blank=True, max_length=OPTION_CHARS),
+        dict: serializers.DictField,
+    }
+    return fields[each.metadata["type"]](**about)
 
 
 class RunBody(RunOptionsBody):

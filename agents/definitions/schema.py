@@ -50,7 +50,7 @@ from agents.definitions.values import (
 )
 from agents.enums import ApprovalMode, EventSeverity, SensorKind, TriggerKind
 from agents.exceptions import Invalid
-from agents.policy.run_spec import OPTIONS, QUERY_CHARS
+from agents.policy.run_spec import MAX_NUMBER, OPTION_CHARS, OPTIONS, QUERY_CHARS
 from agents.policy.schedule import MAX_CHARS, validate
 
 # --- Problems ---
@@ -217,7 +217,12 @@ def _option_key(option: RunOption[Any]) -> tuple[Any, Any]:
         return settings, Field(default_factory=dict)
     if choices := option.metadata["choices"]:
         return Annotated[choices, one_of(tuple(choices.values))], next(iter(choices))
-    return Flag, False
+    types: dict[type, tuple[Any, Any]] = {
+        bool: (Flag, False),
+        int: (Annotated[int, whole("units", most=MAX_NUMBER)], 0),
+        str: (Annotated[str, text(OPTION_CHARS, needed=False)], ""),
+    }
+    return types[option.metadata["type"]]
 
 
 if TYPE_CHECKING:

@@ -14,13 +14,19 @@ from agents.enums import AnalysisMode
 
 QUERY_CHARS: Final = 500
 GOAL_CHARS: Final = 20_000
+OPTION_CHARS: Final = 500  # of an option that is text
+MAX_NUMBER: Final = 1_000_000  # of an option that is a number
 
 
 def option(
     help_text: str, *, default: Any, label: str, choices: type[AnalysisMode] | None = None, flag: str = ""
 ) -> Any:
-    """Declare a field that people set on triggers and when they start a run. `flag` is its command-line option."""
-    about = {"option": True, "help": help_text, "label": label, "choices": choices, "flag": flag}
+    """Declare a field that people set on triggers and when they start a run.
+
+    The default gives its type: a flag, a number, a text (with `choices`: one of them) or an object. `flag` is its
+    option on the command line; an object has none.
+    """
+    about = {"type": type(default), "help": help_text, "label": label, "choices": choices, "flag": flag}
     return field(default_factory=lambda: default, metadata=about)
 
 
@@ -107,7 +113,7 @@ class RunSpec:
         return bool(self.document or self.collection or self.query or self.event)
 
 
-OPTIONS: Final[tuple[Field[Any], ...]] = tuple(each for each in fields(RunSpec) if "option" in each.metadata)
+OPTIONS: Final[tuple[Field[Any], ...]] = tuple(each for each in fields(RunSpec) if each.metadata)
 OPTION_NAMES: Final = tuple(each.name for each in OPTIONS)
 _STORED: Final[Mapping[str, Any]] = {name: value for name, value in vars(RunSpec()).items() if name != "max_cost_usd"}
 

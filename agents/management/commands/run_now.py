@@ -28,6 +28,11 @@ from audit.management.base import not_empty
 from audit.receipts import cost_text, outcome_sentence
 
 _OPTIONS: Final = tuple(option for option in OPTIONS if option.metadata["flag"])  # with a flag on the command line
+_KINDS: Final[dict[type, dict[str, Any]]] = {
+    bool: {"action": "store_true"},
+    int: {"type": int, "default": 0},
+    str: {"default": ""},
+}
 _ROWS: Final[dict[str, Any]] = {
     "playbook": Playbook,
     "skill": PromptSkill,
@@ -62,7 +67,9 @@ class Command(RecordedCommand):
         parser.add_argument("--max-cost", type=_usd, help="Cap in USD; 0: nothing. Default: the installation's.")
         for option in _OPTIONS:
             choices = option.metadata["choices"]
-            kind: dict[str, Any] = {"choices": choices.values, "default": ""} if choices else {"action": "store_true"}
+            kind: dict[str, Any] = (
+                {"choices": choices.values, "default": ""} if choices else _KINDS[option.metadata["type"]]
+            )
             parser.add_argument(option.metadata["flag"], dest=option.name, help=option.metadata["help"], **kind)
         parser.add_argument("--wait", type=wait_time, metavar="SECONDS", help="Waits so long for the end of the run.")
         super().add_arguments(parser)

@@ -4,17 +4,22 @@ An option that is added to OPTIONS and missed by a surface fails here. Settings 
 no flag on the command line and no field in Run now, and are set on triggers or through the API.
 """
 
+from dataclasses import dataclass, fields
+
 import pytest
 from django.contrib import admin
+from pydantic import TypeAdapter, ValidationError
+from rest_framework import serializers
 
 from agents.admin.sessions import RunNowForm
 from agents.admin.triggers import TriggerForm
-from agents.api.sessions import RunBody
+from agents.api.sessions import RunBody, _option_field
 from agents.api.triggers import TriggerPatch, TriggerSerializer
+from agents.definitions.schema import _option_key
 from agents.enums import TriggerKind
-from agents.management.commands.run_now import Command, _values
+from agents.management.commands.run_now import _KINDS, Command
 from agents.models import AgentSession, Trigger
-from agents.policy.run_spec import OPTION_NAMES, OPTIONS, RunSpec
+from agents.policy.run_spec import MAX_NUMBER, OPTION_CHARS, OPTION_NAMES, OPTIONS, RunSpec, option
 from agents.triggers.firing import trigger_spec
 from agents.triggers.triggers import KINDS, checked_fields
 from tests.factories import NOW
@@ -31,6 +36,31 @@ def value_of(option):
 
 def shown_by(model):
     return {name for _, group in admin.site._registry[model].fieldsets for name in group["fields"]}
+
+
+@dataclass
+class Sample:
+    """Options of the types that a new option may have."""
+
+    limit: int = option("At most so many.", default=0, label="Limit", flag="--limit")
+    tone: str = option("The tone.", default="", label="Tone", flag="--tone")
+
+
+@pytest.mark.parametrize(
+    ("number", "valid", "invalid"), [(0, 7, -1), (0, 7, MAX_NUMBER + 1), (1, "dry", "x" * (OPTION_CHARS + 1))]
+)
+def test_numbers_and_texts_can_be_options(number, valid, invalid):
+    sample = fields(Sample)[number]
+    api = _option_field(sample)
+    key, default = _option_key(sample)
+    agent_file = TypeAdapter(key)
+
+    assert api.run_validation(valid) == agent_file.validate_python(valid) == valid
+    assert (default, _KINDS[sample.metadata["type"]]["default"]) == (type(valid)(), type(valid)())
+    with pytest.raises(serializers.ValidationError):
+        api.run_validation(invalid)
+    with pytest.raises(ValidationError):
+        agent_file.validate_python(invalid)
 
 
 every_option = pytest.mark.parametrize("option", OPTIONS, ids=OPTION_NAMES)
@@ -61,7 +91,7 @@ def test_run_now_command_has_a_flag_for_every_option(option):
 
     options = Command().create_parser("manage.py", "run_now").parse_args(["--owner", "ada", *flag])
 
-    assert RunSpec.of(**_values(vars(options))) == RunSpec(**{option.name: value})
+    assert getattr(options, option.name) == value
 
 
 @every_option
