@@ -27,7 +27,7 @@ from agents.process_end import SignalEvent
 from agents.roster.loops import loops_renew
 from agents.sensors.rows import sensor_slices_enqueue
 from agents.sessions.approvals import approvals_expire
-from agents.sessions.leases import idle_sweep, lost_again, queued_again, sleepers_wake
+from agents.sessions.leases import idle_sweep, requeue_lost, requeue_stuck, sleepers_wake
 from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_forget
 from agents.triggers.schedules import schedules_fire, schedules_replan
@@ -102,8 +102,8 @@ DUTIES = (
     Duty("wake sleepers", _seconds(0), sleepers_wake),
     Duty("fire schedules", _seconds(0), lambda now: schedules_fire(now=now)),
     Duty("fire watches", _seconds(1), lambda now: watches_fire_unfired(now=now)),
-    Duty("take over lost sessions", _seconds(1), lost_again),
-    Duty("queue again", _seconds(1), queued_again),
+    Duty("take over lost sessions", _seconds(1), requeue_lost),
+    Duty("queue again", _seconds(1), requeue_stuck),
     Duty("hand out sensors", _seconds(1), sensor_slices_enqueue),
     Duty("begin loops anew", _seconds(10), loops_renew),
     Duty("expire approvals", _seconds(2), approvals_expire),

@@ -29,7 +29,7 @@ from agents.models import Approval, Notification, Question
 from agents.people.access import HALT_PERMISSION
 from agents.sessions import control_room
 from agents.sessions.control_room import health
-from agents.sessions.halts import AllHalted, already_halted_message, organisation_halt, organisation_release
+from agents.sessions.halts import AllHalted, already_halted_message, halt_all_work, release_all_work
 from agents.sessions.questions import may_answer
 from agents.skills.registry import skills_left_out
 
@@ -91,7 +91,7 @@ def halt_everything(request: HttpRequest) -> HttpResponse:
     by = require_permission(request, HALT_PERMISSION)
     form = ReasonForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
-        found = organisation_halt(by=by, reason=form.cleaned_data["reason"], now=clock())
+        found = halt_all_work(by=by, reason=form.cleaned_data["reason"], now=clock())
         messages.warning(request, _halted_message(found))
         return HttpResponseRedirect(reverse("admin:index"))
     back = reverse("admin:index")
@@ -125,7 +125,7 @@ def release(request: HttpRequest) -> HttpResponse:
     form = ActionForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
         try:
-            organisation_release(by=by, now=clock())
+            release_all_work(by=by, now=clock())
         except REFUSALS as error:
             messages.error(request, error_text(error))
         else:

@@ -31,7 +31,7 @@ from agents.models import (
 from agents.people.access import require_halt_permission
 from agents.people.keys import Scope
 from agents.sessions.approvals import PERMISSION
-from agents.sessions.halts import halt_reach, organisation_halt, organisation_release
+from agents.sessions.halts import halt_all_work, halt_reach, release_all_work
 
 
 class MeSerializer(serializers.Serializer[Any]):
@@ -211,7 +211,7 @@ class HaltView(SingleView):
         """
         require_halt_permission(self.user)
         reason = self.body(ReasonBody)["reason"]
-        return Response(AllWorkSerializer(organisation_halt(reason=reason, **self.actor).halt).data)
+        return Response(AllWorkSerializer(halt_all_work(reason=reason, **self.actor).halt).data)
 
 
 class ReleaseView(SingleView):
@@ -225,7 +225,7 @@ class ReleaseView(SingleView):
         Needs the permission agents.halt_everything; a key also needs the scope `decide`.
         """
         require_halt_permission(self.user)
-        return Response(AllWorkSerializer(organisation_release(**self.actor)).data)
+        return Response(AllWorkSerializer(release_all_work(**self.actor)).data)
 
 
 # --- Health: counts are of the user's own rows ---

@@ -34,7 +34,7 @@ from agents.people.access import actor_of, require_access
 from agents.policy.guardrails import LoopConfig
 from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_finish
-from agents.sessions.leases import session_birth
+from agents.sessions.leases import started_details
 from agents.sessions.lifecycle import by_definition, session_create, session_lock
 from agents.sessions.transcripts import Entry, answers_of, transcript_append
 from agents.skills.skill import Skill
@@ -164,7 +164,7 @@ def chat_store_answer(
     )
     session.params["chat"] = str(chat or session.public_id)
     session.save(update_fields=["params"])
-    recorder.append(session.chain, "autonomous_session.started", now=now, details=session_birth(session))
+    recorder.append(session.chain, "autonomous_session.started", now=now, details=started_details(session))
     entries = (Entry("user", session.params["message"]), Entry("assistant", redact(answer), stop="end_turn"))
     transcript_append(session, entries, now=now)
     return session_finish(session, TerminalReason.COMPLETED, now=now)

@@ -125,7 +125,7 @@ class _Reading:
                 unique = "a name that no other trigger of this agent has"
                 self._problems.append(self._problem(("triggers", number, "name"), unique, spec.name))
             names.add(spec.name)
-            for key, expected in spec.misfits(zone, wrong):  # only a map has a kind, and so misfits
+            for key, expected in spec.conflicts(zone, wrong):  # only a map has a kind, and so conflicts
                 self._problems.append(self._problem(("triggers", number, key), expected, given.get(key)))
 
     def _sensors(self, listed: list[Any]) -> tuple[dict[int, SensorSpec], tuple[BrokenSensor, ...]]:

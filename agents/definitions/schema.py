@@ -180,7 +180,7 @@ class TriggerKeys(Section):
     max_runs_per_hour: Annotated[int, whole("runs", least=1, most=10_000)] = 60
     pause_after: Annotated[int, whole("runs", most=1_000)] = 50
 
-    def misfits(self, agent_zone: str, wrong: Set[str]) -> Iterator[tuple[str, str]]:
+    def conflicts(self, agent_zone: str, wrong: Set[str]) -> Iterator[tuple[str, str]]:
         """Yield keys that do not fit the others, with what was expected. Skips keys that depend on a `wrong` one."""
         if "kind" in wrong:
             return

@@ -40,6 +40,7 @@ def denied(call: Call, detail: str, error: str, *, outcome: Outcome = Outcome.DE
 
 
 def consent(call: Call) -> Approval | ToolResult | None:
+    """Return None if nobody needs to be asked, an approved ticket, or what the run gets while there is none."""
     asks = call.capability.level.rank >= Level.CONTROLLED.rank or call.risk is not None
     mode, waived = _mode(call.session) if asks else (ApprovalMode.SEMI, False)
     # A superuser can waive the risk of a skill's call in mode auto; never a review that somebody asked for.
@@ -59,7 +60,7 @@ def consent(call: Call) -> Approval | ToolResult | None:
     return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status}")
 
 
-def spend(call: Call) -> ToolResult | None:
+def use_ticket(call: Call) -> ToolResult | None:
     """Count the call and use its ticket, both or neither; else return the refusal. Runs in the authorising block."""
     if call.ticket is None:
         return _limited(call, call.tool.admit)

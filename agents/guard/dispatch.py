@@ -21,22 +21,22 @@ class Pass:
     __slots__ = ("call_id", "spent")
 
     def __init__(self, call_id: UUID, *, _made_by: object) -> None:
-        if _made_by is not _MINT:
+        if _made_by is not _MAKER:
             raise NoPass("passes are made by agents.guard.guard alone.")
         self.call_id = call_id
         self.spent = False
 
 
-_MINT = object()
+_MAKER = object()
 _taken = False
 
 
-def take_mint() -> Callable[[UUID], Pass]:
+def take_pass_maker() -> Callable[[UUID], Pass]:
     global _taken  # noqa: PLW0603 one process, one guard
     if _taken:
         raise NoPass("the right to make passes is taken: agents.guard.guard holds it.")
     _taken = True
-    return lambda call_id: Pass(call_id, _made_by=_MINT)
+    return lambda call_id: Pass(call_id, _made_by=_MAKER)
 
 
 def run(permit: Pass, tool: Tool, context: SkillContext, params: Params) -> Any:

@@ -22,7 +22,7 @@ from agents.enums import Outcome, Risk, ToolIntent
 from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, ToolFailed, UnpricedModel
 from agents.guard import dispatch
 from agents.guard.calls import Call, plan_call
-from agents.guard.consent import consent, denied, spend
+from agents.guard.consent import consent, denied, use_ticket
 from agents.guard.metering import LongWait, Meter, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
@@ -43,7 +43,7 @@ from agents.types import ZERO, ToolResult
 from audit.redaction import redact, redact_data, redact_exception
 from audit.rows import canonical
 
-_mint = dispatch.take_mint()
+_make_pass = dispatch.take_pass_maker()
 _HOLDS_SECRET = "The arguments hold a masked secret; pass secrets by handle."  # noqa: S105 a sentence about one
 
 
@@ -62,10 +62,10 @@ def guarded_tool_call(
     `key` is the call's place in its run: the same key again returns the stored result, without a second effect or
     charge. Raises an AutonomousBrake when the run must end; returns a result for everything the run can go on from.
     """
-    call = _decided(plan_call(session, intent, params, key=key, now=now or clock(), risk=risk, simulation=simulation))
+    call = _decide(plan_call(session, intent, params, key=key, now=now or clock(), risk=risk, simulation=simulation))
     if isinstance(call, ToolResult):
         return call
-    return _finished(_opened(call)) if call.tool.remote else _act_locally(call)
+    return _finish(_open(call)) if call.tool.remote else _act_locally(call)
 
 
 def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
@@ -74,12 +74,12 @@ def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
     A call that is refused has its refusal for a result, and the others go on. A brake stops the whole group before the
     first byte leaves, and what was reserved for the others is released.
     """
-    decided = [_decided(call) for call in calls]
+    decided = [_decide(call) for call in calls]
     ready: list[ToolResult | Call] = []
     try:
         for place, call in enumerate(decided):
             if isinstance(call, Call) and call.tool.remote:
-                ready.append(_opened(call, sharing=len(decided) - place))
+                ready.append(_open(call, sharing=len(decided) - place))
             else:
                 ready.append(call)  # refused already, or local: authorised and done in one transaction below
     except BaseException:
@@ -87,13 +87,13 @@ def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
             if isinstance(call, Call) and call.row is not None:
                 withdraw(call)
         raise
-    return run_parallel([partial(timed, partial(_finished, call)) for call in ready])
+    return run_parallel([partial(timed, partial(_finish, call)) for call in ready])
 
 
 # --- R5, R6 and consent ---
 
 
-def _decided(call: Call) -> Call | ToolResult:
+def _decide(call: Call) -> Call | ToolResult:
     """Return the call that may be authorised, or what the run gets instead."""
     if call.tool.remote and in_open_transaction():
         raise OpenTransaction(f"{call.intent} does I/O and was called inside a transaction; call it outside of one.")
@@ -137,7 +137,7 @@ def _refuse_if_stopped(call: Call, locked: LockedRead) -> Exception | None:
 # --- R4 ---
 
 
-def _paid(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
+def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     """Return the call with what it may spend, or the refusal. A call without a model request costs nothing."""
     if call.outgoing is None:
         return call
@@ -172,19 +172,19 @@ def _paid(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
 def _act_locally(call: Call) -> ToolResult:
     """The whole effect is rows of ours: one block, which joins the caller's transaction if one is open."""
     with transaction.atomic():
-        opened = _authorised(call)
+        opened = _authorise(call)
         end = settle(opened, *_dispatch(opened), now=call.now) if isinstance(opened, Call) else opened
     return _conclude(end)
 
 
-def _opened(call: Call, *, sharing: int = 1) -> Call | ToolResult:
+def _open(call: Call, *, sharing: int = 1) -> Call | ToolResult:
     """Authorise a remote call in a durable block of its own: intent before effect."""
     with transaction.atomic(durable=True):
-        opened = _authorised(call, sharing=sharing)
+        opened = _authorise(call, sharing=sharing)
     return opened if isinstance(opened, Call) else _conclude(opened)
 
 
-def _finished(call: Call | ToolResult) -> ToolResult:
+def _finish(call: Call | ToolResult) -> ToolResult:
     if isinstance(call, ToolResult):
         return call
     if call.row is None:
@@ -201,15 +201,15 @@ def _conclude(end: Refusal) -> ToolResult:
     return end
 
 
-def _authorised(call: Call, *, sharing: int = 1) -> Call | Refusal:
+def _authorise(call: Call, *, sharing: int = 1) -> Call | Refusal:
     """Decide under lock and write the intent down: reservation, journal row, audit row."""
     locked = read_for_update(call.session, model=call.model)
     if (stopped := _refuse_if_stopped(call, locked)) is not None:
         return stopped
-    paid = _paid(call, locked, sharing)
+    paid = _check_cost(call, locked, sharing)
     if not isinstance(paid, Call):
         return paid
-    if (refused := spend(paid)) is not None:
+    if (refused := use_ticket(paid)) is not None:
         return refused
     row = journal_row(paid)
     noted: dict[str, Any] = {}
@@ -260,7 +260,7 @@ def _dispatch(call: Call) -> tuple[ToolResult, Meter]:
             detail = "halted_before_dispatch"
         else:
             with nullcontext() if call.tool.remote else transaction.atomic():
-                data = dispatch.run(_mint(row.public_id), call.tool, context, deepcopy(call.arguments))
+                data = dispatch.run(_make_pass(row.public_id), call.tool, context, deepcopy(call.arguments))
                 data = redact_data(json_safe(data))
                 canonical(data)  # what cannot be stored is the tool's fault, not the journal's
     except ProviderError:

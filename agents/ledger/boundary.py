@@ -81,9 +81,9 @@ def read_unlocked(session: AgentSession, key: str) -> UnlockedRead:
         "WHERE s.id = %s ORDER BY c.attempt DESC LIMIT 1",
         [key, session.pk],
     )
-    row, (organisation_halt, *found) = _held(session, _SEEN, rows)
+    row, (all_work_halt, *found) = _held(session, _SEEN, rows)
     journal = _named(ToolCall, _JOURNAL, found)
-    return UnlockedRead(_boundary(row, organisation_halt), journal if journal["public_id"] else None)
+    return UnlockedRead(_boundary(row, all_work_halt), journal if journal["public_id"] else None)
 
 
 def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
@@ -98,9 +98,9 @@ def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
         f"WHERE s.id = %s {share}",
         [model, model, session.pk],
     )
-    row, (organisation_halt, suspended, *price) = _held(session, _LOCKED, rows)
+    row, (all_work_halt, suspended, *price) = _held(session, _LOCKED, rows)
     return LockedRead(
-        boundary=_boundary(row, organisation_halt),
+        boundary=_boundary(row, all_work_halt),
         ledger=Ledger(
             name="session",
             cap=row["max_cost_usd"],
@@ -139,12 +139,12 @@ def is_halted(session: AgentSession) -> bool:
     )
 
 
-def _boundary(row: dict[str, Any], organisation_halt: int | None) -> Boundary:
+def _boundary(row: dict[str, Any], all_work_halt: int | None) -> Boundary:
     return Boundary(
         status=row["status"],
         halt_state=row["halt_state"],
         terminal_reason=row["terminal_reason"],
-        organisation_halt=organisation_halt,
+        all_work_halt=all_work_halt,
         phase=row["current_phase"],
     )
 

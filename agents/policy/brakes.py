@@ -49,7 +49,7 @@ class Boundary:
     status: str
     halt_state: str
     terminal_reason: str | None
-    organisation_halt: int | None
+    all_work_halt: int | None
     phase: str
 
 
@@ -71,8 +71,8 @@ class HaltNow:
 def temporal(boundary: Boundary) -> AlreadyStopped | HaltNow | None:
     if boundary.status in TERMINAL or boundary.halt_state == HaltState.HALTED:
         return AlreadyStopped(boundary.terminal_reason or TerminalReason.EXTERNAL_HALT)
-    if boundary.organisation_halt is not None or boundary.halt_state == HaltState.HALT_REQUESTED:
-        return HaltNow(boundary.organisation_halt, boundary.terminal_reason or TerminalReason.EXTERNAL_HALT)
+    if boundary.all_work_halt is not None or boundary.halt_state == HaltState.HALT_REQUESTED:
+        return HaltNow(boundary.all_work_halt, boundary.terminal_reason or TerminalReason.EXTERNAL_HALT)
     return None
 
 

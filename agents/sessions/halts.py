@@ -121,7 +121,7 @@ def agents_halt(
     return sessions_halt(pks, by=by, reason=reason, now=now, actor=actor)
 
 
-def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> AllHalted:
+def halt_all_work(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> AllHalted:
     """Halt all work: first the one row that stops every call, then every active session.
 
     Called again, it halts what an interrupted halt has missed; the halt in force keeps its author, time and reason.
@@ -151,7 +151,7 @@ def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime, actor: str) ->
     return sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor)
 
 
-def organisation_release(*, by: User | None, now: datetime, actor: str = SYSTEM) -> Halt:
+def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM) -> Halt:
     """Let new work start again. Halted sessions stay halted, including those that the halt had missed."""
     halt = Installation.objects.select_related("halt").get(pk=1).halt
     if halt is not None:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 # Taken after the session's row and before any chain, by claims alone, so no lock order can conflict.
-_TURN = {
+_CLAIM_LOCK = {
     "postgresql": "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
     "sqlite": "SELECT %s",  # the transaction holds the write lock
 }
@@ -75,7 +75,7 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         ]
     )
     if first:
-        recorder.append(row.chain, "autonomous_session.started", now=now, details=session_birth(row))
+        recorder.append(row.chain, "autonomous_session.started", now=now, details=started_details(row))
     else:
         details = {"cause": "takeover" if lost else "queue", "recoveries": row.recoveries, "fencing": row.fencing}
         recorder.append(row.chain, "autonomous_session.resumed", now=now, details=details)
@@ -119,7 +119,7 @@ def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
 def _has_room(row: AgentSession) -> bool:
     """Return False while enough sessions of this owner are running. Claims of one owner are judged one by one."""
     with connection.cursor() as cursor:
-        cursor.execute(_TURN[connection.vendor], [f"claim:{row.owner_id}"])
+        cursor.execute(_CLAIM_LOCK[connection.vendor], [f"claim:{row.owner_id}"])
     running = AgentSession.objects.taking_room().filter(owner_id=row.owner_id).count()
     return running < max_running_per_user()
 
@@ -130,7 +130,7 @@ def _is_stopped(row: AgentSession) -> bool:
     return Installation.objects.filter(pk=1, halt__isnull=False).exists()
 
 
-def session_birth(row: AgentSession) -> dict[str, str | int | None]:
+def started_details(row: AgentSession) -> dict[str, str | int | None]:
     return {
         "mode": row.mode,
         "owner_id": row.owner_id,
@@ -152,7 +152,7 @@ def session_birth(row: AgentSession) -> dict[str, str | int | None]:
 
 MOST = 200
 AGES = 10
-LOST_AGAIN_AFTER = timedelta(seconds=10)
+REQUEUE_LOST_AFTER = timedelta(seconds=10)
 
 
 def sleepers_wake(now: datetime) -> int:
@@ -161,7 +161,7 @@ def sleepers_wake(now: datetime) -> int:
     return sum(session_wake(pk, now=now) for pk in list(due.values_list("pk", flat=True)[:MOST]))
 
 
-def queued_again(now: datetime) -> int:
+def requeue_stuck(now: datetime) -> int:
     """Enqueue sessions that the queue never got, or may have lost.
 
     A session that was sent back because its owner had enough of them running goes again when there is room.
@@ -173,10 +173,10 @@ def queued_again(now: datetime) -> int:
 
 def _handed_over_by(now: datetime, after: timedelta) -> Q:
     """Match sessions enqueued long ago, or in the future, which means that the clock was set back."""
-    return Q(enqueued_at__lte=_passed_over(now, after)) | Q(enqueued_at__gt=now + after)
+    return Q(enqueued_at__lte=_taken_until(now, after)) | Q(enqueued_at__gt=now + after)
 
 
-def _passed_over(now: datetime, after: timedelta) -> datetime:
+def _taken_until(now: datetime, after: timedelta) -> datetime:
     """Return the time up to which tasks have left the queue, as far as can be known.
 
     While workers are away nothing is taken from the queue, and so nothing is enqueued twice.
@@ -201,9 +201,9 @@ def _sent_back_with_room() -> Iterator[int]:
             yield pk
 
 
-def lost_again(now: datetime) -> int:
+def requeue_lost(now: datetime) -> int:
     """Enqueue sessions whose worker missed a whole lease; again if nobody takes them."""
-    asked_long_ago = _handed_over_by(now, LOST_AGAIN_AFTER)
+    asked_long_ago = _handed_over_by(now, REQUEUE_LOST_AFTER)
     unasked = AgentSession.objects.lost(now).filter(Q(enqueued_at__isnull=True) | asked_long_ago)
     pks = list(unasked.order_by("lease_until").values_list("pk", flat=True)[:MOST])
     for pk in pks:
@@ -223,8 +223,8 @@ def idle_sweep(now: datetime) -> int:
 
     Each in a transaction of its own; one that fails is found again by the next sweep.
     """
-    halted = [pk for pk in _candidates(HaltState.PAUSED, now) if _done(_halt, pk, now)]
-    paused = [pk for pk in _candidates(HaltState.RUNNING, now) if _done(_pause, pk, now)]
+    halted = [pk for pk in _candidates(HaltState.PAUSED, now) if _apply_if_still_idle(_halt, pk, now)]
+    paused = [pk for pk in _candidates(HaltState.RUNNING, now) if _apply_if_still_idle(_pause, pk, now)]
     return len(halted) + len(paused)
 
 
@@ -245,7 +245,7 @@ def _is_idle(row: AgentSession, state: HaltState, now: datetime) -> bool:
     return now - row.last_activity_at >= limits[state] * timedelta(minutes=row.idle_halt_minutes)
 
 
-def _done(step: Callable[[AgentSession, datetime], None], pk: int, now: datetime) -> bool:
+def _apply_if_still_idle(step: Callable[[AgentSession, datetime], None], pk: int, now: datetime) -> bool:
     """Take the step if the session, now locked, is still as idle as when it was found."""
     state = HaltState.PAUSED if step is _halt else HaltState.RUNNING
     try:

@@ -21,7 +21,7 @@ IMPORTERS = {
 }
 # Function or method and its allowed callers.
 CALLERS = {
-    "take_mint": {"agents/guard/guard.py"},
+    "take_pass_maker": {"agents/guard/guard.py"},
     "dispatch.run": {"agents/guard/guard.py"},
     "handler": {"agents/guard/dispatch.py"},
     "perform": {"agents/guard/intents.py"},

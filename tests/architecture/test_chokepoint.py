@@ -49,7 +49,7 @@ BYPASSES = {
     "provider.complete(request)": "calls complete",
     "provider.stream(request, print)": "calls provider.stream",
     "dispatch.run(permit, tool, context, {})": "calls dispatch.run",
-    "mint = dispatch.take_mint()": "calls take_mint",
+    "make_pass = dispatch.take_pass_maker()": "calls take_pass_maker",
 }
 
 
@@ -90,7 +90,7 @@ def probe():
 
 def test_mint_cannot_be_taken_twice():
     with pytest.raises(dispatch.NoPass):
-        dispatch.take_mint()
+        dispatch.take_pass_maker()
 
 
 def test_pass_cannot_be_constructed():
@@ -126,7 +126,7 @@ def test_subclass_of_a_pass_is_refused(probe):
 def test_pass_works_once_and_only_for_its_call(probe):
     tool, reached = probe
     call_id = uuid.uuid4()
-    permit = guard._mint(call_id)
+    permit = guard._make_pass(call_id)
 
     with pytest.raises(dispatch.NoPass):
         dispatch.run(permit, tool, context_of(uuid.uuid4()), {"other": True})

@@ -20,10 +20,10 @@ MUTATIONS = {
     ),
     "R5 requested": (
         "agents.policy.brakes",
-        "if boundary.organisation_halt is not None or boundary.halt_state == HaltState.HALT_REQUESTED:",
+        "if boundary.all_work_halt is not None or boundary.halt_state == HaltState.HALT_REQUESTED:",
         "if False:",
     ),
-    "R5 of all work": ("agents.policy.brakes", "boundary.organisation_halt is not None or ", ""),
+    "R5 of all work": ("agents.policy.brakes", "boundary.all_work_halt is not None or ", ""),
     "R5 and R6": (
         "agents.guard.guard",
         "return brakes.temporal(boundary) or brakes.contextual(call.intent, boundary.phase)",

@@ -13,7 +13,7 @@ from agents.ledger.boundary import read_for_update
 from agents.models import AgentSession
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.sessions.halts import organisation_halt, session_halt
+from agents.sessions.halts import halt_all_work, session_halt
 from agents.types import Usage
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
@@ -86,14 +86,14 @@ def test_the_halt_of_all_work_waits_for_a_block_that_has_judged_and_not_yet_comm
 
     def halt():
         try:
-            organisation_halt(by=None, reason="incident", now=clock())
+            halt_all_work(by=None, reason="incident", now=clock())
             done.set()
         finally:
             connection.close()
 
     thread = threading.Thread(target=halt)
     with transaction.atomic():
-        assert read_for_update(session).boundary.organisation_halt is None
+        assert read_for_update(session).boundary.all_work_halt is None
         thread.start()
         assert not done.wait(0.5)  # it cannot commit between the verdict and the commit of this block
     assert done.wait(60)
@@ -142,7 +142,7 @@ def test_halting_all_work_stops_the_workers_of_other_processes():
     workers = [Worker("loop_until_halted", session_pk=session.pk, delay=0.01) for session in sessions]
     for worker in workers:
         worker.wait_for("looping")
-    organisation_halt(by=make_user(), reason="incident", now=clock())
+    halt_all_work(by=make_user(), reason="incident", now=clock())
     for worker, session in zip(workers, sessions, strict=True):
         worker.result()
         session.refresh_from_db()

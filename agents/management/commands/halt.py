@@ -13,7 +13,7 @@ from agents.sessions.halts import (
     HaltCount,
     agents_halt,
     already_halted_message,
-    organisation_halt,
+    halt_all_work,
     sessions_halt,
 )
 
@@ -39,7 +39,7 @@ class Command(RecordedCommand):
         if options["all"]:
             if not options["reason"].strip():
                 raise CommandError('Halting all work needs a reason: --reason "…".', returncode=USAGE)
-            halted = organisation_halt(**arguments)
+            halted = halt_all_work(**arguments)
             count = halted.sessions
             self.print(_facts(halted), _text(halted), options)
         else:

@@ -15,7 +15,7 @@ from agents.enums import HaltState, NoticeKind, Outcome, Status, ToolIntent, Tri
 from agents.guard.refusals import refuse_call
 from agents.models import AgentSession, Budget, Halt, Installation, Notification
 from agents.sessions import control_room
-from agents.sessions.halts import organisation_halt
+from agents.sessions.halts import halt_all_work
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from tests.agents.admin.rows import kinds_since, last_event, make_approval, make_call, page, sign_in, text_of
@@ -121,7 +121,7 @@ def test_halt_of_everything_names_runs_and_notifies_owners(client):
     agent = make_agent(owner=owner, name="Inbox clerk")
     for mode in ("loop", "sensor"):
         make_session(owner=owner, agent=agent, mode=mode, status=Status.SLEEPING)
-    organisation_halt(by=make_user(), reason="enough", now=clock())
+    halt_all_work(by=make_user(), reason="enough", now=clock())
 
     found = shown(client)
 
@@ -238,7 +238,7 @@ def test_halt_everything_is_shown_on_every_page(client):
 
 
 def test_second_halt_shows_author_time_and_reason(client):
-    organisation_halt(by=make_user(username="ada"), reason="a <b>fire</b>\u202e", now=clock())
+    halt_all_work(by=make_user(username="ada"), reason="a <b>fire</b>\u202e", now=clock())
     sign_in(client, "operator")
     before = last_event()
     told = "All work is already halted by ada since "
@@ -299,7 +299,7 @@ def test_pages_poll_the_halt_banner(client):
     assert live in text_of(client.get(page(AgentSession, "changelist")))
     assert text_of(client.get(address)).strip() == live
     assert '<div id="halt-banner"></div>' in shown(client)
-    organisation_halt(by=user, reason="incident 7", now=clock())
+    halt_all_work(by=user, reason="incident 7", now=clock())
     found = text_of(client.get(address))
 
     assert "Everything is halted" in found

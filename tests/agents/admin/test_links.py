@@ -6,7 +6,7 @@ from django.test import Client
 from django.urls import reverse
 
 from agents.models import Agent, AgentSession, Budget, Notification, Trigger
-from agents.sessions.halts import organisation_halt
+from agents.sessions.halts import halt_all_work
 from tests.agents.admin.links import PLAIN, closed_links, kind_of, pages_for
 from tests.agents.admin.rows import ROLES, page, sign_in
 from tests.factories import NOW
@@ -56,7 +56,7 @@ def test_links_open_while_everything_is_halted(readers, rendered, everything):
     """The banner is the same on every page."""
     user, client = readers["operator"]
     saved = transaction.savepoint()
-    organisation_halt(by=user, reason="incident", now=NOW)
+    halt_all_work(by=user, reason="incident", now=NOW)
     run = page(AgentSession, "change", everything.session.pk)
 
     assert closed_links(client, [reverse("admin:index"), reverse("admin:health"), run], rendered) == {}

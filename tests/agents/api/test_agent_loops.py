@@ -7,7 +7,7 @@ import pytest
 from agents.conf import clock
 from agents.loop.context import View, opening_of
 from agents.models import AgentSession, Profile, Sensor, Turn
-from agents.sessions.halts import organisation_halt
+from agents.sessions.halts import halt_all_work
 from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent
 from tests.agents.ask.rows import make_entry
@@ -95,7 +95,7 @@ def test_start_reports_why_it_is_impossible(api, person, fields, message, verb):
 
 def test_start_is_refused_while_all_work_is_halted(api, person):
     agent = make_autonomous(owner=person)
-    organisation_halt(by=None, reason="fire", now=clock())
+    halt_all_work(by=None, reason="fire", now=clock())
     answer = api.post(address(agent, "start"))
     assert answer.status_code == 409
     assert not loops(agent).exists()

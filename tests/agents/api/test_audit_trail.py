@@ -99,7 +99,7 @@ def of_a_notice(world, row):
 
 
 def all_halted(world, row):
-    halts.organisation_halt(reason="Stop.", **actor(world))
+    halts.halt_all_work(reason="Stop.", **actor(world))
 
 
 EDITED = {"to": "Jo", "text": "Hello"}
@@ -182,7 +182,7 @@ ACTS = {
         lambda w, _: events.event_receive(owner=w.by, event=events.EventIn(source="monitor"), now=clock()),
         {"source": "monitor"},
     ),
-    "halt:post": Act(lambda w, _: halts.organisation_halt(reason="Stop.", **actor(w)), {"reason": "Stop."}),
+    "halt:post": Act(lambda w, _: halts.halt_all_work(reason="Stop.", **actor(w)), {"reason": "Stop."}),
     "me:patch": Act(lambda w, _: accounts.profile_set(user=w.by, opted_in=False, **actor(w)), {"opted_in": False}),
     "memory:keep": Act(
         lambda w, row: projects.memory_keep(memory=row, content="Short.", **actor(w)), {"content": "Short."}
@@ -222,7 +222,7 @@ ACTS = {
     "question:answer": Act(
         lambda w, row: questions.question_answer(row, answer="The second.", **actor(w)), {"answer": "The second."}
     ),
-    "release:post": Act(lambda w, _: halts.organisation_release(**actor(w)), before=all_halted),
+    "release:post": Act(lambda w, _: halts.release_all_work(**actor(w)), before=all_halted),
     "run-now:post": Act(
         lambda w, _: start_run(
             owner=w.by, playbook=w.rows["playbook"], document=w.rows["document"], review_flagged=True, **actor(w)

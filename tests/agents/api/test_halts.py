@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from agents.models import AgentSession, Halt, Installation, Profile
-from agents.sessions.halts import organisation_halt
+from agents.sessions.halts import halt_all_work
 from tests.factories import NOW, make_agent, make_session, make_starter, make_user
 
 from .conftest import client_of
@@ -93,7 +93,7 @@ def test_halt_of_all_work_reaches_all_users_until_release(operator, person):
 
 
 def test_repeated_halt_of_all_work_keeps_the_first_reason(operator):
-    organisation_halt(by=None, reason="Maintenance.", now=NOW)
+    halt_all_work(by=None, reason="Maintenance.", now=NOW)
     again = post(operator, HALT, WHY).json()
     assert (again["reason"], again["requested_by"]) == ("Maintenance.", None)
     assert Halt.objects.count() == 1

@@ -208,9 +208,9 @@ def test_run_now_needs_one_playbook_or_skill_or_a_goal(api, world):
 
 
 def test_run_now_while_all_work_is_halted_is_a_conflict(api, world):
-    from agents.sessions.halts import organisation_halt
+    from agents.sessions.halts import halt_all_work
 
-    organisation_halt(by=world.owner, reason="incident", now=NOW)
+    halt_all_work(by=world.owner, reason="incident", now=NOW)
     answer = post(api, RUN, {"playbook": public(world.rows["playbook"]), "query": "term"})
     assert (answer.status_code, answer.json()["code"]) == (409, "session_halted")
     assert answer.json()["message"] == (
@@ -330,9 +330,9 @@ def test_health_counts_own_rows(api, world):
 
 
 def test_health_says_that_all_work_is_halted(api, world):
-    from agents.sessions.halts import organisation_halt
+    from agents.sessions.halts import halt_all_work
 
-    organisation_halt(by=None, reason="", now=NOW)
+    halt_all_work(by=None, reason="", now=NOW)
     assert api.get("/api/v1/health").json()["ok"] is False
 
 

@@ -14,7 +14,7 @@ from agents.enums import HaltState, Mode, Status, TerminalReason
 from agents.exceptions import Invalid, NotAllowed, NotFound, SessionHalted
 from agents.models import AgentSession, Sensor
 from agents.roster.loops import loop_restart, loop_start, loop_stop
-from agents.sessions.halts import organisation_halt
+from agents.sessions.halts import halt_all_work
 from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent
 from tests.agents.conftest import script
@@ -97,7 +97,7 @@ def test_agent_without_autonomy_has_no_loop(agent, text, fields, words):
 def test_owner_must_have_opted_in_and_work_must_go_on(agent):
     with pytest.raises(NotAllowed, match="opted in"):
         start(agent(owner=make_user(opted_in=False)))
-    organisation_halt(by=None, reason="stop", now=clock())
+    halt_all_work(by=None, reason="stop", now=clock())
     with pytest.raises(SessionHalted):
         start(agent())
 

@@ -30,19 +30,19 @@ from tests.table import every_row
 # --- R5 ---
 
 
-def boundary(status="running", halt_state="running", reason=None, organisation_halt=None):
-    return Boundary(status, halt_state, reason, organisation_halt, "turn")
+def boundary(status="running", halt_state="running", reason=None, all_work_halt=None):
+    return Boundary(status, halt_state, reason, all_work_halt, "turn")
 
 
-@every_row("organisation_halt", [None, 7])
+@every_row("all_work_halt", [None, 7])
 @every_row("halt_state", HaltState)
 @every_row("status", Status)
-def test_temporal_table(status, halt_state, organisation_halt):
-    verdict = temporal(boundary(status, halt_state, organisation_halt=organisation_halt))
+def test_temporal_table(status, halt_state, all_work_halt):
+    verdict = temporal(boundary(status, halt_state, all_work_halt=all_work_halt))
     if status in TERMINAL or halt_state == "halted":
         assert verdict == AlreadyStopped("external_halt")
-    elif organisation_halt or halt_state == "halt_requested":
-        assert verdict == HaltNow(organisation_halt)
+    elif all_work_halt or halt_state == "halt_requested":
+        assert verdict == HaltNow(all_work_halt)
     else:
         assert verdict is None
 
@@ -50,7 +50,7 @@ def test_temporal_table(status, halt_state, organisation_halt):
 @every_row("reason", TerminalReason)
 def test_a_stopped_session_is_refused_with_the_reason_it_was_stopped_for(reason):
     assert temporal(boundary(halt_state="halted", reason=reason)) == AlreadyStopped(reason)
-    assert temporal(boundary(status="failed", reason=reason, organisation_halt=1)) == AlreadyStopped(reason)
+    assert temporal(boundary(status="failed", reason=reason, all_work_halt=1)) == AlreadyStopped(reason)
 
 
 def test_a_paused_session_may_act():

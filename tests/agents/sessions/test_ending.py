@@ -6,7 +6,7 @@ from agents.enums import Mode, Status, TerminalReason
 from agents.models import Finding, Notification
 from agents.people.notifications import receipt_path
 from agents.sessions.ending import session_finish
-from agents.sessions.halts import organisation_halt, organisation_release
+from agents.sessions.halts import halt_all_work, release_all_work
 from tests.factories import NOW, make_session
 
 pytestmark = pytest.mark.django_db
@@ -48,8 +48,8 @@ def test_a_loop_that_was_stopped_speaks_of_no_findings():
 
 def test_a_halt_of_ones_own_is_not_told_when_it_was_lifted_before_the_run_saw_it():
     session = make_session(created_at=NOW)
-    organisation_halt(by=session.owner, reason="enough", now=NOW)
-    organisation_release(by=session.owner, now=NOW)
+    halt_all_work(by=session.owner, reason="enough", now=NOW)
+    release_all_work(by=session.owner, now=NOW)
     session_finish(session, TerminalReason.EXTERNAL_HALT, now=NOW)
     assert not Notification.objects.exists()
 

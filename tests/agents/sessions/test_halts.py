@@ -16,8 +16,8 @@ from agents.sessions.halts import (
     HaltAnswer,
     HaltCount,
     already_halted_message,
-    organisation_halt,
-    organisation_release,
+    halt_all_work,
+    release_all_work,
     session_halt,
     sessions_halt,
 )
@@ -81,7 +81,7 @@ def test_halting_several_says_how_many():
 def test_halting_all_work_stops_what_runs_and_refuses_what_is_new():
     operator = make_user()
     sessions = [make_session() for _ in range(3)] + [make_session(status=Status.QUEUED) for _ in range(2)]
-    halt = organisation_halt(by=operator, reason="incident", now=NOW).halt
+    halt = halt_all_work(by=operator, reason="incident", now=NOW).halt
     states = set(AgentSession.objects.values_list("status", "halt_state"))
     assert states == {(Status.RUNNING, HaltState.HALT_REQUESTED), (Status.HALTED, HaltState.HALTED)}
     with pytest.raises(SessionHalted):
@@ -93,11 +93,11 @@ def test_halting_all_work_stops_what_runs_and_refuses_what_is_new():
 def test_halting_all_work_again_changes_nothing_and_says_what_is_in_force():
     first, second = make_user(username="ada"), make_user(username="bob")
     make_session()
-    before = organisation_halt(by=first, reason="incident", now=NOW)
+    before = halt_all_work(by=first, reason="incident", now=NOW)
     assert (before.already, before.sessions) == (False, HaltCount(requested=1))
     recorded = AuditEvent.objects.count()
 
-    again = organisation_halt(by=second, reason="another", now=NOW + timedelta(hours=1))
+    again = halt_all_work(by=second, reason="another", now=NOW + timedelta(hours=1))
 
     assert (again.halt, again.already, again.sessions) == (before.halt, True, HaltCount())
     assert (again.halt.reason, again.halt.requested_by, again.halt.requested_at) == ("incident", first, NOW)
@@ -111,12 +111,12 @@ def test_halting_all_work_again_changes_nothing_and_says_what_is_in_force():
 def test_halting_all_work_again_says_how_many_sessions_the_first_had_missed():
     missed = make_session()
     with failing_for(missed):
-        assert organisation_halt(by=None, reason="", now=NOW).sessions == HaltCount(failed=1)
+        assert halt_all_work(by=None, reason="", now=NOW).sessions == HaltCount(failed=1)
         assert "Halt requested for 0 more sessions." in already_halted_message(
-            organisation_halt(by=None, reason="", now=NOW)
+            halt_all_work(by=None, reason="", now=NOW)
         )
 
-    again = organisation_halt(by=None, reason="", now=NOW)
+    again = halt_all_work(by=None, reason="", now=NOW)
 
     assert "by somebody unnamed since" in already_halted_message(again)
     assert "Halt requested for 1 more sessions." in already_halted_message(again)
@@ -132,8 +132,8 @@ def test_nothing_is_claimed_while_all_work_is_halted():
 
 def test_releasing_lets_new_work_start_and_says_who_did_it():
     operator = make_user()
-    halt = organisation_halt(by=operator, reason="incident", now=NOW).halt
-    organisation_release(by=operator, now=NOW)
+    halt = halt_all_work(by=operator, reason="incident", now=NOW).halt
+    release_all_work(by=operator, now=NOW)
     halt.refresh_from_db()
     assert (halt.released_by, halt.released_at) == (operator, NOW)
     assert session_create(owner=operator, now=NOW).status == Status.QUEUED
@@ -143,7 +143,7 @@ def test_releasing_lets_new_work_start_and_says_who_did_it():
         ("organisation.released", f"user:{operator.pk}"),
     ]
     with pytest.raises(InvalidTransition):
-        organisation_release(by=operator, now=NOW)
+        release_all_work(by=operator, now=NOW)
 
 
 def failing_for(victim):
@@ -165,12 +165,12 @@ def test_a_session_that_cannot_be_halted_does_not_keep_the_others_running(caplog
     assert good.halt_state == HaltState.HALT_REQUESTED
 
 
-@pytest.mark.parametrize("finish", [organisation_halt, organisation_release])
+@pytest.mark.parametrize("finish", [halt_all_work, release_all_work])
 def test_an_interrupted_halt_of_all_work_is_finished_before_anything_goes_on(finish):
     missed, other = make_session(), make_session()
     with failing_for(missed):
-        organisation_halt(by=None, reason="incident", now=NOW)
-    finish(by=None, now=NOW, **({"reason": "again"} if finish is organisation_halt else {}))
+        halt_all_work(by=None, reason="incident", now=NOW)
+    finish(by=None, now=NOW, **({"reason": "again"} if finish is halt_all_work else {}))
     for session in (missed, other):
         with pytest.raises(SessionHalted):
             guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=NOW)
@@ -187,7 +187,7 @@ def test_nobody_gets_a_notice_of_what_they_halted_themselves(scope, own, notices
     if scope == "session":
         session_halt(session.pk, by=by, reason="Enough.", now=NOW)
     else:
-        organisation_halt(by=by, reason="Enough.", now=NOW)
+        halt_all_work(by=by, reason="Enough.", now=NOW)
     session.refresh_from_db()
     assert session.status == Status.HALTED
     assert Notification.objects.filter(owner=session.owner).count() == notices

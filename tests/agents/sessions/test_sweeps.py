@@ -9,7 +9,7 @@ from agents import queue
 from agents.enums import Mode, Status
 from agents.models import AgentSession, Lease
 from agents.sessions import leases
-from agents.sessions.leases import LOST_AGAIN_AFTER, lease_claim, lost_again, queued_again, sleepers_wake
+from agents.sessions.leases import REQUEUE_LOST_AFTER, lease_claim, requeue_lost, requeue_stuck, sleepers_wake
 from agents.sessions.lifecycle import session_create, session_enqueue
 from agents.ticker import acquire, clock_moved_back, record_done, release
 from tests.factories import NOW, make_session, make_user
@@ -37,7 +37,7 @@ def test_session_that_the_queue_refused_stays_queued_and_goes_again(monkeypatch)
     assert (session.status, session.enqueued_at, queued_tasks()) == (Status.QUEUED, None, [])
     monkeypatch.undo()
 
-    assert queued_again(NOW + SECOND) == 1
+    assert requeue_stuck(NOW + SECOND) == 1
     assert queued_tasks() == [session.pk]
 
 
@@ -82,8 +82,8 @@ def test_session_that_the_queue_may_have_lost_goes_again(settings):
     kept = make_session(Status.QUEUED, enqueued_at=NOW - 30 * SECOND)
     make_session(Status.QUEUED, enqueued_at=NOW - 29 * SECOND)
 
-    assert queued_again(NOW) == 1
-    assert queued_again(NOW) == 0
+    assert requeue_stuck(NOW) == 1
+    assert requeue_stuck(NOW) == 0
     assert queued_tasks() == [kept.pk]
 
 
@@ -92,9 +92,9 @@ def test_session_that_still_waits_in_the_queue_is_not_handed_over_again_and_agai
     session = session_create(owner=make_user(), now=NOW)
     OrmQ.objects.update(lock=NOW)
 
-    assert queued_again(NOW + 3_600 * SECOND) == 0, "no worker has taken anything since"
+    assert requeue_stuck(NOW + 3_600 * SECOND) == 0, "no worker has taken anything since"
     OrmQ.objects.update(lock=NOW + SECOND)
-    assert queued_again(NOW + 3_600 * SECOND) == 1, "what waits came later: this one was taken, and lost"
+    assert requeue_stuck(NOW + 3_600 * SECOND) == 1, "what waits came later: this one was taken, and lost"
     assert queued_tasks() == [session.pk, session.pk]
 
 
@@ -103,27 +103,27 @@ def test_redis_is_asked_again_after_a_long_time_although_something_waits(setting
     make_session(Status.QUEUED, enqueued_at=NOW)
     monkeypatch.setattr(leases, "queue_length", lambda now: queue.QueueLength(1))
 
-    assert queued_again(NOW + 299 * SECOND) == 0
-    assert queued_again(NOW + 300 * SECOND) == 1
+    assert requeue_stuck(NOW + 299 * SECOND) == 0
+    assert requeue_stuck(NOW + 300 * SECOND) == 1
 
 
 def test_takeover_is_asked_for_and_asked_for_again_when_nobody_answers():
     lost = make_session(Status.RUNNING, lease_until=NOW - SECOND)
     held = make_session(Status.RUNNING, lease_until=NOW + 2 * SECOND)
 
-    assert (lost_again(NOW), lost_again(NOW + SECOND)) == (1, 0)
+    assert (requeue_lost(NOW), requeue_lost(NOW + SECOND)) == (1, 0)
     OrmQ.objects.all().delete()  # taken, and lost
-    AgentSession.objects.filter(pk=held.pk).update(lease_until=NOW + LOST_AGAIN_AFTER + SECOND)
-    assert lost_again(NOW + LOST_AGAIN_AFTER) == 1
+    AgentSession.objects.filter(pk=held.pk).update(lease_until=NOW + REQUEUE_LOST_AFTER + SECOND)
+    assert requeue_lost(NOW + REQUEUE_LOST_AFTER) == 1
     assert queued_tasks() == [lost.pk]
 
 
 def test_session_that_was_taken_over_and_lost_again_is_asked_for_at_once():
     lost = make_session(Status.RUNNING, lease_until=NOW - SECOND)
-    assert lost_again(NOW) == 1
+    assert requeue_lost(NOW) == 1
     taken = lease_claim(lost.pk, owner="second", now=NOW)
 
-    assert lost_again(taken.lease_until) == 1
+    assert requeue_lost(taken.lease_until) == 1
 
 
 def test_sixth_session_of_an_owner_waits_until_there_is_room(settings):
@@ -135,11 +135,11 @@ def test_sixth_session_of_an_owner_waits_until_there_is_room(settings):
 
     assert lease_claim(sixth.pk, owner="w", now=NOW) is None
     assert lease_claim(stranger.pk, owner="w", now=NOW) is not None
-    assert queued_again(NOW) == 0, "there is no room yet"
+    assert requeue_stuck(NOW) == 0, "there is no room yet"
 
     AgentSession.objects.filter(pk=running[0].pk).update(status=Status.SLEEPING)
     OrmQ.objects.all().delete()
-    assert queued_again(NOW) == 1
+    assert requeue_stuck(NOW) == 1
     assert queued_tasks() == [sixth.pk]
     assert lease_claim(sixth.pk, owner="w", now=NOW).pk == sixth.pk
 
@@ -161,7 +161,7 @@ def test_only_as_many_are_sent_again_as_there_is_room_for(settings):
     for _ in range(4):
         make_session(Status.QUEUED, owner=owner, enqueued_at=None)
 
-    assert queued_again(NOW) == 2
+    assert requeue_stuck(NOW) == 2
 
 
 def test_backlog_of_one_owner_keeps_no_other_waiting(settings, monkeypatch):
@@ -174,7 +174,7 @@ def test_backlog_of_one_owner_keeps_no_other_waiting(settings, monkeypatch):
     for _ in range(2):
         make_session(Status.RUNNING, owner=busy, lease_until=NOW + SECOND)
 
-    assert queued_again(NOW) == 2
+    assert requeue_stuck(NOW) == 2
     handed_over = AgentSession.objects.filter(enqueued_at=NOW).values_list("owner", flat=True)
     assert sorted(handed_over) == sorted([idle.pk, calm.pk])
 
@@ -184,7 +184,7 @@ def test_session_that_was_handed_over_by_a_clock_that_was_ahead_goes_again(setti
     ahead = make_session(Status.QUEUED, enqueued_at=NOW + 3_600 * SECOND)
     lost = make_session(Status.RUNNING, lease_until=NOW - SECOND, enqueued_at=NOW + 3_600 * SECOND)
 
-    assert (queued_again(NOW), lost_again(NOW)) == (1, 1)
+    assert (requeue_stuck(NOW), requeue_lost(NOW)) == (1, 1)
     assert queued_tasks() == [ahead.pk, lost.pk]
     assert set(AgentSession.objects.values_list("enqueued_at", flat=True)) == {NOW}
 
