@@ -15,7 +15,7 @@ def lease_lifetime() -> timedelta:
     return timedelta(seconds=settings.LQOPS_LEASE_SECONDS)
 
 
-def heartbeat_seconds() -> float:
+def lease_renewal_seconds() -> float:
     return float(settings.LQOPS_HEARTBEAT_SECONDS)
 
 
@@ -100,5 +100,5 @@ def model_for(role: str) -> str:
     return str(settings.LQOPS_MODEL_ROLES[role][0])
 
 
-def judges() -> list[str]:
+def judge_models() -> list[str]:
     return list(settings.LQOPS_MODEL_ROLES.get("judges", []))

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from django.db import connection
 
-from agents.conf import clock, heartbeat_seconds
+from agents.conf import clock, lease_renewal_seconds
 from agents.enums import Status, TerminalReason, WaitingOn
 from agents.exceptions import (
     AutonomousBrake,
@@ -116,7 +116,7 @@ def heartbeat(session: AgentSession) -> Iterator[None]:
 
 def _beat(session: AgentSession, over: threading.Event) -> None:
     try:
-        while not over.wait(heartbeat_seconds()):
+        while not over.wait(lease_renewal_seconds()):
             try:
                 if not lease_renew(session, now=clock()):
                     return

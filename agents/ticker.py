@@ -18,8 +18,8 @@ from django.db import close_old_connections, connection
 from django.db.models import Q
 
 from agents.conf import clock
-from agents.loop.state import hot_forget
-from agents.loop.turns import turns_forget
+from agents.loop.state import hot_delete_old
+from agents.loop.turns import turns_delete_old
 from agents.models import Lease
 from agents.people.activity import events_trim
 from agents.people.notifications import email_copies_due, email_copy_send
@@ -29,7 +29,7 @@ from agents.sensors.rows import sensor_slices_enqueue
 from agents.sessions.approvals import approvals_expire
 from agents.sessions.leases import idle_sweep, requeue_lost, requeue_stuck, sleepers_wake
 from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
-from agents.sessions.transcripts import parts_forget
+from agents.sessions.transcripts import parts_delete_old
 from agents.triggers.schedules import schedules_fire, schedules_replan
 from agents.triggers.watches import watches_fire_unfired
 from audit.checkpoints import checkpoint_due, write_checkpoint
@@ -105,13 +105,13 @@ DUTIES = (
     Duty("take over lost sessions", _seconds(1), requeue_lost),
     Duty("queue again", _seconds(1), requeue_stuck),
     Duty("hand out sensors", _seconds(1), sensor_slices_enqueue),
-    Duty("begin loops anew", _seconds(10), loops_renew),
+    Duty("renew daily loops", _seconds(10), loops_renew),
     Duty("expire approvals", _seconds(2), approvals_expire),
     Duty("expire questions", _seconds(2), questions_expire),
-    Duty("forget streams", _seconds(60), lambda now: parts_forget(now - STREAMS_KEPT)),
+    Duty("delete old streams", _seconds(60), lambda now: parts_delete_old(now - STREAMS_KEPT)),
     Duty("trim events", _seconds(60), lambda _now: events_trim()),
-    Duty("forget hot state", _seconds(60), lambda _now: hot_forget()),
-    Duty("forget old turns", _seconds(3600), turns_forget),
+    Duty("delete old hot state", _seconds(60), lambda _now: hot_delete_old()),
+    Duty("delete old turns", _seconds(3600), turns_delete_old),
     Duty("remind approvers", _seconds(30), lambda now: approvals_remind(now=now)),
     Duty("remind of questions", _seconds(30), lambda now: questions_remind(now=now)),
     Duty("watch for idle sessions", _seconds(60), lambda now: idle_sweep(now=now)),

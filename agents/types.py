@@ -1,4 +1,4 @@
-"""Frozen, typed values that travel between rooms, and how a slice of work can end."""
+"""Frozen, typed values that travel between packages, and how a slice of work can end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

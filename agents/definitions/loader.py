@@ -109,7 +109,7 @@ class _Reading:
     def _read(
         self, model: type[Keys], given: Any, required: Mapping[str, Any], place: Place = ()
     ) -> tuple[Keys, set[str]]:
-        """Return what can be read of a section, and its wrong keys, which are left out or as `required`."""
+        """Return a section without its wrong keys, and those keys. Wrong ones that it needs come from `required`."""
         try:
             return model.model_validate(given), set()
         except ValidationError as error:
@@ -221,7 +221,7 @@ def _excerpt(given: Any) -> str:
 
 
 def _bounded_list(keys: Mapping[str, Any], key: str, limit: int) -> list[Any] | None:
-    """Return a list whose items are read one by one; the schema refuses anything else."""
+    """Return the list if it is short enough, else None: then the schema refuses it."""
     listed = keys.get(key)
     return listed if isinstance(listed, list) and len(listed) <= limit else None
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 VALUE_BYTES: Final = 65_536
 SHORT_CHARS: Final = 120
-FORGOTTEN_AT_ONCE: Final = 5_000
+DELETED_AT_ONCE: Final = 5_000
 BEFORE_CHARS: Final = 20  # shown of the unchanged text before a change
 NAME_CHARS: Final = 64
 CUT: Final = "…[cut]"
@@ -204,11 +204,11 @@ def hot_write(
     return True
 
 
-def hot_forget() -> int:
+def hot_delete_old() -> int:
     """Delete the fields of ended runs. One that is being written is skipped, and deleted next time."""
     over = HotField.objects.filter(session__status__in=sorted(TERMINAL))
     with transaction.atomic():
-        free = over.select_for_update(skip_locked=True, of=("self",)).values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE]
+        free = over.select_for_update(skip_locked=True, of=("self",)).values_list("pk", flat=True)[:DELETED_AT_ONCE]
         return HotField.objects.filter(pk__in=list(free)).delete()[0]
 
 

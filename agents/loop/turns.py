@@ -106,7 +106,7 @@ def alerts_clear(session: AgentSession, pks: Sequence[int], now: datetime) -> in
 PACE: Final = "loop"  # in a session's metadata: what the loop remembers between turns
 REASON_CHARS: Final = 2_000
 KEPT: Final = timedelta(days=90)
-FORGOTTEN_AT_ONCE: Final = 5_000
+DELETED_AT_ONCE: Final = 5_000
 MOST_HEARD: Final = 100
 
 
@@ -246,12 +246,12 @@ def _push_kept_events(row: AgentSession, pace: Pace, *, now: datetime) -> None:
             alert_push(row, **event, now=now)
 
 
-def turns_forget(now: datetime) -> int:
+def turns_delete_old(now: datetime) -> int:
     """Delete old turns, except the last and the last completed one of each loop, and old cleared alerts."""
     old = Turn.objects.filter(ended_at__lt=now - KEPT)
     later = Turn.objects.filter(session=OuterRef("session"), number__gt=OuterRef("number"), state=TurnState.DONE)
-    turns = list(old.filter(Exists(later)).values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE])
-    alerts = list(Alert.objects.filter(cleared_at__lt=now - KEPT).values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE])
+    turns = list(old.filter(Exists(later)).values_list("pk", flat=True)[:DELETED_AT_ONCE])
+    alerts = list(Alert.objects.filter(cleared_at__lt=now - KEPT).values_list("pk", flat=True)[:DELETED_AT_ONCE])
     return Turn.objects.filter(pk__in=turns).delete()[0] + Alert.objects.filter(pk__in=alerts).delete()[0]
 
 

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from django.db import DatabaseError, close_old_connections, connections
 
-from agents.conf import clock, heartbeat_seconds, lease_lifetime, sensor_slice_lifetime
+from agents.conf import clock, lease_lifetime, lease_renewal_seconds, sensor_slice_lifetime
 from agents.enums import SensorKind
 from agents.loop.pacing import next_day
 from agents.models import AgentSession
@@ -199,7 +199,7 @@ class Slice:
     async def _check_leases(self) -> None:
         """Stop sensors that the slice has lost or that may not go on; renew the lease of the rest in time."""
         self._checked_at = monotonic()
-        renew = self._checked_at - self._renewed_at >= heartbeat_seconds()
+        renew = self._checked_at - self._renewed_at >= lease_renewal_seconds()
         self._leases = await self._in_rows(partial(self._read_leases, renew=renew))
         if renew:
             self._renewed_at = self._checked_at

@@ -256,7 +256,7 @@ def _apply_if_still_idle(step: Callable[[AgentSession, datetime], None], pk: int
                 return False
             step(row, now)
     except DatabaseError:
-        logger.exception("session %s could not be looked after; it is tried again", pk)
+        logger.exception("the idle check of session %s failed; it is tried again", pk)
         return False
     return True
 

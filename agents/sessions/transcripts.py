@@ -329,7 +329,7 @@ def session_note_empty(session: AgentSession, *, empty: bool, fault: str = "") -
 # --- Stream parts: removed when their run is over ---
 
 
-def parts_forget(older_than: datetime) -> int:
+def parts_delete_old(older_than: datetime) -> int:
     """Delete the stream parts of runs that are over."""
     over = StreamPart.objects.filter(session__status__in=sorted(TERMINAL), created_at__lte=older_than)
     return over.delete()[0]

@@ -214,7 +214,7 @@ def _spawn(row: Trigger, slot: str, inputs: RunSpec, *, depth: int, now: datetim
             depth=depth,
             now=now,
         )
-    except NotAllowed:  # opted out, or all work halted, since the check a moment ago
+    except NotAllowed:  # opted out since the check a moment ago
         return Refused(Reason.OPTED_OUT)
     except SessionHalted:
         return Refused(Reason.HALTED, HALTED_RETRY_SECONDS)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from agents.conf import clock, judges
+from agents.conf import clock, judge_models
 from agents.definitions.in_force import loop_config_of
 from agents.engine.loop import Answered
 from agents.engine.prompting import journaled_call, model_of, skills_of
@@ -113,9 +113,9 @@ def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
         return None
     found = cited(work.session, analysis, reading)
     verified = [(number, one) for number, one in enumerate(found) if one.start is not None]
-    if not verified or not judges():
+    if not verified or not judge_models():
         return None
-    chosen = session_note_judges(work.session, citations=len(verified), judges=judges(), now=clock())
+    chosen = session_note_judges(work.session, citations=len(verified), judges=judge_models(), now=clock())
     for number, one in verified:
         for place, model in enumerate(chosen):
             question = _question(work.session, number, one, model)

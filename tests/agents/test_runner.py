@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _no_heartbeat_from_another_connection():
     """Inside a test's own transaction the row is not visible to the heartbeat's connection."""
-    with patch.object(runner, "heartbeat_seconds", return_value=60):
+    with patch.object(runner, "lease_renewal_seconds", return_value=60):
         yield
 
 
@@ -179,7 +179,7 @@ def test_a_heartbeat_that_fails_is_a_beat_missed(caplog):
         return answer
 
     with (
-        patch.object(runner, "heartbeat_seconds", return_value=0.01),
+        patch.object(runner, "lease_renewal_seconds", return_value=0.01),
         patch.object(runner, "lease_renew", side_effect=renew),
         runner.heartbeat(session),
     ):

@@ -11,7 +11,7 @@ from agents.definitions.in_force import definition_of
 from agents.enums import Mode, Status
 from agents.loop import heartbeat
 from agents.loop.heartbeat import heartbeat_next
-from agents.loop.state import hot_forget
+from agents.loop.state import hot_delete_old
 from agents.models import AgentSession, HotField, Sensor
 from agents.roster import loops
 from agents.roster.agents import agent_autonomous_sessions, agent_restart, agent_start, agent_stop
@@ -191,10 +191,10 @@ def test_stop_waits_for_no_slice(agent):
         loop.refresh_from_db()
         assert loop.status == Status.HALTED
         sensor_slices_enqueue(clock())  # nor does the ticker
-        hot_forget()
+        hot_delete_old()
         assert sensor(agent).wanted
     sensor_slices_enqueue(clock())
-    hot_forget()
+    hot_delete_old()
 
     assert not sensor(agent).wanted
     assert not HotField.objects.exists()

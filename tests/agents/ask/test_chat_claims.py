@@ -22,7 +22,7 @@ SAYS_SO = Step("The figures are fine. I have sent them to the shop.")
 
 @pytest.fixture
 def owner(settings, monkeypatch):
-    monkeypatch.setattr("agents.runner.heartbeat_seconds", lambda: 60)  # it would wait for the test's transaction
+    monkeypatch.setattr("agents.runner.lease_renewal_seconds", lambda: 60)  # it would wait for the test's transaction
     settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples"]
     settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "main": [MODEL], "small": [MODEL]}
     installed_skills.cache_clear()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def owner(settings, monkeypatch):
-    monkeypatch.setattr("agents.runner.heartbeat_seconds", lambda: 60)  # it would wait for the test's transaction
+    monkeypatch.setattr("agents.runner.lease_renewal_seconds", lambda: 60)  # it would wait for the test's transaction
     settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "main": [MODEL], "small": [MODEL]}
     make_price(MODEL, input_usd="0", output_usd="10")
     return make_user()

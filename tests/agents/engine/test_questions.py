@@ -17,7 +17,7 @@ from agents.sessions.approvals import approval_approve
 from agents.sessions.ending import session_rest
 from agents.sessions.leases import lease_claim
 from agents.sessions.questions import question_answer, questions_expire
-from agents.sessions.transcripts import parts_forget
+from agents.sessions.transcripts import parts_delete_old
 from agents.types import Waiting
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user
@@ -154,6 +154,6 @@ def test_stream_parts_are_deleted_after_their_run(session):
     over = make_session(status="completed", terminal_reason="completed", completed_at=NOW)
     for one in (session, over):
         StreamPart.objects.create(session=one, text="x", created_at=NOW)
-    assert parts_forget(NOW - timedelta(seconds=1)) == 0
-    assert parts_forget(NOW) == 1
+    assert parts_delete_old(NOW - timedelta(seconds=1)) == 0
+    assert parts_delete_old(NOW) == 1
     assert StreamPart.objects.get().session == session

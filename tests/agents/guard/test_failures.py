@@ -119,7 +119,7 @@ def test_a_call_that_cannot_be_settled_at_all_is_left_to_recovery():
 
     selftest.arm()
     settling, closing = breaking(9)
-    with script(Step("ok")), settling, closing, patch("agents.runner.heartbeat_seconds", return_value=60):
+    with script(Step("ok")), settling, closing, patch("agents.runner.lease_renewal_seconds", return_value=60):
         assert run_session(session.pk, engine, owner="worker")
     session.refresh_from_db()
     assert session.status == Status.RUNNING  # its lease runs out, and whoever takes it over closes the call

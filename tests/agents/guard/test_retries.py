@@ -169,7 +169,7 @@ def test_a_long_wait_is_not_sat_out_but_becomes_a_row_and_the_call_is_made_again
     slow_down = Step(error=ProviderError("429", fault=Fault.RATE_LIMITED, usage=Usage(0, 0), retry_after=90))
     with (
         script(slow_down, Step("ok", usage=Usage(0, 100))) as model,
-        patch("agents.runner.heartbeat_seconds", return_value=60),
+        patch("agents.runner.lease_renewal_seconds", return_value=60),
     ):
         run_session(session.pk, engine, owner="worker")
         session.refresh_from_db()

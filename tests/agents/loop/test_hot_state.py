@@ -10,7 +10,7 @@ from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.enums import Outcome, Status, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.loop.state import VALUE_BYTES, changes_from, diff_since, hot_forget, hot_snapshot, hot_summary
+from agents.loop.state import VALUE_BYTES, changes_from, diff_since, hot_delete_old, hot_snapshot, hot_summary
 from agents.models import HotField, Message
 from agents.roster.loops import loop_restart
 from tests.agents.conftest import script
@@ -116,7 +116,7 @@ def test_hot_state_of_an_ended_run_is_deleted(agent, drive):
     under_way.see("cash", 2)
     with script(says(("yield", {"mode": "shutdown"}))):
         over.task()
-    assert hot_forget() == 1
+    assert hot_delete_old() == 1
     assert HotField.objects.get().value == 2
 
 

@@ -9,7 +9,7 @@ from agents.conf import clock
 from agents.enums import EventKind, Mode, Status, TerminalReason, TurnState
 from agents.exceptions import NotAllowed
 from agents.loop.reads import loop_current
-from agents.loop.turns import KEPT, turns_forget
+from agents.loop.turns import KEPT, turns_delete_old
 from agents.models import Agent, AgentSession, Alert, Trigger, Turn
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
@@ -233,9 +233,9 @@ def test_old_turns_and_cleared_alerts_are_deleted(agent, drive, time):
         loop.task()
     loop.alert("waits")
     time.shift(KEPT - timedelta(minutes=1))
-    assert turns_forget(clock()) == 0
+    assert turns_delete_old(clock()) == 0
     time.shift(timedelta(minutes=2))
-    turns_forget(clock())
+    turns_delete_old(clock())
 
     assert [turn.number for turn in Turn.objects.all()] == [2]
     assert [alert.name for alert in Alert.objects.all()] == ["waits"]
