@@ -27,7 +27,7 @@ from audit.recorder import AUDITED_LEVELS
 
 COUNTED_ROWS = 10_000
 SHORT_ID = 8
-NOT_GRADED = "not graded"
+NOT_GRADED = "none"
 # The names of the sidebar, as headings of the pages.
 AuditEvent._meta.verbose_name_plural = "audit log"
 SkillAudit._meta.verbose_name_plural = "skill audit"
@@ -49,7 +49,7 @@ class DeclaredFilter(admin.SimpleListFilter):
     values: Iterable[str]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(value, value) for value in self.values]
+        return [(value, "not graded" if value == NOT_GRADED else value) for value in self.values]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
         if self.value() is None:

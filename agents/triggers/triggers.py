@@ -13,7 +13,7 @@ from django.db import models, transaction
 from pydantic import TypeAdapter, ValidationError
 
 from agents.definitions.schema import KINDS, NEEDED, OF_ONE_KIND, TriggerSpec
-from agents.definitions.values import Amount, Zone
+from agents.definitions.values import Amount, Zone, path_text
 from agents.enums import BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import budget_set_cap
@@ -136,7 +136,10 @@ def _validated(name: str, value: Any, kind: TypeAdapter[Any]) -> Any:
     try:
         return kind.validate_python(value)
     except ValidationError as error:
-        raise Invalid(f"{name}: expected {error.errors()[0]['msg']}; got {value!r}.") from None
+        first = error.errors(include_url=False)[0]
+        key = path_text((name, *first["loc"]))
+        got = "" if first.get("ctx", {}).get("got") == "" else f"; got {first['input']!r}"
+        raise Invalid(f"{key}: expected {first['msg']}{got}.") from None
 
 
 def require_complete(trigger: Trigger) -> None:

@@ -377,7 +377,7 @@ def test_refused_restart_says_why(client):
 
     answer = client.post(act_page(session, "restart"), {"confirmed": "1"})
 
-    assert "is gone" in text_of(answer)
+    assert "There is no such playbook, or it was deleted." in text_of(answer)
     assert not AgentSession.objects.filter(restarted_from=session).exists()
 
 

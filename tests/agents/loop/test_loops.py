@@ -152,7 +152,7 @@ def test_command_starts_shows_and_stops(agent):
     assert (told["loop"]["status"], told["loop"]["turn"]) == ("queued", 0)
     assert told["heartbeat"]["next_wake_at"] == "2026-03-16T09:30:00+00:00"
     assert json.loads(run("start", str(watcher.public_id), "--json"))["loop"] == told["loop"]
-    assert "queued, turn 0.\nHeartbeat: next at 2026-03-16 09:30:00 UTC." in run("status", "Watcher")
+    assert "queued, turn 0.\nHeartbeat: next at 2026-03-16T09:30:00+00:00." in run("status", "Watcher")
     again = json.loads(run("restart", "Watcher", "--json", "--user", watcher.owner.get_username()))
     assert again["loop"]["session"] != told["loop"]["session"]
     assert run("stop", "Watcher").startswith("Stopped.\nWatcher has no loop and no heartbeat running.\n")

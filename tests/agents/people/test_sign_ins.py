@@ -252,5 +252,5 @@ def test_unlock_clears_all_accounts_and_addresses():
 
 @pytest.mark.parametrize("name", ["", " "])
 def test_unlock_refuses_an_empty_name(name):
-    with pytest.raises(CommandError, match="leave it out for all"):
+    with pytest.raises(CommandError, match="empty value"):
         unlock(name)

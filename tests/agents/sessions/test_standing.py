@@ -163,7 +163,7 @@ def test_another_session_is_asked_again(ask, always):
 def test_page_offers_the_arguments_of_the_skill(ask, approver):
     ask("deliver", "a:1", place="intranet", text="one")
     form = StandingForm(approval=Approval.objects.get())
-    assert form.fields["free"].choices == [("place", "place"), ("text", "text")]
+    assert form.fields["free_arguments"].choices == [("place", "place"), ("text", "text")]
 
 
 def test_edit_changes_what_a_skill_is_given_and_never_which_skill(ask, approver):
