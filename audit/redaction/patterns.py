@@ -6,7 +6,7 @@ context. A format is tried only where its literal occurs, so that clean text sta
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
@@ -38,6 +38,7 @@ class Rule:
     kind: str
     literal: str
     written: str
+    is_slow: bool = field(default=False, kw_only=True)  # has no literal prefix, and matches within a run
 
     @cached_property
     def expression(self) -> re.Pattern[str]:
@@ -51,8 +52,8 @@ _RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
 def token_spans(text: str) -> Iterator[Span]:
     """Yield every token of a known format."""
     runs = "\n".join(_RUN.findall(text))
-    for rule in RULES:
-        if rule.literal in runs:
+    for rule in RULES if runs else ():
+        if rule.literal in runs and (not rule.is_slow or rule.expression.search(runs)):
             for found in rule.expression.finditer(text):
                 yield Span(*found.span(), rule.kind)
 
@@ -68,7 +69,7 @@ def _rules() -> Iterator[Rule]:
         for literal in literals.split():
             yield Rule("password-hash", literal, re.escape(literal) + body)
     for mark, left, least, most, body in MARKED:
-        yield Rule("token", mark, rf"(?<!{left}){left}{{{least},{most}}}{re.escape(mark)}{body}")
+        yield Rule("token", mark, rf"(?<!{left}){left}{{{least},{most}}}{re.escape(mark)}{body}", is_slow=True)
     # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
     body = r"(?a:[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+))"
     yield Rule("jwt", "eyJ", after_boundary("eyJ", "A-Za-z0-9_-") + body)

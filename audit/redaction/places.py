@@ -266,7 +266,7 @@ class Decoded:
 
 
 def has_escapes(text: str) -> bool:
-    return _ESCAPE.search(text) is not None
+    return any(mark in text for mark in "%\\&[") and _ESCAPE.search(text) is not None
 
 
 def _decoded(escape: str, start: int) -> tuple[str, int, int]:
