@@ -1,5 +1,6 @@
 """Shared parts of the commands: common options, the rows that arguments name, and printed runs and files."""
 
+import errno
 import json
 import math
 import time
@@ -252,6 +253,8 @@ def _is_folder(path: Path) -> bool:
 def file_text(path: Path) -> str:
     """The content of a YAML file. A file that cannot be read is a problem like any other in it."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would block
+            raise OSError(errno.EINVAL, "this is none")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) <= MAX_BYTES:

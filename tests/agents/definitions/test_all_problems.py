@@ -215,4 +215,4 @@ def test_command_does_not_block_on_a_pipe(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(CommandError):
         call_command("check_agents", str(tmp_path / "pipe.yaml"))
-    assert "expected a file: this is none" in capsys.readouterr().out
+    assert "expected a file that can be read: this is none" in capsys.readouterr().out
