@@ -192,7 +192,6 @@ RULE_TEXT = """## Rules
 
 - [high] must: be signed by both parties
 - must not: exceed 30 days for payment
-- must not: be less than 10 % discount
 - must mention: data retention
 - must mention: "VAT", "tax"
 - must mention one of: "EUR", "USD"
@@ -200,7 +199,8 @@ RULE_TEXT = """## Rules
 - must not mention: guarantee
 - at least 2 years: warranty
 - at most 5 % late fee
-- at most USD 100
+- at most USD 100: total
+- at least 10 % discount
 - must not: the
 - at most a few days
 """
