@@ -190,7 +190,7 @@ def test_all_parts_of_a_standard_are_required():
 
 RULE_TEXT = """## Rules
 
-- [high] must: be signed by both parties
+- [critical] must: be signed by both parties
 - must not: exceed 30 days for payment
 - must mention: data retention
 - must mention: "VAT", "tax"
