@@ -37,6 +37,7 @@ from agents.ask.naming import (
     short_id,
     started,
 )
+from agents.enums import ApprovalStatus
 from agents.exceptions import NotFound
 from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
 from agents.models import Agent, AgentSession, Approval, Trigger
@@ -84,9 +85,10 @@ def _halt(session: AgentSession, context: AskContext) -> Answer:
 
 
 def _which_run(context: AskContext, found: list[AgentSession] | None = None) -> Answer:
-    head = "Nothing was halted. Say which one: `halt run <id>`. The admin and the command `halt` stop all work."
+    all_work = "The admin and the command `halt` stop all work."
+    head = f"Nothing was halted. Say which one: `halt run <id>`. {all_work}"
     rows = session_rows(list(under_way(context)[:MAX_SHOWN]) if found is None else found)
-    return listing(head, rows, "sessions", empty="Nothing was halted: you have no active runs.")
+    return listing(head, rows, "sessions", empty=f"Nothing was halted: you have no active runs. {all_work}")
 
 
 def _release() -> Answer:
@@ -143,8 +145,9 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
     arguments = redact_data(approval.arguments)
     repeat = f"{action} {approval.public_id} {approval.digest[:_DIGEST_CHARS]}"
     owner = approval.session.owner.get_username()
+    how = f" To {action} it, say: {repeat}" if approval.status == ApprovalStatus.PENDING else ""
     text = lines(
-        f"Nothing was decided. {approval.action} is {approval.status}. To {action} it, say: {repeat}",
+        f"Nothing was decided. {approval.action} is {approval.status}.{how}",
         [
             f"call: {approval.action}, version {approval.version}, level {approval.level}",
             f"arguments: {one_line(json.dumps(arguments, ensure_ascii=False, sort_keys=True), 2_000)}",

@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import re
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterable, Sized
@@ -31,6 +32,9 @@ QUOTE_CHARS = 200
 ROWS_LISTED = 10
 YAML_SUFFIXES: Final = frozenset({".yaml", ".yml"})
 AGENT_HELP: Final = "The agent's name, its public id, or the beginning of its public id."
+
+
+_SHORT_ID: Final = re.compile(rf"[0-9a-f]{{1,{MIN_ID_CHARS - 1}}}")
 
 
 class JsonCommand(ActingCommand):
@@ -96,7 +100,7 @@ def row_named(model: type[Row], text: str, *, owner: User | None = None, listed_
     whole = [row for row in by_id if row.public_id.hex == text.lower().replace("-", "")]
     found = whole or (list(rows.filter(name=text)) if "name" in columns else []) or by_id
     if not found:
-        least = f" (give at least {MIN_ID_CHARS} characters of its id)" if len(text) < MIN_ID_CHARS else ""
+        least = f" (give at least {MIN_ID_CHARS} characters of its id)" if _SHORT_ID.fullmatch(text) else ""
         hint = f" `manage.py {listed_by}` lists the pending ones." if listed_by else ""
         raise CommandError(f"{f'{owner} has' if owner else 'There is'} no {kind} {text!r}{least}.{hint}")
     if len(found) > 1:

@@ -132,13 +132,17 @@ def _checked_settings(name: str, value: Any) -> dict[str, Any]:
     return settings
 
 
+def _plain(value: Any) -> str:
+    return str(value) if isinstance(value, Decimal) else repr(value)
+
+
 def _validated(name: str, value: Any, kind: TypeAdapter[Any]) -> Any:
     try:
         return kind.validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = path_text((name, *first["loc"]))
-        got = "" if first.get("ctx", {}).get("got") == "" else f"; got {first['input']!r}"
+        got = "" if first.get("ctx", {}).get("got") == "" else f"; got {_plain(first['input'])}"
         raise Invalid(f"{key}: expected {first['msg']}{got}.") from None
 
 

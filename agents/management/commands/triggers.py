@@ -1,6 +1,7 @@
 """`triggers`: list the triggers with their next run, costs and pauses."""
 
 from argparse import ArgumentParser
+from decimal import Decimal
 from typing import Any
 
 from django.template.defaultfilters import pluralize
@@ -8,6 +9,7 @@ from django.template.defaultfilters import pluralize
 from agents.ledger.trigger_health import TriggerSpend, triggers_spend
 from agents.management.base import JsonCommand, named_user
 from agents.models import Trigger
+from audit.receipts import usd
 
 
 class Command(JsonCommand):
@@ -49,5 +51,6 @@ def _line(facts: dict[str, Any]) -> str:
     if facts["paused"]:
         state = f"paused: {facts['paused']}"
     due = f"  next {facts['next_run_at']}" if facts["next_run_at"] else ""
-    spent = f"{facts['sessions']} session{pluralize(facts['sessions'])}, {facts['charged_usd']} USD"
+    cost = usd(max(Decimal(facts["charged_usd"]), Decimal(facts["actual_usd"])))
+    spent = f"{facts['sessions']} run{pluralize(facts['sessions'])}, {cost}"
     return f"{facts['id']}  {facts['kind']}  {facts['name']}  {facts['owner']}  {state}{due}  {spent}"
