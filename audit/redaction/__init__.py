@@ -8,7 +8,9 @@ nothing. Must not be the only guard: a secret that looks like a word is found by
 from audit.redaction.redactor import (
     RedactingFilter,
     StreamRedactor,
+    configure_marker_key,
     contains_marker,
+    forget_known_secrets,
     redact,
     redact_data,
     redact_exception,
@@ -19,7 +21,9 @@ from audit.redaction.redactor import (
 __all__ = [
     "RedactingFilter",
     "StreamRedactor",
+    "configure_marker_key",
     "contains_marker",
+    "forget_known_secrets",
     "redact",
     "redact_data",
     "redact_exception",

@@ -38,7 +38,9 @@ class Strength(IntEnum):
 
 # --- Values behind a name ---
 
-_QUOTE = r"[\"'`“”]"
+STEMS = ("pass", "pwd", "pw", "psk", "pswd", "secret", "token", "key", "auth", "cred", "bearer", "jwt", "sid", "sess",
+         "csrf", "xsrf", "otp", "dsn", "salt", "pat", "licen")  # fmt: skip
+_QUOTE = r"(?:\\{0,8}[\"'`]|&quot;|&\#34;|[“”])"
 # For lower-cased text: a case-insensitive search is slow. The stem may stand anywhere in the name. What is clearly no
 # value (a number behind `tokens`, a reference, a word in a sentence) is skipped here, where that is cheap.
 _NAMED = re.compile(
@@ -53,13 +55,13 @@ _NAMED = re.compile(
           | [ \t]{{0,20}}+ (?: := | => | ={{1,3}} | -> | ::?(?!//|\?) | \?= ) [ \t]{{0,20}}+
             (?:[|>][+-]?[ \t]{{0,4}}\n[ \t]{{1,20}}+                                     # password: |
               | \r?\n[ \t]{{1,20}}+(?=[^\s:]{{6,512}}+[ \t]{{0,4}}(?:\r?\n|\Z)))?+
-          | [,;]?\s{{0,24}}+ [\"']?+ value [\"']?+ [ ]?[:=][ ]? # name="password" value="..."
-          | (?<=[\"'])[ \t]{{0,4}},[ \t]{{0,4}}(?=[\"'])                              # ("password", "...")
+          | [,;]?\s{{0,24}}+ (?:\\{{0,8}}[\"'])?+ value (?:\\{{0,8}}[\"'])?+ [ ]?[:=][ ]? # name="password" value="..."
+          | (?<=[\"'])[ \t]{{0,4}},[ \t]{{0,4}}(?=\\{{0,8}}[\"'])                              # ("password", "...")
           | (?:[ \t][^<>\n]{{0,80}}+)?+ > \s{{0,40}}+ (?=<!\[cdata\[|[^<]{{1,512}}+</)    # <password>...</password>
         )
         (?!\$[{{(]|\{{\{{|<[^!]|\*\*|(?:none|null|true|false|str|int|string|os\.|self\.|process\.|settings\.)\b|\s|\Z)
         (?(password)|(?!-?[0-9][0-9.,]{{0,11}}+(?:[\s}}\])/&;]|\Z)))
-      | (?P<gap>[ \t]{{1,8}}+) (?=[\"'`]|[^\s\"'`]{{0,40}}[0-9!@\#$%^&*])
+      | (?P<gap>[ \t]{{1,8}}+) (?=[\"'`\\]|[^\s\"'`]{{0,40}}[0-9!@\#$%^&*])
     )""",
     re.VERBOSE,
 )
@@ -89,11 +91,13 @@ _NAME_CHARACTERS = ascii_letters + digits + "_.$-"
 _PAIR = re.compile(r"[A-Za-z_][\w.-]{0,40}+[=:]")
 # How far before its name a tag may begin.
 _TAG = 64
-_QUOTED = {quote: re.compile(rf"(?:[^\\\n{quote}]|\\[^\n]){{0,8192}}+(?={quote})") for quote in "\"'`”"}
+QUOTED_MOST = 8192
 
 
 def assignment_spans(text: str, low: str) -> Iterator[Span]:
     """Yield the values behind the name of a credential."""
+    if not any(stem in low for stem in STEMS):
+        return
     done = 0
     left = most_candidates(text)
     for found in _NAMED.finditer(low):
@@ -144,7 +148,7 @@ def _gap_span(text: str, found: re.Match[str], name: str, strength: Strength) ->
     # `pass` before a gap is a verb.
     if strength < Strength.TOKEN or name.lower() == "pass":
         return None
-    if strength is Strength.PASSWORD and text[start] in "'\"`":
+    if strength is Strength.PASSWORD and text[start] in "'\"`\\":
         return _value_span(text, start, strength, "=")
     telling = text[start] in "([" or (name.isupper() and "_" in name)
     value = text[start : bare_end(text, start)]
@@ -200,9 +204,20 @@ def _bare_is_word(text: str, end: int, value: str, separator: str) -> bool:
 
 
 def quoted_end(text: str, start: int, quote: str) -> int | None:
-    """Return where a quoted value ends: the next quote of its kind on the line that is not escaped."""
-    found = _QUOTED["”" if quote == "“" else quote].match(text, start)
-    return found.end() if found else None
+    """Return where a quoted value ends: the next quote of the same kind and escape level on the line."""
+    closing = {"“": "”", "”": "”"}.get(quote, quote)
+    limit = start + QUOTED_MOST
+    end = text.find(closing, start, limit)
+    while end > start and len(closing) == 1 and text[end - 1] == "\\" and _odd_backslashes(text, start, end):
+        end = text.find(closing, end + 1, limit)
+    if end < 0 or "\n" in text[start:end]:
+        return None
+    return end
+
+
+def _odd_backslashes(text: str, start: int, end: int) -> bool:
+    run = text[max(start, end - 64) : end]
+    return (len(run) - len(run.rstrip("\\"))) % 2 == 1
 
 
 def bare_end(text: str, start: int, expression: re.Pattern[str] = _BARE_HEAD) -> int:
@@ -226,7 +241,6 @@ def lowered(text: str) -> str:
 
 _SPLIT = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _PASSWORD_ENDS = ("password", "passwd", "passphrase", "passcode", "pwd")
-_HASHED = ("hash", "hashed")
 _TOKEN_ENDS = ("secret", "token", "apikey", "secretkey", "accesskey", "privatekey", "authorization")
 
 
@@ -237,14 +251,11 @@ def name_strength(name: str) -> Strength:
     while words and words[-1] in FILLER_WORDS:
         words.pop()
     # `$secret` names a handle, and a secret passed by handle is not in the text.
-    if not words or "$" in name:
+    if not words or "$" in name or (words[-1] in ABOUT_WORDS and not _hashed_password(words)):
         return Strength.NONE
     if words[-1] == "key":
         return _key_strength(words)
     strength = max(map(_word_strength, words))
-    # A hashed password counts as one; any other `password_length` or `token_url` is about a credential.
-    if words[-1] in ABOUT_WORDS and not (words[-1] in _HASHED and strength is Strength.PASSWORD):
-        return Strength.NONE
     if strength is Strength.TOKEN and _word_strength(words[-1]) is Strength.NONE:
         # `token-color`, `secret_santa_group`: the last word names the thing.
         return Strength.WEAK
@@ -261,6 +272,10 @@ def _key_strength(words: list[str]) -> Strength:
     if before[0] in KEY_QUALIFIERS:
         return Strength.TOKEN
     return max(Strength.WEAK, *map(_word_strength, words[:-1]))
+
+
+def _hashed_password(words: list[str]) -> bool:
+    return words[-1] in ("hash", "hashed") and bool(PASSWORD_WORDS.intersection(words))
 
 
 def _word_strength(word: str) -> Strength:

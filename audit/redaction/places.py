@@ -5,31 +5,39 @@ Expressions run on lower-cased text, where a search keeps its literal prefix; va
 Also decodes escaped text into readings that are searched like any text. Does not judge assignments: named.py does.
 """
 
-import html
 import re
 from base64 import b64decode
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from audit.redaction.named import is_reference, looks_mixed
-from audit.redaction.patterns import COOKIE_ATTRIBUTES, STOP_WORDS, Rule, Span, after_boundary, most_candidates
+from audit.redaction.patterns import COOKIE_ATTRIBUTES, STOP_WORDS, Span, most_candidates
 
 
 @dataclass(frozen=True)
-class Place(Rule):
-    """An anchor and what follows it; with `within`, only after one of these commands."""
+class Place:
+    """An anchor and what follows it; with `within`, only after one of these commands.
 
+    Most anchors never occur in a process: an expression is compiled when its anchor is first met.
+    """
+
+    kind: str
+    anchor: str
+    written: str
     test: Callable[[str], bool]
     within: tuple[str, ...]
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        return re.compile(self.written)
 
 
 def place_spans(text: str, low: str) -> Iterator[Span]:
     """Yield the values that stand where credentials stand."""
     left = most_candidates(text)
-    for place in PLACES:
-        if place.literal not in low:
-            continue
+    for place in _places_for(low):
         for found in place.expression.finditer(low):
             start, end = found.span("value")
             if place.test(text[start:end]) and _after_command(place, low, found.start()):
@@ -40,6 +48,15 @@ def place_spans(text: str, low: str) -> Iterator[Span]:
                 return
     if "cookie" in low:
         yield from _cookie_spans(text, low)
+
+
+def _places_for(low: str) -> Iterator[Place]:
+    """Yield the places whose anchor, and command if they have one, occur in the text."""
+    for part, places in _GROUPS:
+        if part in low:
+            for place in places:
+                if place.anchor in low and (not place.within or any(word in low for word in place.within)):
+                    yield place
 
 
 # How far before a flag its command is looked for.
@@ -109,12 +126,16 @@ def _is_random(value: str) -> bool:
     return is_real(value) and looks_mixed(value, 16)
 
 
+def _is_long(value: str) -> bool:
+    return is_real(value) and len(value) >= _LONG
+
+
 # --- The table: kind, anchors, what follows an anchor, test of the value, commands ---
 #
 # Expressions are written for lower-cased text.
 
-_QUOTE = r"[\"'`]"
-_OPEN = rf"{_QUOTE}?"
+QUOTE = r"\\{0,8}[\"'`]"
+_OPEN = rf"(?:{QUOTE})?"
 _OPAQUE = r"[a-z0-9._~+/%|:!@$^*-]"
 _SCHEMES = (
     "bearer|basic|token|apikey|api-key|digest|negotiate|ntlm|ssws|splunk|bot|key|sharedkey|sharedkeylite|oauth|geniekey"
@@ -126,7 +147,7 @@ _CREDENTIAL_VALUE = r"(?P<value>[\w%+/=~.-]{16,}+)"
 _PATH_VALUE = r"(?P<value>[\w/+-]{8,}+)"
 _USERINFO = r"[^\s/?#@:\"'<>`\\]{0,200}+:"
 _AUTHORIZATION = (
-    rf"(?:{_QUOTE}?\]?\s{{0,8}}+(?:[:=]|=>)|{_QUOTE}\s{{0,4}}+,(?=\s{{0,4}}+b?{_QUOTE}))"
+    rf"(?:(?:{QUOTE})?\]?\s{{0,8}}+(?:[:=]|=>)|{QUOTE}\s{{0,4}}+,(?=\s{{0,4}}+b?{QUOTE}))"
     rf"\s{{0,8}}+(?:[\[(]\s{{0,4}}+)?(?:b(?=['\"]))?{_OPEN}\s{{0,4}}+"
     rf"(?!aws4-|digest\s|oauth\s)(?:(?:{_SCHEMES})(?:[ \t:]|%20){{1,4}}+)?(?:token=)?\"?(?P<value>{_OPAQUE}{{4,}}+=*+)"
 )
@@ -138,15 +159,15 @@ _OTHER_URL_PASSWORD = (
     rf"(?P<value>[^\s@\"'<>`\\]{{0,128}}+(?:@[^\s@\"'<>`\\]{{0,200}}+){{0,4}})@{_HOST}"
 )
 _FORM_FIELD = (
-    r"[\"']?[\w-]{0,24}?(?:password|passwd|token|secret|api_?key)[\w-]{0,8}+[\"']?"
+    r"(?:\\{0,8}[\"'])?[\w-]{0,24}?(?:password|passwd|token|secret|api_?key)[\w-]{0,8}+(?:\\{0,8}[\"'])?"
     r"(?:\s|\\r|\\n){2,8}+(?P<value>[^\s\"'<>\\]{3,512}+)"
 )
 _SQL_PASSWORD = (
     r"(?:with\s{1,4}+\S{1,40}+\s{1,4}+)?(?:by|as)\s{1,4}+(?:password\s{1,4}+)?"
-    rf"[\"'](?P<value>{_WORD}{{1,256}}+)"
+    rf"\\{{0,8}}[\"'](?P<value>{_WORD}{{1,256}}+)"
 )
-_FLAG_VALUE = rf"(?:[= \t]{{1,3}}+{_OPEN}|{_QUOTE}|(?=\S))(?P<value>[^\s\"'`\\=-]{_WORD}{{2,128}}+)"
-_COOKIE = re.compile(rf"cookie{_QUOTE}?\s{{0,4}}(?:[:=,]|=>)\s{{0,4}}(?:[\[(]\s{{0,4}})?{_QUOTE}?")
+_FLAG_VALUE = rf"(?:[= \t]{{1,3}}+{_OPEN}|{QUOTE}|(?=\S))(?P<value>[^\s\"'`\\=-]{_WORD}{{2,128}}+)"
+_COOKIE = re.compile(rf"cookie(?:{QUOTE})?\s{{0,4}}(?:[:=,]|=>)\s{{0,4}}(?:[\[(]\s{{0,4}})?(?:{QUOTE})?")
 _CRUMB = re.compile(
     r"[ \t]*([\w.$%!#~:-]{1,80})=\"?([^;\s\"'\\,]*+)\"?(?:;|,(?=\s{0,4}[\w.-]{1,80}=)|(?=[\s\"'\\,]|\Z))", re.ASCII
 )
@@ -157,19 +178,19 @@ ANCHORS: tuple[tuple[str, str, str, Callable[[str], bool], str], ...] = (
     # Headers: the scheme stays, what follows is masked.
     ("authorization", "authorization", _AUTHORIZATION, _is_header, ""),
     ("authorization", "aws4-hmac-sha256", r"[^\n]{0,300}?signature=(?P<value>[0-9a-f]{32,}+)", is_real, ""),
-    ("authorization", "digest username", r"=[^\n]{0,300}?response=\"?(?P<value>[0-9a-f]{16,}+)", is_real, ""),
-    ("authorization", "oauth_signature=|oauth_token=", r"\"?(?P<value>[\w%+/=-]{16,}+)", is_real, ""),
-    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{_QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", _is_opaque, ""),
+    ("authorization", "digest username", r"=[^\n]{0,300}?response=\\{0,4}\"?(?P<value>[0-9a-f]{16,}+)", is_real, ""),
+    ("authorization", "oauth_signature=|oauth_token=", r"\\{0,4}\"?(?P<value>[\w%+/=-]{16,}+)", is_real, ""),
+    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", _is_opaque, ""),
     ("bearer", "ssws|flyv1|apikey|geniekey", r"[ \t]{1,3}(?P<value>[\w.~+/=,-]{12,}+)", _is_opaque, ""),
     ("basic", "basic", r"(?:[ \t]|%20){1,3}(?P<value>[a-z0-9+/_-]{6,8192}+={0,2})", _is_pair, ""),
     ("docker-auth", "auth",
-     rf"{_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_OPEN}(?P<value>[a-z0-9+/_-]{{6,8192}}+={{0,2}})", _is_pair, ""),
+     rf"(?:{QUOTE})?\s{{0,4}}[:=]\s{{0,4}}{_OPEN}(?P<value>[a-z0-9+/_-]{{6,8192}}+={{0,2}})", _is_pair, ""),
     # Addresses.
     ("url-password", "://", _USERINFO + _URL_PASSWORD, _is_password, ""),
     ("url-password", "://", _OTHER_URL_PASSWORD, _is_password, ""),
     ("url-token", "://", rf"(?P<value>[a-z0-9_.~%-]{{20,255}}+):?(?:x-oauth-basic)?@{_HOST}", _is_random, ""),
     ("url-signature", "?sig=|&sig=|;sig=|?signature=|&signature=|;signature=|-signature=",
-     _CREDENTIAL_VALUE, is_real, ""),
+     _CREDENTIAL_VALUE, _is_long, ""),
     ("url-key", "?key=|&key=|;key=|?code=|&code=|;code=|?auth=|&auth=", _CREDENTIAL_VALUE, _is_random, ""),
     # Addresses whose path is the credential.
     ("webhook", "hooks.slack.com/services/|hooks.slack.com/workflows/|hooks.slack.com/triggers/",
@@ -210,50 +231,81 @@ ANCHORS: tuple[tuple[str, str, str, Callable[[str], bool], str], ...] = (
     ("html-password", "type=",
      r"[\"']?password[\"']?[^<>]{0,200}?\svalue=[\"'](?P<value>[^\"'<>]{3,256}+)", _is_password, ""),
 )  # fmt: skip
+# Parts that many anchors share: if the part does not occur, none of its anchors does.
+_SHARED = ("://", "sig", "hook", " -", "key=", "code=", "auth", ".com/", "")
 
 
-def _places() -> Iterator[Place]:
+def _places() -> tuple[Place, ...]:
+    places = []
     for kind, anchors, rest, test, within in ANCHORS:
         for anchor in anchors.split("|"):
-            written = after_boundary(anchor, "a-z") if anchor[0].isalpha() else re.escape(anchor)
-            yield Place(kind, anchor, written + rest, test, tuple(within.split("|")) if within else ())
+            word = rf"(?<![a-z]{re.escape(anchor)})" if anchor[0].isalpha() else ""
+            written = re.escape(anchor) + word + rest
+            places.append(Place(kind, anchor, written, test, tuple(within.split("|")) if within else ()))
+    return tuple(places)
 
 
-PLACES = tuple(_places())
+def _by_shared_part() -> dict[str, list[Place]]:
+    groups: dict[str, list[Place]] = {}
+    for place in PLACES:
+        groups.setdefault(next(part for part in _SHARED if part in place.anchor), []).append(place)
+    return groups
 
 
-# --- Escaped text: percent escapes, JSON and Python escapes, HTML entities, colour codes ---
+PLACES = _places()
+_GROUPS = tuple(_by_shared_part().items())
+
+
+# --- Decoded readings: percent escapes, JSON and Python escapes, HTML entities ---
 #
-# A decoded text is only searched: a span found in it is mapped back to the characters that spell it.
+# Readings are only searched: a span found in one is mapped back to the characters that spell it in the text.
 
 _ESCAPE = re.compile(
-    r"(?:%[0-9A-Fa-f]{2})++|(?:\\u[0-9A-Fa-f]{4})++|\\{1,64}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
-    r"|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});|\x1b\[[0-9;]{0,12}m|\[[0-9][0-9;]{0,11}m"
+    r"(?:%[0-9A-Fa-f]{2})++|(?:\\u[0-9A-Fa-f]{4})++|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
+    r"|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});"
 )
+_NAMED = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">"}
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
+READINGS = 3
+# Lines this far from any escape are left out of a reading.
+_FAR = 512
 _UNIT = len("\\u0000")
 
 
-class Decoded:
-    """A text with its escapes decoded, and where each piece stands in the original."""
+class Reading:
+    """One decoded reading, and where each of its pieces stands in the original."""
 
     def __init__(self, text: str) -> None:
-        parts: list[str] = []
-        # Per piece: its offset here; its offset in the original and the width of a character there.
+        self._parts: list[str] = []
+        # Per piece: its offset in the reading; its offset in the original and the width of a character there.
         self._here: list[int] = []
         self._there: list[tuple[int, int]] = []
-        length = last = 0
+        self._length = last = 0
         for found in _ESCAPE.finditer(text):
-            plain = (text[last : found.start()], last, 1)
-            for part, start, step in (plain, _decoded(found[0], found.start())):
-                parts.append(part)
-                self._here.append(length)
-                self._there.append((start, step))
-                length += len(part)
-            last = found.end()
-        self._here.append(length)
-        self._there.append((last, 1))
-        self.text = "".join([*parts, text[last:]])
+            start, end = found.span()
+            if start - last > _FAR:
+                last = self._skip_lines(text, last, start)
+            if start > last:
+                self._append(text[last:start], last, 1)
+            self._append(*_decoded(found[0], start))
+            last = end
+        self.escapes = bool(self._parts)
+        self._append(text[last:], last, 1)
+        self.text = "".join(self._parts)
+
+    def _append(self, part: str, start: int, step: int) -> None:
+        self._parts.append(part)
+        self._here.append(self._length)
+        self._there.append((start, step))
+        self._length += len(part)
+
+    def _skip_lines(self, text: str, start: int, end: int) -> int:
+        """Finish the line at `start`, leave out those up to the line of `end`, return where that one begins."""
+        first = text.find("\n", start, end) + 1
+        if not first:
+            return start
+        self._append(text[start:first], start, 1)
+        return text.rfind("\n", start, end) + 1
 
     def _back(self, offset: int) -> int:
         at = bisect_right(self._here, offset) - 1
@@ -261,12 +313,20 @@ class Decoded:
         return start + (offset - self._here[at]) * step
 
     def original(self, span: Span) -> Span:
-        """Map a span to the text that was decoded."""
+        """Map a span of the reading to the text that was decoded."""
         return Span(self._back(span.start), self._back(span.end), span.kind)
 
 
-def has_escapes(text: str) -> bool:
-    return any(mark in text for mark in "%\\&[") and _ESCAPE.search(text) is not None
+def readings(text: str) -> list[Reading]:
+    """Decode `text` again and again, at most READINGS times, until nothing is left to decode."""
+    result: list[Reading] = []
+    while len(result) < READINGS and ("%" in text or "\\" in text or "&" in text):
+        reading = Reading(text)
+        if not reading.escapes:
+            break
+        result.append(reading)
+        text = reading.text
+    return result
 
 
 def _decoded(escape: str, start: int) -> tuple[str, int, int]:
@@ -274,10 +334,14 @@ def _decoded(escape: str, start: int) -> tuple[str, int, int]:
     if escape[0] == "%":
         return bytes.fromhex(escape.replace("%", "")).decode("latin-1"), start, 3
     if escape[0] == "&":
-        return html.unescape(escape), start, len(escape)
-    if escape.startswith("\\u"):
+        return _entity(escape[1:-1]), start, len(escape)
+    if escape[1] == "u":
         return "".join(chr(int(unit, 16)) for unit in escape[2:].split("\\u")), start, _UNIT
-    if escape[0] != "\\":
-        return " ", start, len(escape)
     body = escape.lstrip("\\")
     return chr(int(body[1:], 16)) if len(body) > 1 else _LETTERS.get(body, body), start, len(escape)
+
+
+def _entity(name: str) -> str:
+    if name[0] != "#":
+        return _NAMED[name]
+    return chr(int(f"0{name[1:]}", 16) if name[1] == "x" else int(name[1:]))

@@ -15,22 +15,18 @@ import secrets
 import traceback
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from functools import cache
 from threading import Lock
 from typing import Any
 
 from audit.redaction.named import Strength, assignment_spans, looks_random, lowered, name_strength
-from audit.redaction.patterns import Span, block_spans, token_spans
-from audit.redaction.places import Decoded, has_escapes, place_spans
+from audit.redaction.patterns import Span, block_spans, grouped, token_spans
+from audit.redaction.places import place_spans, readings
 
 # --- One text ---
 
 ROUNDS = 4
 # A character that no expression takes for a letter, a digit, a space or a delimiter.
 _FILL = "\ue000"
-_UNMARKED = re.compile(f"[^{_FILL}]+")
-# How often escaped text is decoded.
-READINGS = 3
 
 
 def redact(text: str) -> str:
@@ -46,33 +42,31 @@ def redact(text: str) -> str:
 
 def find_spans(text: str) -> list[Span]:
     """Return the credentials in `text`, sorted and disjoint, outside of existing markers."""
-    hidden = MARKER.sub(lambda found: _FILL * len(found[0]), text)
-    spans = _merged(_search(hidden))
-    if hidden == text:
-        return spans
-    return [
-        Span(*part.span(), span.kind)
-        for span in spans
-        for part in _UNMARKED.finditer(hidden, span.start, span.end)
-        if any(map(str.isalnum, part[0]))
-    ]
+    markers: list[tuple[int, int]] = []
+    hidden = text
+    if MARKER_WORD in text:
+        markers = [found.span() for found in MARKER.finditer(text)]
+        hidden = MARKER.sub(lambda found: _FILL * len(found[0]), text)
+    spans = _search(hidden)
+    # A text that is masked as a whole needs no other reading.
+    chain = readings(hidden) if Span(0, len(text), "text") not in spans else []
+    for depth, reading in enumerate(chain):
+        found = _search(reading.text)
+        for outer in reversed(chain[: depth + 1]):
+            found = [outer.original(span) for span in found]
+        spans += found
+    return _outside(_merged(spans), markers, text)
 
 
-def _search(text: str, readings: int = READINGS) -> list[Span]:
-    """Ask every finder; then search the decoded text, if anything in it is escaped."""
+def _search(text: str) -> list[Span]:
     low = lowered(text)
-    spans = [
+    return [
         *_known_spans(text),
         *token_spans(text),
         *block_spans(text),
         *place_spans(text, low),
         *assignment_spans(text, low),
     ]
-    # A text that is masked as a whole needs no other reading.
-    if readings and has_escapes(text) and Span(0, len(text), "text") not in spans:
-        decoded = Decoded(text)
-        spans += map(decoded.original, _search(decoded.text, readings - 1))
-    return spans
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
@@ -81,19 +75,42 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
     for span in sorted(spans, key=lambda item: (item.start, -item.end)):
         if result and span.start < result[-1].end:
             last = result[-1]
-            result[-1] = last._replace(end=max(last.end, span.end))
+            if span.end > last.end:
+                result[-1] = Span(last.start, span.end, last.kind)
         else:
             result.append(span)
     return result
 
 
+def _outside(spans: list[Span], markers: list[tuple[int, int]], text: str) -> list[Span]:
+    """Cut `markers` out of `spans` (both sorted); keep the parts that hold a letter or a digit."""
+    if not markers:
+        return spans
+    result: list[Span] = []
+    first = 0
+    for span in spans:
+        start = span.start
+        while first < len(markers) and markers[first][1] <= start:
+            first += 1
+        index = first
+        while index < len(markers) and markers[index][0] < span.end:
+            result.append(Span(start, markers[index][0], span.kind))
+            start = max(start, markers[index][1])
+            index += 1
+        result.append(Span(start, span.end, span.kind))
+    return [span for span in result if any(map(str.isalnum, text[span.start : span.end]))]
+
+
 def _masked(text: str, spans: list[Span]) -> str:
     """Replace each span by its marker; a value that occurs often is hashed once."""
-    marked = cache(marker)
     parts: list[str] = []
+    markers: dict[tuple[str, str], str] = {}
     last = 0
     for span in spans:
-        parts += (text[last : span.start], marked(span.kind, text[span.start : span.end]))
+        key = (span.kind, text[span.start : span.end])
+        if key not in markers:
+            markers[key] = marker(*key)
+        parts += (text[last : span.start], markers[key])
         last = span.end
     parts.append(text[last:])
     return "".join(parts)
@@ -101,25 +118,35 @@ def _masked(text: str, spans: list[Span]) -> str:
 
 # --- Markers: `[redacted:<kind>:<4 hex of a keyed hash>]` ---
 #
-# The hash allows two lines of one process to be compared without revealing the value. No character of the value enters
-# a marker.
+# The hash allows two lines to be compared without revealing the value. No character of the value enters a marker.
 
 MARKER = re.compile(r"(?:\[|%5[Bb])redacted(?::|%3[Aa])[a-z0-9-]{1,40}(?::|%3[Aa])[0-9a-f]{4}(?:\]|%5[Dd])")
+# Every marker holds this word, so its absence is a cheap proof that there is none.
+MARKER_WORD = "redacted"
 
 
-_MARKER_KEY = secrets.token_bytes(32)
+class MarkerKey:
+    """Key of the marker hash: random per process unless configured."""
+
+    value: bytes = secrets.token_bytes(32)
+
+
+def configure_marker_key(key: bytes) -> None:
+    """Use `key` for marker hashes from now on, so that several processes mark one value alike."""
+    if not key:
+        raise ValueError("marker key: got 0 bytes, need at least 1; pass a random key of 32 bytes")
+    MarkerKey.value = bytes(key)
 
 
 def marker(kind: str, value: str) -> str:
     """Return the marker for `value`."""
-    digest = hmac.digest(_MARKER_KEY, value.encode("utf-8", "surrogatepass"), "sha256")
+    digest = hmac.digest(MarkerKey.value, value.encode("utf-8", "surrogatepass"), "sha256")
     return f"[redacted:{kind}:{digest.hex()[-4:]}]"
 
 
 # --- Registered secrets, such as stored credentials ---
 #
-# One expression finds them raw and in base64 at any alignment; escaped ones are found in the decoded text. They are
-# never written to disk or logged.
+# One expression finds them raw, escaped, and in base64 at any alignment. They are never written to disk or logged.
 
 LEAST_LENGTH = 6
 _BASE64_TAIL = "(?:[A-Za-z0-9+/_-]={1,2}|=)?"
@@ -141,6 +168,12 @@ def register_known_secrets(values: Iterable[str]) -> None:
             _Known.expression, _Known.values = _compiled(grown), grown
 
 
+def forget_known_secrets() -> None:
+    """Drop every registered value."""
+    with _Known.lock:
+        _Known.expression, _Known.values = None, frozenset()
+
+
 def _known_spans(text: str) -> Iterator[Span]:
     expression = _Known.expression
     if expression is not None:
@@ -153,15 +186,16 @@ def _compiled(values: frozenset[str]) -> re.Pattern[str]:
     for value in values:
         forms |= {re.escape(form) for form in _escaped_forms(value)}
         forms |= {re.escape(form) + _BASE64_TAIL for form in _base64_forms(value)}
-    return re.compile("|".join(sorted(forms, key=len, reverse=True)))
+    return re.compile(grouped(forms))
 
 
 def _escaped_forms(value: str) -> set[str]:
-    # Decoding turns percent escapes into bytes, JSON escapes into UTF-16 units, and what looks escaped in the value
-    # itself into something else: the usual escaped forms are listed.
-    data, units = value.encode("utf-8", "surrogatepass"), value.encode("utf-16-le", "surrogatepass")
-    forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value)}
-    forms.add(data.decode("latin-1"))
+    ascii_form = json.dumps(value)[1:-1]
+    forms = {value, ascii_form, json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1], html.escape(value)}
+    forms.add(re.sub(r"\\u[0-9a-f]{4}", lambda found: "\\u" + found[0][2:].upper(), ascii_form))
+    # Readings decode percent escapes byte by byte, and JSON escapes by UTF-16 unit.
+    forms.add(value.encode("utf-8", "surrogatepass").decode("latin-1"))
+    units = value.encode("utf-16-le", "surrogatepass")
     forms.add("".join(chr(low | high << 8) for low, high in zip(units[::2], units[1::2], strict=True)))
     return forms | {form.replace("/", "\\/") for form in forms} | {form.replace(" ", "+") for form in forms}
 
@@ -193,7 +227,19 @@ def redact_data(value: Any) -> Any:
 
 def contains_marker(value: Any) -> bool:
     """Whether any string inside `value`, keys included, holds a redaction marker."""
-    return MARKER.search(repr(value)) is not None
+    pending = [value]
+    seen: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            if MARKER.search(item):
+                return True
+        elif isinstance(item, dict | list | tuple) and id(item) not in seen:
+            seen.add(id(item))
+            pending.extend(item)
+            if isinstance(item, dict):
+                pending.extend(item.values())
+    return False
 
 
 class _DataRedactor:
@@ -203,7 +249,7 @@ class _DataRedactor:
         # The original is kept beside its copy, so that its id is not reused.
         self._copies: dict[tuple[int, Strength], tuple[Any, Any]] = {}
         # Names and short words occur often.
-        self._searched = cache(redact)
+        self._redacted: dict[str, str] = {}
 
     def value(self, value: Any, strength: Strength, depth: int) -> Any:
         if isinstance(value, str):
@@ -225,6 +271,11 @@ class _DataRedactor:
         if MARKER.fullmatch(value) or _TEMPLATE.fullmatch(value):
             return value
         return marker("password" if strength is Strength.PASSWORD else "secret", value)
+
+    def _searched(self, text: str) -> str:
+        if text not in self._redacted:
+            self._redacted[text] = redact(text)
+        return self._redacted[text]
 
     def _container(self, value: Any, strength: Strength, depth: int) -> Any:
         if isinstance(value, dict):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.redaction import redact, register_known_secrets
-from audit.redaction.redactor import MARKER, _Known, marker
+from audit.redaction import configure_marker_key, forget_known_secrets, redact, register_known_secrets
+from audit.redaction.redactor import MARKER, MarkerKey, marker
 from tests.audit.test_redaction_corpus import VENDORS, made
 from tests.table import every_row
 
@@ -30,9 +30,12 @@ VALUES = [
 
 
 @pytest.fixture(autouse=True)
-def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Known, "values", frozenset())
-    monkeypatch.setattr(_Known, "expression", None)
+def _forget() -> Iterator[None]:
+    forget_known_secrets()
+    key = MarkerKey.value
+    yield
+    MarkerKey.value = key
+    forget_known_secrets()
 
 
 def encodings(value: str) -> Iterator[str]:
@@ -107,14 +110,18 @@ def test_registration_is_safe_while_others_redact() -> None:
     assert errors == []
 
 
-def test_marker_is_keyed_and_holds_nothing_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marker_is_keyed_and_holds_nothing_of_the_value() -> None:
     value = made("{A30}", SOURCE)
+    configure_marker_key(b"one")
     first = marker("kind", value)
     assert first == marker("kind", value)
+    configure_marker_key(b"two")
+    second = marker("kind", value)
+    assert first != second
     assert MARKER.fullmatch(first)
     assert value[:4] not in first
-    monkeypatch.setattr("audit.redaction.redactor._MARKER_KEY", b"another")
-    assert marker("kind", value) != first
+    with pytest.raises(ValueError, match="at least 1"):
+        configure_marker_key(b"")
 
 
 FRAMES = (

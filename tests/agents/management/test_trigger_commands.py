@@ -217,7 +217,7 @@ def test_triggers_lists_active_triggers(owner, capsys):
     assert len(lines) == 3
     assert "Nightly  ada  on  next 2026-03-14" in lines[0]
     assert "paused: storm  0 runs" in lines[1]
-    assert "Off  ada  off  0 sessions" in lines[2]
+    assert "Off  ada  off  0 runs" in lines[2]
     assert [row["next_run_at"] for row in found[1:3]] == [None, None]
 
 
