@@ -123,11 +123,15 @@ def _round(number: Decimal, digits: Decimal = Decimal(0)) -> Decimal:
 
 
 def _floor_divide(number: Decimal, divisor: Decimal) -> Decimal:
+    if divisor.is_zero():
+        raise DivisionByZero
     whole, rest = divmod(number, divisor)
     return whole - 1 if rest and (rest < 0) != (divisor < 0) else whole
 
 
 def _modulo(number: Decimal, divisor: Decimal) -> Decimal:
+    if divisor.is_zero():
+        raise DivisionByZero
     rest = number % divisor
     return rest + divisor if rest and (rest < 0) != (divisor < 0) else rest
 
