@@ -41,7 +41,7 @@ class ReasonForm(ActionForm):
 
 @dataclass(frozen=True)
 class ActionRequest:
-    """What a user has confirmed: the rows and the form's cleaned data."""
+    """A confirmed action: the rows and the form's cleaned data."""
 
     by: User
     rows: Sequence[Any]

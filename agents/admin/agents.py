@@ -230,7 +230,7 @@ TURN_COLORS: Final = {"open": "info", "failed": "bad", "skipped": ""}
 def autonomy_context(
     request: HttpRequest, agent: Agent, definition: AgentDefinition | None, now: datetime
 ) -> dict[str, Any]:
-    """What the page shows, by a fixed number of statements, also without a readable definition."""
+    """Return the context of the page with a fixed number of statements, also without a readable definition."""
     going = agent_autonomous_sessions(agent)
     by = current_user(request)
     last = going.loop or AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()

@@ -188,7 +188,7 @@ FLAGGED: Final = "The review of this run flagged concerns. Such runs need approv
 
 
 def decision_context(approval: Approval) -> dict[str, Any]:
-    """What the page shows besides the call itself, by a fixed number of statements."""
+    """Return the facts beside the call itself, with a fixed number of statements."""
     concerns = review_concerns(approval)
     return {
         "read": read_by(approval.session),
@@ -226,7 +226,7 @@ def approval_reason(approval: Approval, *, flagged: bool) -> str:
 
 
 def recipient(approval: Approval) -> str:
-    """Who receives what the call sends, if that is known."""
+    """Return the recipients of the call, if they are known."""
     if approval.intent != ToolIntent.NOTIFY:
         return ""
     owner = approval.session.owner
@@ -313,7 +313,7 @@ def listed(approval: Approval) -> str:
 
 
 def left_of_cap(approval: Approval) -> str:
-    """What is left of the run's cap, calls in flight counted as spent."""
+    """Return the rest of the run's cap, calls in flight counted as spent."""
     session = approval.session
     if session.max_cost_usd is None:
         return "no cap"

@@ -164,7 +164,7 @@ class DetailAdmin(ReadOnlyAdmin):
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
 
     def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What the page of a row shows besides its columns."""
+        """Return further context for the page of a row."""
         return {}
 
     def change_view(
@@ -364,7 +364,7 @@ class FormAdmin(DetailAdmin):
         raise NotImplementedError
 
     def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What the form needs besides the row and the data."""
+        """Return further arguments for the form."""
         return {}
 
     def build_form(self, request: HttpRequest, row: Any) -> Any:
@@ -419,7 +419,7 @@ class FormAdmin(DetailAdmin):
         )
 
     def add_context(self, request: HttpRequest) -> dict[str, Any]:
-        """What the page of a new row shows besides its form."""
+        """Return further context for the page of a new row."""
         return {}
 
     def _saved(self, request: HttpRequest, row: Any) -> HttpResponse:

@@ -109,7 +109,7 @@ class AgentDefinitionAdmin(FormAdmin):
         return yaml_download(agent.name, agent_export(agent))
 
     def definition_context(self, agent: Agent) -> dict[str, Any]:
-        """What the agent's page shows of its definition."""
+        """Return the part of the agent's page about its definition."""
         try:
             definition = definition_of(agent)
             return {

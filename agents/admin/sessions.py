@@ -151,7 +151,7 @@ class HaltAdmin(DetailAdmin):
 
 
 def session_context(session: AgentSession, by: User) -> dict[str, Any]:
-    """What the page of a run shows, by a fixed number of statements."""
+    """Return the context of a run's page with a fixed number of statements."""
     findings = session.findings.select_related("document").defer("document__text").order_by("created_at", "id")
     calls = ToolCall.objects.filter(session=session).order_by("pk")
     approvals = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING)
@@ -197,7 +197,7 @@ def ending_text(session: AgentSession) -> str:
 
 
 def _inputs(session: AgentSession) -> dict[str, Any]:
-    """What the run read, by the ids that it recorded; a deleted row is shown by its id."""
+    """Return the inputs of the run by their recorded ids; a deleted row is shown by its id."""
     recorded = session.metadata.get("inputs") or {}
     playbook_id = recorded.get("playbook_id") or session.params.get("playbook")
     public_id = as_uuid(playbook_id)

@@ -83,7 +83,7 @@ class ApprovalSerializer(RowSerializer):
     session = ref("session")
     owner = serializers.CharField(source="session.owner.username", read_only=True, help_text="The owner of the run.")
     resolved_by = serializers.CharField(source="resolved_by.username", read_only=True, allow_null=True)
-    left_usd = serializers.SerializerMethodField(help_text="What the session may still spend; null without a cap.")
+    left_usd = serializers.SerializerMethodField(help_text="Rest of the session's cap; null without a cap.")
 
     class Meta:
         model = Approval

@@ -58,15 +58,15 @@ class AskSerializer(serializers.Serializer[Any]):
 
 
 class RouteSerializer(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(choices=KINDS, help_text="What the answer would be.")
-    text = serializers.CharField(help_text="What would happen, for people.")
+    kind = serializers.ChoiceField(choices=KINDS, help_text="Kind of the answer.")
+    text = serializers.CharField(help_text="The effect, in words.")
     path = serializers.CharField(allow_blank=True, help_text="The fast path that would answer; empty if none would.")
     strategy = serializers.ChoiceField(
         choices=[str(strategy) for strategy in Strategy], allow_null=True, help_text="null if a fast path answers."
     )
     lever = serializers.BooleanField(help_text="Whether it would change, draft or start something.")
     scope = serializers.CharField(help_text="The scope that a key needs: read, write or decide; in a chat, also write.")
-    missing = serializers.ListField(child=serializers.CharField(), help_text="What is missing in the request.")
+    missing = serializers.ListField(child=serializers.CharField(), help_text="Parts that the request lacks.")
     refused = serializers.CharField(allow_blank=True, help_text="Why it would be refused; empty if it would not.")
 
 
@@ -113,7 +113,7 @@ class AskDryRunView(SingleView):
 
     @describe(body=AskBody, examples=[EXAMPLE], operation_id="ask_dry_run")
     def post(self, request: Request) -> Response:
-        """What this text would do. Nothing is done, stored or recorded, and no model is called."""
+        """Returns the effect that this text would have. Nothing is done, stored or audited, and no model is called."""
         return Response(RouteSerializer(route(**self.actor, **self.body(AskBody))).data)
 
 

@@ -94,7 +94,7 @@ def send_message(
 
 @dataclass(frozen=True)
 class Route:
-    """What a request would do. `lever`: it would change or start something. `refused`: why it would be refused."""
+    """The effect of a request. `lever`: it would change or start something. `refused`: why it would be refused."""
 
     kind: Kind
     text: str

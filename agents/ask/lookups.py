@@ -291,7 +291,7 @@ _SUMS: Final = {"number": Count("pk"), "charged": Sum("cost_total_usd"), "actual
 
 
 def costs(match: Match, context: AskContext) -> Answer:
-    """What the person's runs that started in some days (UTC) cost; by agent, or of one agent, if asked for."""
+    """Return the cost of the person's runs that started in some days (UTC), by agent or of one agent if asked for."""
     named = _days_named(match)
     if match.names.found or match.action == "agents":
         return _costs_by_agent(named or "this month", match.names.of("agent"), context)

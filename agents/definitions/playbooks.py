@@ -26,7 +26,7 @@ DEFAULT_SEVERITY = "warn"
 
 @dataclass(frozen=True)
 class Position:
-    """What a document should say about one issue, and the acceptable fallbacks."""
+    """The wanted text on one issue, and the acceptable fallbacks."""
 
     issue: str
     severity: str = DEFAULT_SEVERITY

@@ -327,7 +327,7 @@ class HotState(Section):
 
 
 class Source(Section):
-    """What a sensor reads: a skill with its arguments, an address, or a file or folder."""
+    """The source of a sensor: a skill with its arguments, an address, or a file or folder."""
 
     tool: SkillName | None = None
     params: Params = Field(default_factory=dict)

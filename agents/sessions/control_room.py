@@ -87,7 +87,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What cannot go on without a person."""
+    """Runs that cannot go on without a person."""
 
     approvals: tuple[Approval, ...]
     approvals_count: int

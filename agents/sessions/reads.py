@@ -30,7 +30,7 @@ _BY_ITSELF: Final[dict[str, str]] = {Mode.LOOP: "loop", Mode.SENSOR: "sensors", 
 
 @dataclass(frozen=True)
 class Read:
-    """What a run was given to read: its collection, the first documents, and how many more there are."""
+    """The inputs of a run: its collection, the first documents, and how many more there are."""
 
     collection: Collection | None
     documents: tuple[Document, ...]

@@ -46,7 +46,7 @@ class BadHandle(ValueError):
 
 @dataclass(frozen=True)
 class SkillContext:
-    """What a skill knows about its call, and its only way to ask a model."""
+    """Facts about the call for the skill, and its only way to ask a model."""
 
     session_pk: int
     session_id: UUID
@@ -88,7 +88,7 @@ class Skill:
 
     @property
     def lacking(self) -> str:
-        """What is missing in this installation, as part of a sentence; "" if nothing is."""
+        """Return the missing parts of this installation, as part of a sentence; "" if there are none."""
         try:
             return self.needs() if self.needs else ""
         except Exception as error:  # noqa: BLE001 a faulty skill must not break the others
@@ -144,7 +144,7 @@ class Skill:
 
 
 class Declaration(TypedDict, total=False):
-    """What an author may declare about a skill; see Skill."""
+    """Arguments of @skill; see Skill."""
 
     level: Level
     version: str

@@ -220,7 +220,7 @@ def _with_direction(wanted: Quantity, tiers: list[Quantity]) -> Quantity:
 
 
 def _fallback(text: str, issue: str, standard: list[Requirement]) -> list[Requirement]:
-    """What a fallback requires. A terse one ("45 days") is the standard with another figure, in the same direction."""
+    """Read a fallback. A terse one ("45 days") is the standard with another figure, in the same direction."""
     bounds = {one.unit: one.bound for wanted in standard for one in wanted.quantities}
     read = requirements_of(text, issue=issue)
     own = _with_figures(read, lambda figure: replace(figure, bound=bounds.get(figure.unit, figure.bound)))
