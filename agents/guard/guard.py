@@ -7,7 +7,7 @@ caller, and no transaction is open while a remote call is out.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -29,14 +29,15 @@ from agents.guard.settlement import book_attempt, journal_row, settle, settle_du
 from agents.guard.tools import most_tries
 from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
-from agents.ledger.journal import RETRY_LATER, journal_open, journal_place, journal_record
+from agents.ledger.halt_watch import watching
+from agents.ledger.journal import HALTED, RETRY_LATER, journal_open, journal_place, journal_record
 from agents.ledger.prices import declared_price, estimate_tool_cost
 from agents.models import AgentSession
 from agents.policy import brakes, costs
 from agents.providers.base import ProviderError, Tries
 from agents.queue import in_open_transaction
 from agents.sessions.approvals import ticket_record
-from agents.skills.running import SkillTimeout, run_parallel, timed
+from agents.skills.running import SkillStopped, SkillTimeout, run_parallel, timed
 from agents.skills.skill import SkillContext
 from agents.text.clean import json_safe
 from agents.types import ZERO, ToolResult
@@ -173,7 +174,7 @@ def _act_locally(call: Call) -> ToolResult:
     """The whole effect is rows of ours: one block, which joins the caller's transaction if one is open."""
     with transaction.atomic():
         opened = _authorise(call)
-        end = settle(opened, *_dispatch(opened), now=call.now) if isinstance(opened, Call) else opened
+        end = settle(opened, *_dispatch(opened, _never), now=call.now) if isinstance(opened, Call) else opened
     return _conclude(end)
 
 
@@ -190,8 +191,13 @@ def _finish(call: Call | ToolResult) -> ToolResult:
     if call.row is None:
         return _act_locally(call)
     started = time.monotonic()
-    result, meter = _dispatch(call)
-    return _conclude(settle_durably(call, result, meter, took=timedelta(seconds=time.monotonic() - started)))
+    with watching(call.session) as stopped:
+        result, meter = _dispatch(call, stopped)
+    end = settle_durably(call, result, meter, took=timedelta(seconds=time.monotonic() - started))
+    if isinstance(end, ToolResult) and end.detail == HALTED:
+        with transaction.atomic():
+            end = _refuse_if_stopped(call, read_for_update(call.session)) or end
+    return _conclude(end)
 
 
 def _conclude(end: Refusal) -> ToolResult:
@@ -231,13 +237,21 @@ def _authorise(call: Call, *, sharing: int = 1) -> Call | Refusal:
     return replace(paid, row=row, head=head)
 
 
-def _dispatch(call: Call) -> tuple[ToolResult, Meter]:
-    """Run the handler; nothing else does. A halt that came in meanwhile still stops the first byte."""
+def _never() -> bool:
+    """A local call is one transaction; no halt interrupts it."""
+    return False
+
+
+def _dispatch(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]:
+    """Run the handler; nothing else does. A halt that came in meanwhile still stops the first byte.
+
+    `stopped` tells of a halt that comes while the call is out.
+    """
     row = call.journal
     meter = Meter(
         call.outgoing,
         book=lambda attempt: book_attempt(call, attempt),
-        halted=lambda: is_halted(call.session),
+        stopped=stopped,
         tries=Tries(most=most_tries(), rate_limited=row.attempt - 1),
     )
     context = SkillContext(
@@ -248,6 +262,7 @@ def _dispatch(call: Call) -> tuple[ToolResult, Meter]:
         idempotency_key=f"{call.session.public_id}:{call.key}",  # of every attempt: a server that honours it acts once
         now=call.now,
         infer=meter.infer,
+        stopped=stopped,
     )
     outcome = Outcome.SUCCESS
     data = None
@@ -263,29 +278,38 @@ def _dispatch(call: Call) -> tuple[ToolResult, Meter]:
                 data = dispatch.run(_make_pass(row.public_id), call.tool, context, deepcopy(call.arguments))
                 data = redact_data(json_safe(data))
                 canonical(data)  # what cannot be stored is the tool's fault, not the journal's
-    except ProviderError:
-        outcome, error = Outcome.GATEWAY_ERROR, meter.failure
-    except LongWait as wait:
-        outcome = Outcome.GATEWAY_ERROR
-        error = str(wait)
-        detail = RETRY_LATER
-        meter.wait_seconds = wait.seconds
-    except SkillTimeout as late:
-        outcome = Outcome.TIMEOUT if call.capability.repeatable else Outcome.UNKNOWN
-        error = f"TimeoutError: {late}"
-    except OutcomeUnknown as lost:
-        outcome = Outcome.ERROR if call.capability.repeatable else Outcome.UNKNOWN
-        error = str(lost)
-    except ToolFailed as failed:
-        outcome, error = failed.outcome, redact(str(failed))
     except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
-        outcome = Outcome.ERROR
         data = None
-        error = redact_exception(raised)
+        outcome, error, detail = _failure(call, meter, raised)
     finally:
         meter.close()
-    if meter.failed and outcome == Outcome.SUCCESS:
+    if meter.halted:
+        outcome, error, detail = Outcome.ERROR, "A halt ended the request to the model.", HALTED
+    elif meter.failed and outcome == Outcome.SUCCESS:
         outcome, error = Outcome.GATEWAY_ERROR, meter.failure  # a handler may not turn a failed inference into success
     # Charged is the very Decimal that R4 approved: once, and only when the provider was reached.
     charged = row.approved_usd if meter.contacted and detail != RETRY_LATER else ZERO
     return ToolResult(charged, data, outcome, json_safe(error)[:2_000], detail, str(row.public_id)), meter
+
+
+def _failure(  # noqa: PLR0911 one line for each kind of failure
+    call: Call, meter: Meter, raised: Exception
+) -> tuple[Outcome, str, str]:
+    """Return the outcome, the error and the detail of a call whose handler raised."""
+    lost = Outcome.ERROR if call.capability.repeatable else Outcome.UNKNOWN
+    match raised:
+        case ProviderError():
+            return Outcome.GATEWAY_ERROR, meter.failure, ""
+        case LongWait():
+            meter.wait_seconds = raised.seconds
+            return Outcome.GATEWAY_ERROR, str(raised), RETRY_LATER
+        case SkillStopped():
+            return lost, str(raised), HALTED
+        case SkillTimeout():
+            return Outcome.TIMEOUT if call.capability.repeatable else lost, f"TimeoutError: {raised}", ""
+        case OutcomeUnknown():
+            return lost, str(raised), ""
+        case ToolFailed():
+            return raised.outcome, redact(str(raised)), ""
+        case _:
+            return Outcome.ERROR, redact_exception(raised), ""

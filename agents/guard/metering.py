@@ -1,8 +1,8 @@
 """The metered way to a model: what a handler calls as `infer`. Imported by the guard alone.
 
 One model request per authorised call, repeated when the fault allows it. Each failed attempt is booked before the next
-is made. A halt interrupts the wait between attempts; a long wait becomes a row instead of blocking the worker. Replies
-are redacted before anything else sees them.
+is made. A halt ends the call, whether the model is silent, answers, or is to be asked again; a long wait becomes a row
+instead of blocking the worker. Replies are redacted before anything else sees them.
 """
 
 import random
@@ -17,14 +17,13 @@ from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest
 from agents.ledger.journal import Attempt
 from agents.models import AgentSession
-from agents.providers.base import Chunk, Fault, ProviderError, Tries, next_wait
+from agents.providers.base import Chunk, Fault, ProviderError, Tries, next_wait, wait_listening
 from agents.providers.registry import is_in_process, provider_for
 from agents.types import ModelReply, ModelRequest, Usage
 from audit.redaction import redact_exception
 
 REFUSAL = "refusal"
 LONGEST_WAIT_SECONDS = 5.0
-POLL_SECONDS = 0.25
 MOST_TOKENS = 10**12
 
 
@@ -54,7 +53,7 @@ class LongWait(Exception):
 class Meter:
     """Asks the model and remembers the last attempt.
 
-    `book` books a failed attempt and returns whether there is room for another; `halted` reads the halt afresh.
+    `book` books a failed attempt and returns whether there is room for another; `stopped` tells of a halt.
     """
 
     def __init__(
@@ -62,12 +61,12 @@ class Meter:
         outgoing: OutgoingRequest | None,
         *,
         book: Callable[[Attempt], bool],
-        halted: Callable[[], bool],
+        stopped: Callable[[], bool],
         tries: Tries,
     ) -> None:
         self._outgoing = outgoing
         self._book = book
-        self._halted = halted
+        self._stopped = stopped
         self._tries = tries
         self.last: Attempt | None = None
         self._lock = threading.Lock()
@@ -75,6 +74,7 @@ class Meter:
         self.contacted = False
         self.failed = False
         self.failure = ""
+        self.halted = False
         self.wait_seconds = 0.0
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Meter:
                 if self.last is None or not self._book(self.last):
                     raise
                 self.last = None  # booked; only the next attempt is still to be booked
-                self._wait(wait, error)
+                self._wait(wait)
 
     def _ask(self, outgoing: OutgoingRequest, number: int, on_chunk: Callable[[Chunk], None] | None) -> ModelReply:
         request = outgoing.request
@@ -114,14 +114,13 @@ class Meter:
         try:
             provider = provider_for(request.model)
             self.last = Attempt(number, provider.name, contacted=True)
-            if on_chunk is None:
-                reply = provider.complete(request)
-            else:
-                reply = provider.stream(request, outgoing.restoring(on_chunk))
+            reply = provider.stream(request, self._listening(outgoing.restoring(on_chunk or _ignore)))
         except ProviderError as error:
             self.last = replace(
                 self.last, contacted=error.contacted, usage=_sane(error.usage), latency_ms=_since(started)
             )
+            if self.halted:
+                self.last = replace(self.last, outcome=Outcome.ERROR, stopped_after=error.received_bytes)
             raise
         self.contacted = True
         self.failed = False
@@ -135,13 +134,29 @@ class Meter:
         )
         return outgoing.restored(reply)
 
-    def _wait(self, seconds: float, error: ProviderError) -> None:
+    def _listening(self, hand_on: Callable[[Chunk], None]) -> Callable[[Chunk], None]:
+        """Wrap a listener: a halt ends the stream."""
+
+        def listen(chunk: Chunk) -> None:
+            if not chunk.finished:
+                self._require_going_on()
+            if chunk.text or chunk.finished:
+                hand_on(chunk)
+
+        return listen
+
+    def _wait(self, seconds: float) -> None:
         """Wait, and look for a halt a few times a second."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            if self._halted():
-                raise ProviderError("The session was halted.", fault=Fault.CANCELLED, contacted=False) from error
-            time.sleep(min(left, POLL_SECONDS))
+        wait_listening(seconds, lambda _: self._require_going_on())
+
+    def _require_going_on(self) -> None:
+        if self._stopped():
+            self.halted = True
+            raise ProviderError("The session was halted.", fault=Fault.CANCELLED)
+
+
+def _ignore(chunk: Chunk) -> None:
+    """Listen to a reply that is wanted whole."""
 
 
 def _sane(usage: Usage | None) -> Usage | None:

@@ -24,14 +24,24 @@ from agents.ledger.journal import (
 )
 from agents.ledger.prices import model_suspend
 from agents.models import ToolCall
+from agents.policy import costs
 from agents.types import ZERO, ToolResult
 
 logger = logging.getLogger(__name__)
 
 
 def booked_usd(call: Call, attempt: Attempt | None) -> Decimal:
-    """Return what an attempt adds to the ledger of reported costs."""
-    return ZERO if attempt is None or call.price is None else attempt.booked(call.price, worst=call.held)
+    """Return what an attempt adds to the ledger of reported costs.
+
+    Of one that a halt ended, what came in is known: it is booked at most that, and the request in full.
+    """
+    if attempt is None or call.price is None:
+        return ZERO
+    worst = call.held
+    if attempt.stopped_after is not None and call.outgoing is not None:
+        sent = costs.input_bound(call.outgoing.request, call.price)
+        worst = min(worst, costs.worst_case(call.price, sent, attempt.stopped_after))
+    return attempt.booked(call.price, worst=worst)
 
 
 def journal_row(call: Call) -> ToolCall:

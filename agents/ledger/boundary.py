@@ -32,7 +32,7 @@ _JOURNAL = (
     "charged_usd",
     "fencing",
 )
-_GOING_ON = (HaltState.RUNNING, HaltState.PAUSED)
+GOING_ON = (HaltState.RUNNING, HaltState.PAUSED)
 _SEEN = ("status", "halt_state", "terminal_reason", "current_phase", "fencing")
 _LOCKED = (
     *_SEEN,
@@ -125,7 +125,7 @@ def holder(session: AgentSession) -> QuerySet[AgentSession]:
         pk=session.pk,
         fencing=session.fencing,
         status=Status.RUNNING,
-        halt_state__in=_GOING_ON,
+        halt_state__in=GOING_ON,
     )
 
 
@@ -135,7 +135,7 @@ def is_halted(session: AgentSession) -> bool:
         f"SELECT 1 FROM {AgentSession._meta.db_table} s "  # noqa: S608
         f"JOIN {Installation._meta.db_table} i ON i.id = 1 AND i.halt_id IS NULL "
         "WHERE s.id = %s AND s.fencing = %s AND s.status = %s AND s.halt_state IN (%s, %s)",
-        [session.pk, session.fencing, Status.RUNNING, *_GOING_ON],
+        [session.pk, session.fencing, Status.RUNNING, *GOING_ON],
     )
 
 

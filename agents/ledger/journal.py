@@ -24,6 +24,7 @@ from audit import recorder
 from audit.recorder import Head
 
 RETRY_LATER = "retry_later"
+HALTED = "halted"  # a halt ended the call while it was out
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,7 @@ class Attempt:
     latency_ms: int = 0
     request_id: str = ""
     outcome: Outcome = Outcome.GATEWAY_ERROR
+    stopped_after: int | None = None  # bytes of the reply that came in before a halt ended it
 
     def booked(self, price: Price, *, worst: Decimal) -> Decimal:
         """Return the cost of the reported tokens, or the worst case if the server was reached and reported none."""

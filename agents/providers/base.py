@@ -5,6 +5,7 @@ to do and hold no secret.
 """
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ from typing import Final, Protocol
 
 from agents.policy.schedule import backoff
 from agents.types import ModelReply, ModelRequest, Usage
+
+LOOK_SECONDS: Final = 0.25  # how often whoever waits for a model is asked whether to go on
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,13 @@ class Chunk:
 
 
 class Provider(Protocol):
-    """Asks a model once. Both methods raise ProviderError; a stream always ends with one finished chunk."""
+    """Asks a model once. Raises ProviderError; a stream always ends with one finished chunk.
+
+    While nothing comes, `on_chunk` gets an empty chunk a few times a second. It may raise to end the call, which closes
+    the connection.
+    """
 
     name: str
-
-    def complete(self, request: ModelRequest) -> ModelReply: ...
 
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply: ...
 
@@ -40,6 +45,14 @@ def ended_once(on_chunk: Callable[[Chunk], None]) -> Iterator[Callable[[str], No
         yield lambda text: on_chunk(Chunk(text))
     finally:
         on_chunk(Chunk(finished=True))
+
+
+def wait_listening(seconds: float, on_chunk: Callable[[Chunk], None]) -> None:
+    """Wait, with an empty chunk for the listener a few times a second."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        on_chunk(Chunk())
+        time.sleep(min(left, LOOK_SECONDS))
 
 
 # --- Faults ---
@@ -74,7 +87,7 @@ class ProviderError(Exception):
     """A failed call.
 
     `contacted`: the server may have done (and billed) something. `usage`: what it reported all the same.
-    `began`: part of the reply was passed on before the stream broke.
+    `received_bytes`: how much of the reply came in before.
     """
 
     def __init__(
@@ -85,14 +98,14 @@ class ProviderError(Exception):
         contacted: bool = True,
         usage: Usage | None = None,
         retry_after: float | None = None,
-        began: bool = False,
+        received_bytes: int = 0,
     ) -> None:
         super().__init__(message)
         self.fault = fault
         self.contacted = contacted
         self.usage = usage
         self.retry_after = retry_after
-        self.began = began
+        self.received_bytes = received_bytes
 
     @property
     def recoverable(self) -> bool:

@@ -8,10 +8,9 @@ import codecs
 import email.utils
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpcore
@@ -19,7 +18,7 @@ import httpx
 
 from agents.conf import clock
 from agents.providers.base import Chunk, Fault, ProviderError, ended_once, fault_of_status
-from agents.providers.transport import BoundedTransport, Timeouts
+from agents.providers.transport import BoundedTransport, Timeouts, interrupted_by
 from agents.types import SCHEMA_STYLES, ModelReply, ModelRequest, RequestedCall, Usage
 from audit.kinds import LABEL
 from audit.redaction import redact
@@ -61,49 +60,47 @@ class OpenAICompatible:
         self.name = name
         self._endpoint = endpoint
         self._style = endpoint.schema_style
+        self._asks_for_usage = True
         self._client = httpx.Client(
             transport=transport or BoundedTransport(endpoint.timeouts, connections=endpoint.connections),
             trust_env=False,
             follow_redirects=False,
         )
 
-    def complete(self, request: ModelRequest) -> ModelReply:
-        started = time.monotonic()
-        with self._answer(request, stream=False) as answer:
-            reply = reply_of(_json(_read(answer, MAX_REPLY_BYTES)), provider=self.name, request_id=_request_id(answer))
-        return _timed(reply, started)
-
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
-        """As complete, passing text on as it comes; `on_chunk` may raise to cancel, which closes the connection."""
-        started = time.monotonic()
         assembly = Assembly()
-        request_id = ""
-        try:
-            with ended_once(on_chunk) as on_text, self._answer(request, stream=True) as answer:
-                request_id = _request_id(answer)
-                _consume(_lines(answer), assembly, on_text)
-        except ProviderError as error:
-            error.began = bool(assembly.text)
-            error.usage = error.usage or assembly.usage
-            raise
-        return _timed(assembly.reply(provider=self.name, request_id=request_id), started)
+        with interrupted_by(lambda: on_chunk(Chunk())) as has_sent:
+            try:
+                with ended_once(on_chunk) as on_text, self._answer(request) as answer:
+                    if answer.headers.get("content-type", "").startswith("application/json"):
+                        _take_whole(_json(_read(answer, MAX_REPLY_BYTES)), assembly, on_text)
+                    else:
+                        _consume(_lines(answer), assembly, on_text)
+                    return assembly.reply(request_id=_request_id(answer))
+            except ProviderError as error:
+                error.contacted = error.contacted and has_sent()
+                error.received_bytes = assembly.received_bytes
+                error.usage = error.usage or assembly.usage
+                raise
 
     def close(self) -> None:
         self._client.close()
 
     @contextmanager
-    def _answer(self, request: ModelRequest, *, stream: bool) -> Iterator[httpx.Response]:
+    def _answer(self, request: ModelRequest) -> Iterator[httpx.Response]:
         """The server's answer when it is a 200; an explained ProviderError for everything else."""
         endpoint = self._endpoint
         headers = {"Accept-Encoding": "identity", "User-Agent": "lqops"}
         if key := endpoint.key():
             headers["Authorization"] = f"Bearer {key}"
         url = endpoint.url.rstrip("/") + "/chat/completions"
-        body = payload_of(request, endpoint, stream=stream, style=self._style)
+        body = payload_of(request, endpoint, style=self._style)
+        if self._asks_for_usage:
+            body["stream_options"] = {"include_usage": True}
         try:
             with self._client.stream("POST", url, headers=headers, json=body) as answer:
                 if answer.status_code != _OK:
-                    raise self._with_next_style(_refusal(answer, endpoint), asked=body)
+                    raise self._asked_otherwise(_refusal(answer, endpoint), asked=body)
                 if answer.headers.get("content-encoding", "identity") != "identity":
                     raise ProviderError("The model server compressed its answer unasked.", fault=Fault.MALFORMED)
                 yield answer
@@ -116,11 +113,14 @@ class OpenAICompatible:
             message = f"The connection to {endpoint.url} broke ({type(error).__name__})."
             raise ProviderError(message, fault=Fault.CONNECTION) from None
 
-    def _with_next_style(self, error: ProviderError, *, asked: dict[str, Any]) -> ProviderError:
-        """Servers differ in how they take a schema: one that rejects a form is asked in the next one at once."""
-        if "response_format" not in asked or "response_format" not in str(error):
+    def _asked_otherwise(self, error: ProviderError, *, asked: dict[str, Any]) -> ProviderError:
+        """Servers differ in what they take: one that objects to a field is asked at once in another form."""
+        if "response_format" in asked and "response_format" in str(error):
+            self._style = SCHEMA_STYLES[SCHEMA_STYLES.index(self._style) + 1]
+        elif "stream_options" in asked and "stream_options" in str(error):
+            self._asks_for_usage = False
+        else:
             return error
-        self._style = SCHEMA_STYLES[SCHEMA_STYLES.index(self._style) + 1]
         return ProviderError(str(error), fault=Fault.SERVER, usage=Usage(0, 0), retry_after=0.0)
 
 
@@ -133,15 +133,13 @@ _FORMATS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
-def payload_of(request: ModelRequest, endpoint: Endpoint, *, stream: bool, style: str) -> dict[str, Any]:
+def payload_of(request: ModelRequest, endpoint: Endpoint, *, style: str) -> dict[str, Any]:
     payload: dict[str, Any] = {
         "model": endpoint.model,
         "messages": list(request.messages),
         endpoint.token_limit_name: request.max_tokens,
-        "stream": stream,
+        "stream": True,
     }
-    if stream:
-        payload["stream_options"] = {"include_usage": True}
     if request.tools:
         payload["tools"] = list(request.tools)
     if request.response_schema is not None and style != "off":
@@ -174,6 +172,7 @@ class Assembly:
     usage: Usage | None = None
     finish_reason: str | None = None
     is_done: bool = False
+    received_bytes: int = 0
 
     def add(self, event: dict[str, Any]) -> str:
         """Take in one event and return its text."""
@@ -184,11 +183,12 @@ class Assembly:
         for number, part in enumerate(message.get("tool_calls") or []):
             if isinstance(part, dict):
                 self._add_call(part, number)
-        self.refusal += str(message.get("refusal") or "")
+        refusal = str(message.get("refusal") or "")
+        self.refusal += refusal
         text = message.get("content")
-        if not isinstance(text, str):
-            return ""
+        text = text if isinstance(text, str) else ""
         self.text.append(text)
+        self.received_bytes += len((text + refusal).encode("utf-8", "replace"))
         return text
 
     def _add_call(self, part: dict[str, Any], number: int) -> None:
@@ -197,15 +197,18 @@ class Assembly:
         call = self.calls.setdefault(place, {"id": "", "name": "", "arguments": ""})
         function = part.get("function") or {}
         call["id"] = str(part.get("id") or call["id"])
-        call["name"] += str(function.get("name") or "")
-        call["arguments"] += str(function.get("arguments") or "")
+        name = str(function.get("name") or "")
+        arguments = str(function.get("arguments") or "")
+        call["name"] += name
+        call["arguments"] += arguments
+        self.received_bytes += len((name + arguments).encode("utf-8", "replace"))
 
     @property
     def has_ended(self) -> bool:
         """Whether the server marked the end, in either way; otherwise the stream just stopped."""
         return self.is_done or self.finish_reason is not None
 
-    def reply(self, *, provider: str, request_id: str = "") -> ModelReply:
+    def reply(self, *, request_id: str = "") -> ModelReply:
         """The whole reply. An unknown stop reason is a normal end; with calls it is a wish to use them."""
         calls = tuple(self._call(self.calls[index]) for index in sorted(self.calls))
         stop_reason = _STOP_REASONS.get(str(self.finish_reason), "tool_use" if calls else "end_turn")
@@ -213,7 +216,6 @@ class Assembly:
             text="".join(self.text) or self.refusal,
             usage=self.usage,
             stop_reason="refusal" if self.refusal else stop_reason,
-            provider=provider,
             calls=calls,
             request_id=request_id,
         )
@@ -239,16 +241,16 @@ def usage_of(reported: object) -> Usage | None:
     return Usage(*counts)
 
 
-def reply_of(answer: object, *, provider: str, request_id: str = "") -> ModelReply:
-    """Read a reply in one piece."""
+def _take_whole(answer: object, assembly: Assembly, on_text: Callable[[str], None]) -> None:
+    """Read a reply in one piece, from a server that does not stream."""
     if not isinstance(answer, dict):
         raise ProviderError("The model server's answer is not an object.", fault=Fault.MALFORMED)
+    text = assembly.add(answer)
     if _choice(answer) is None:
-        usage = usage_of(answer.get("usage"))
-        raise ProviderError("The model server's answer holds no choice.", fault=Fault.MALFORMED, usage=usage)
-    assembly = Assembly(is_done=True)
-    assembly.add(answer)
-    return assembly.reply(provider=provider, request_id=request_id)
+        raise ProviderError("The model server's answer holds no choice.", fault=Fault.MALFORMED)
+    assembly.is_done = True
+    if text:
+        on_text(text)
 
 
 def _consume(lines: Iterable[str], assembly: Assembly, on_text: Callable[[str], None]) -> None:
@@ -298,7 +300,7 @@ def _refusal(answer: httpx.Response, endpoint: Endpoint) -> ProviderError:
     return ProviderError(
         f"{status} from {endpoint.url}: {advice}. The server said: {message or 'nothing'}",
         fault=fault,
-        usage=Usage(0, 0) if answer.is_client_error else None,  # a rejected request used nothing
+        usage=Usage(0, 0),  # nothing was generated
         retry_after=_retry_after(answer.headers.get("retry-after", "")),
     )
 
@@ -352,7 +354,3 @@ def _request_id(answer: httpx.Response) -> str:
     """The server's id of the request; anything but a plain label is dropped."""
     named = str(answer.headers.get("x-request-id", ""))
     return named if LABEL.fullmatch(named) else ""
-
-
-def _timed(reply: ModelReply, started: float) -> ModelReply:
-    return replace(reply, latency_ms=round((time.monotonic() - started) * 1_000))

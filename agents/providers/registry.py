@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-from agents.providers.base import Chunk, Fault, Provider, ProviderError
+from agents.providers.base import LOOK_SECONDS, Chunk, Fault, Provider, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.providers.transport import Timeouts
@@ -63,13 +63,17 @@ class Limited:
         self._inner = inner
         self._turn = threading.BoundedSemaphore(max(1, declared.get("concurrency", 8)))
 
-    def complete(self, request: ModelRequest) -> ModelReply:
-        with self._turn:
-            return self._inner.complete(request)
-
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
-        with self._turn:
+        try:
+            while not self._turn.acquire(timeout=LOOK_SECONDS):
+                on_chunk(Chunk())
+        except ProviderError as error:
+            error.contacted = False
+            raise
+        try:
             return self._inner.stream(request, on_chunk)
+        finally:
+            self._turn.release()
 
 
 def model_key(variable: str) -> str:

@@ -6,11 +6,10 @@ next step, or the model's messages in the conversation, which works in any proce
 """
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agents.providers.base import Chunk, Fault, ProviderError, ended_once
+from agents.providers.base import Chunk, Fault, ProviderError, ended_once, wait_listening
 from agents.types import ModelReply, ModelRequest, RequestedCall, Usage
 
 
@@ -40,21 +39,18 @@ class ScriptedProvider:
         self._lock = threading.Lock()
         self.requests: list[ModelRequest] = []
 
-    def complete(self, request: ModelRequest) -> ModelReply:
-        step = self._next(request)
-        if step.break_after is not None:
-            raise _broken(step)
-        return self._reply(step)
-
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
         with ended_once(on_chunk) as on_text:
             step = self._next(request)
+            wait_listening(step.delay_seconds, on_chunk)
+            if step.error is not None:
+                raise step.error
             text = step.text[: step.break_after]
             for start in range(0, len(text), step.chunk_chars):
                 on_text(text[start : start + step.chunk_chars])
             if step.break_after is not None:
                 raise _broken(step)
-            return self._reply(step)
+            return ModelReply(text=step.text, usage=step.usage, stop_reason=step.stop_reason, calls=step.calls)
 
     def _next(self, request: ModelRequest) -> Step:
         with self._lock:
@@ -63,20 +59,7 @@ class ScriptedProvider:
             self.requests.append(request)
         if step.before_reply is not None:
             step.before_reply()
-        time.sleep(step.delay_seconds)
-        if step.error is not None:
-            raise step.error
         return step
-
-    def _reply(self, step: Step) -> ModelReply:
-        return ModelReply(
-            text=step.text,
-            usage=step.usage,
-            stop_reason=step.stop_reason,
-            provider=self.name,
-            latency_ms=round(step.delay_seconds * 1_000),
-            calls=step.calls,
-        )
 
 
 def _replies_so_far(request: ModelRequest) -> int:
@@ -84,4 +67,5 @@ def _replies_so_far(request: ModelRequest) -> int:
 
 
 def _broken(step: Step) -> ProviderError:
-    return ProviderError("The stream broke.", fault=Fault.CONNECTION, usage=step.usage, began=bool(step.break_after))
+    received = len(step.text[: step.break_after].encode())
+    return ProviderError("The stream broke.", fault=Fault.CONNECTION, usage=step.usage, received_bytes=received)

@@ -1,19 +1,27 @@
-"""The connections to a model server: pooled between calls, and every wait is bounded.
+"""The connections to a model server: pooled between calls, every wait bounded, and any wait interrupted.
 
-Four waits are bounded: to connect, for the first byte, between bytes, and for the whole call. A model server is
+Four waits are bounded: to connect, for the first byte, between bytes, and for the whole call. Whoever waits is asked
+a few times a second whether to go on, so a halt ends a call while the server says nothing. A model server is
 configured by the operator, so its address is not gated; it is never taken from a document or a model.
 """
 
+import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from ssl import SSLContext
-from typing import Any
+from typing import Any, TypeVar
 
 import httpcore
 import httpx
+
+from agents.providers.base import LOOK_SECONDS
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -57,28 +65,68 @@ class BoundedTransport(httpx.BaseTransport):
         self._pool.close()
 
 
+@contextmanager
+def interrupted_by(look: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Call `look` a few times a second while a call inside the block waits. What it raises ends the call.
+
+    Gives a function that tells whether anything was sent.
+    """
+    _current.look = look
+    _current.deadlines = None
+    try:
+        yield lambda: _current.deadlines is not None and _current.deadlines.has_sent
+    finally:
+        _current.look = None
+
+
 class _Deadlines:
     """The waits of one call. Its thread keeps them, because a pooled connection serves many calls."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._end = time.monotonic() + timeouts.total
+        self.has_sent = False
         self.has_begun = False
 
-    def _left(self) -> float:
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise httpcore.ReadTimeout("the whole call took too long")
-        return left
-
     def for_connecting(self) -> float:
-        return min(self._timeouts.connect, self._left())
+        return min(time.monotonic() + self._timeouts.connect, self._end)
 
     def for_reading(self) -> float:
-        return min(self._timeouts.between_bytes if self.has_begun else self._timeouts.first_byte, self._left())
+        wait = self._timeouts.between_bytes if self.has_begun else self._timeouts.first_byte
+        return min(time.monotonic() + wait, self._end)
 
 
 _current = threading.local()
+
+
+def _look(deadline: float, late: type[httpcore.TimeoutException]) -> float:
+    """Return how long to wait before the next look; raise when the call is to end."""
+    if (look := getattr(_current, "look", None)) is not None:
+        look()
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise late
+    return min(left, LOOK_SECONDS)
+
+
+def _in_helper(work: Callable[[], Result], deadline: float) -> Result:
+    """Do what cannot be interrupted (names, handshakes) in a thread, which is abandoned when the call is to end."""
+    done: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 raised again in the calling thread
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="connect", daemon=True).start()
+    while not done.done():
+        wait = _look(deadline, httpcore.ConnectTimeout)
+        try:
+            return done.result(wait)
+        except TimeoutError:
+            continue
+    return done.result()
 
 
 @cache
@@ -99,26 +147,51 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        return _Stream(self._inner.connect_tcp(host, port, _current.deadlines.for_connecting(), local_address))
+        deadline = _current.deadlines.for_connecting()
+        wait = deadline - time.monotonic()
+        return _Stream(_in_helper(lambda: self._inner.connect_tcp(host, port, wait, local_address), deadline))
 
 
 class _Stream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
 
+    @property
+    def _socket(self) -> socket.socket:
+        found: socket.socket = self._inner.get_extra_info("socket")
+        return found
+
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         deadlines: _Deadlines = _current.deadlines
-        data = self._inner.read(max_bytes, deadlines.for_reading())
-        deadlines.has_begun = True
-        return data
+        deadline = deadlines.for_reading()
+        while True:
+            wait = _look(deadline, httpcore.ReadTimeout)
+            try:
+                data = self._inner.read(max_bytes, wait)
+            except httpcore.ReadTimeout:
+                continue
+            deadlines.has_begun = True
+            return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._inner.write(buffer, _current.deadlines.for_connecting())
+        deadline = _current.deadlines.for_connecting()
+        _current.deadlines.has_sent = True
+        left = memoryview(buffer)
+        while left:
+            self._socket.settimeout(_look(deadline, httpcore.WriteTimeout))
+            try:
+                left = left[self._socket.send(left) :]
+            except TimeoutError:
+                continue
+            except OSError as error:
+                raise httpcore.WriteError(str(error)) from error
 
     def start_tls(
         self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _current.deadlines.for_connecting()))
+        deadline = _current.deadlines.for_connecting()
+        wait = deadline - time.monotonic()
+        return _Stream(_in_helper(lambda: self._inner.start_tls(ssl_context, server_hostname, wait), deadline))
 
     def close(self) -> None:
         self._inner.close()

@@ -14,7 +14,7 @@ from django.db.models import Sum
 from agents.enums import HaltScope, HaltState, Mode, NoticeKind, Status, TerminalReason, TurnState, WaitingOn
 from agents.ledger.journal import journal_recover
 from agents.ledger.trigger_health import notes_for_trigger, trigger_note_end
-from agents.models import AgentSession, Halt, ToolCall, Turn
+from agents.models import AgentSession, Halt, Installation, ToolCall, Turn
 from agents.people.notifications import notification_create, receipt_path
 from agents.policy.transitions import REASON_STATUS
 from agents.sessions.approvals import tickets_cancel
@@ -142,9 +142,9 @@ def session_rest(
 
 @transaction.atomic
 def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
-    """End a held session. What a brake recorded stands; a failure during a requested halt counts as halted."""
+    """End a held session. What a brake recorded stands; whatever ends during a requested halt ends as halted."""
     row = held(session)
-    if row.halt_state == HaltState.HALT_REQUESTED and REASON_STATUS[reason] == Status.FAILED:
+    if row.halt_state == HaltState.HALT_REQUESTED or Installation.objects.filter(pk=1, halt__isnull=False).exists():
         reason = halt_reason(row)
     return _end(row, reason, now=now, error=error)
 

@@ -1,9 +1,10 @@
 """Runs a skill: in the worker itself, in a thread, or in a process that can be killed.
 
-A skill that exceeds its timeout is abandoned. A thread cannot be killed: it is left behind, and its worker is replaced
-after the current task, which ends the thread. A skill that must be killable declares a process.
+A skill is abandoned when it exceeds its timeout or its run is halted. A thread cannot be killed: it is left behind, and
+its worker is replaced after the current task, which ends the thread. A skill that must be killable declares a process.
 """
 
+import contextlib
 import contextvars
 import json
 import subprocess
@@ -24,6 +25,8 @@ from agents.skills.skill import Skill, SkillContext
 from agents.types import ToolResult
 
 MAX_PARALLEL = 8
+LOOK_SECONDS = 0.25  # how often a halt is looked at
+STOP_SECONDS = 0.5
 Result = TypeVar("Result")
 
 
@@ -32,6 +35,10 @@ class SkillTimeout(Exception):
 
     def __init__(self, skill: Skill) -> None:
         super().__init__(f"{skill.name} exceeded its timeout of {skill.timeout_seconds:g} s")
+
+
+class SkillStopped(Exception):
+    """The run was halted while the skill was at work; it may have taken effect."""
 
 
 class SkillFailed(Exception):
@@ -96,11 +103,29 @@ def _in_thread(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]
 
     thread = threading.Thread(target=work, name=f"skill-{skill.name}", daemon=True)
     thread.start()
-    thread.join(skill.timeout_seconds)
-    if not done.done():
+    try:
+        _wait(skill, context, thread.join, thread.is_alive)
+    except SkillStopped:
+        thread.join(STOP_SECONDS)  # one that looks at `stopped`, or waits for a model, ends by itself
+        if thread.is_alive():
+            worker_retire()
+            raise
+    except SkillTimeout:
         worker_retire()
-        raise SkillTimeout(skill)
+        raise
     return done.result()
+
+
+def _wait(skill: Skill, context: SkillContext, wait: Callable[[float], object], is_at_work: Callable[[], bool]) -> None:
+    """Wait until the skill has ended; raise if its time is over or its run is halted."""
+    end = time.monotonic() + skill.timeout_seconds
+    while is_at_work():
+        if context.stopped():
+            raise SkillStopped(f"The run was halted; {skill.name} was abandoned and may have taken effect.")
+        left = end - time.monotonic()
+        if left <= 0:
+            raise SkillTimeout(skill)
+        wait(min(left, LOOK_SECONDS))
 
 
 def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
@@ -114,26 +139,40 @@ def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any
         "mark": mark,
         "skill": skill.name,
         "arguments": dict(arguments),
-        "context": {name: value for name, value in vars(context).items() if name != "infer"},
+        "context": {name: value for name, value in vars(context).items() if not callable(value)},
     }
-    try:
-        answer = subprocess.run(
-            [sys.executable, "-m", "agents.skills.isolated"],
-            input=json.dumps(job, default=str),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=skill.timeout_seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise SkillTimeout(skill) from None
-    lines = [line.removeprefix(mark) for line in answer.stdout.split("\n") if line.startswith(mark)]
+    code, printed = _output_of(skill, context, json.dumps(job, default=str))
+    lines = [line.removeprefix(mark) for line in printed.split("\n") if line.startswith(mark)]
     if not lines:
-        raise SkillFailed(f"{skill.name} did not start: its process ended with code {answer.returncode}")
+        raise SkillFailed(f"{skill.name} did not start: its process ended with code {code}")
     if len(lines) == 1:
-        raise OutcomeUnknown(f"{skill.name} ended with code {answer.returncode} without a result.")
+        raise OutcomeUnknown(f"{skill.name} ended with code {code} without a result.")
     result = json.loads(lines[-1])
     if "error" in result:
         raise SkillFailed(result["error"])
     return result["output"]
+
+
+def _output_of(skill: Skill, context: SkillContext, job: str) -> tuple[int, str]:
+    """Return how the process ended and what it printed. It is killed when its time is over or its run is halted."""
+    to_send = [job]
+    printed: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, "-m", "agents.skills.isolated"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as process:
+
+        def wait(seconds: float) -> None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                printed.append(process.communicate(to_send.pop() if to_send else None, timeout=seconds)[0])
+
+        try:
+            _wait(skill, context, wait, lambda: not printed)
+        except BaseException:
+            process.kill()
+            raise
+        return process.returncode, printed[0]

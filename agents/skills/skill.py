@@ -46,7 +46,10 @@ class BadHandle(ValueError):
 
 @dataclass(frozen=True)
 class SkillContext:
-    """Facts about the call for the skill, and its only way to ask a model."""
+    """Facts about the call for the skill, and its only way to ask a model.
+
+    `stopped` returns True once the run was halted; a skill that works for long may look and end early.
+    """
 
     session_pk: int
     session_id: UUID
@@ -55,6 +58,7 @@ class SkillContext:
     idempotency_key: str
     now: datetime
     infer: Callable[..., ModelReply]
+    stopped: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)

@@ -56,17 +56,13 @@ class Hostile:
         self._random = random.Random(seed)
         self.asked = 0
 
-    def complete(self, request):
+    def stream(self, request, on_chunk):
         self.asked += 1
         attack = self._random.choice([self._names, self._tags, self._again, self._flood, self._words, self._smuggle])
         text, calls = attack()
-        return ModelReply(text, Usage(20, 20), "tool_use" if calls else "end_turn", self.name, 1, calls)
-
-    def stream(self, request, on_chunk):
         with ended_once(on_chunk) as on_text:
-            reply = self.complete(request)
-            on_text(reply.text)
-            return reply
+            on_text(text)
+        return ModelReply(text, Usage(20, 20), "tool_use" if calls else "end_turn", calls)
 
     def _call(self, name, **arguments):
         return RequestedCall("same-id", name, json.dumps(arguments))

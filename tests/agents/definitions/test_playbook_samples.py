@@ -10,6 +10,7 @@ from agents.definitions.skill_files import read_skill, skill_names
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest
+from tests.agents.providers.listeners import ignore
 from tests.table import every_row
 
 SAMPLES = Path(__file__).resolve().parents[3] / "samples"
@@ -34,7 +35,7 @@ def text_of(document):
 def analysis(against, text):
     content = "\n\n".join([target(against), render_block("document", text, nonce=NONCE, id="d1", name="d1")])
     request = ModelRequest("offline", ({"role": "user", "content": content},), max_tokens=20_000)
-    return json.loads(OfflineProvider().complete(request).text)
+    return json.loads(OfflineProvider().stream(request, ignore).text)
 
 
 def found(answer):

@@ -121,29 +121,6 @@ def test_an_attempt_beyond_its_bound_is_the_last_one():
     assert actual == Decimal(4)
 
 
-def test_a_halt_ends_the_wait_between_two_attempts():
-    make_price(MODEL)
-    session = make_session()
-
-    def halt():
-        AgentSession.objects.update(halt_state=HaltState.HALT_REQUESTED)
-
-    step = Step(error=ProviderError("503", fault=Fault.SERVER))
-    looked = []
-    with patch.object(metering, "next_wait", return_value=4.9), script(step, Step("ok")) as model:
-
-        def sleep(seconds):
-            if seconds:  # the scripted provider sleeps too, for no time
-                looked.append(seconds)
-                halt()
-
-        sleeping = patch.object(metering.time, "sleep", side_effect=sleep)
-        with sleeping:
-            result = call(session)
-    assert (result.outcome, len(model.requests), len(looked)) == (Outcome.GATEWAY_ERROR, 1, 1)
-    assert looked[0] <= 0.25
-
-
 @pytest.mark.usefixtures("_no_waiting")
 def test_a_session_halted_during_an_attempt_gets_no_other():
     make_price(MODEL)

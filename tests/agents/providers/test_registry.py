@@ -10,6 +10,7 @@ from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.types import ModelRequest
 from tests.agents.providers.hostile_servers import answer, reply, serving
+from tests.agents.providers.listeners import ignore
 
 REQUEST = ModelRequest("m", ({"role": "user", "content": "?"},))
 
@@ -38,22 +39,22 @@ def test_a_declared_model_is_made_once_and_asked_with_its_key(settings, monkeypa
         }
         provider = registry.provider_for("m")
         assert provider is registry.provider_for("m")
-        assert provider.complete(REQUEST).text == "hello"
+        assert provider.stream(REQUEST, ignore).text == "hello"
         assert "Authorization: Bearer k-42" in server.heads[0]
         monkeypatch.delenv("SECRET_OF_M")
         (tmp_path / "key").write_text("k-43\n")
         monkeypatch.setenv("SECRET_OF_M_FILE", str(tmp_path / "key"))
-        provider.complete(REQUEST)
+        provider.stream(REQUEST, ignore)
         assert "Bearer k-43" in server.heads[1]
         monkeypatch.delenv("SECRET_OF_M_FILE")
-        provider.complete(REQUEST)
+        provider.stream(REQUEST, ignore)
         assert "Authorization" not in server.heads[2]
 
 
 def test_a_model_without_a_key_is_asked_without_one(settings):
     with serving(answer()) as server:
         settings.LQOPS_MODELS = {"m": {"provider": "openai_compatible", "url": server.url}}
-        registry.provider_for("m").complete(REQUEST)
+        registry.provider_for("m").stream(REQUEST, ignore)
         assert "Authorization" not in server.heads[0]
 
 
@@ -61,7 +62,7 @@ def test_scripted_replies_come_from_the_declaration(settings):
     settings.LQOPS_MODELS = {"m": {"provider": "scripted", "replies": ["one", "two"]}}
     provider = registry.provider_for("m")
     chunks = []
-    assert [provider.complete(REQUEST).text, provider.stream(REQUEST, chunks.append).text] == ["one", "one"]
+    assert [provider.stream(REQUEST, ignore).text, provider.stream(REQUEST, chunks.append).text] == ["one", "one"]
     assert chunks[-1].finished
 
 
@@ -69,7 +70,13 @@ def test_scripted_replies_follow_the_conversation_in_any_process(settings):
     settings.LQOPS_MODELS = {"m": {"provider": "scripted", "replies": ["one", "two", "three"]}}
     spoken = [{"role": "assistant", "content": "one"}, {"role": "user", "content": "And then?"}]
     asked = [replace(REQUEST, messages=(*REQUEST.messages, *spoken * times)) for times in (3, 1, 0, 2, 1)]
-    assert [registry.provider_for("m").complete(one).text for one in asked] == ["three", "two", "one", "three", "two"]
+    assert [registry.provider_for("m").stream(one, ignore).text for one in asked] == [
+        "three",
+        "two",
+        "one",
+        "three",
+        "two",
+    ]
 
 
 def test_no_more_calls_at_once_than_declared():

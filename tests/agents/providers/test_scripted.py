@@ -5,13 +5,14 @@ import pytest
 from agents.providers.base import ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.types import ModelRequest, RequestedCall, Usage
+from tests.agents.providers.listeners import ignore
 
 REQUEST = ModelRequest("m", ({"role": "user", "content": "?"},))
 
 
 def test_steps_are_played_in_order_and_the_last_one_repeats():
     played = ScriptedProvider([Step("one"), Step("two")])
-    assert [played.complete(REQUEST).text for _ in range(3)] == ["one", "two", "two"]
+    assert [played.stream(REQUEST, ignore).text for _ in range(3)] == ["one", "two", "two"]
     assert len(played.requests) == 3
 
 
@@ -31,6 +32,6 @@ def test_a_stream_may_break_and_still_ends_once(after):
         played.stream(REQUEST, chunks.append)
     assert "".join(chunk.text for chunk in chunks) == "abcdef"[:after]
     assert [chunk.finished for chunk in chunks].count(True) == 1
-    assert (broken.value.began, broken.value.usage) == (after > 0, Usage(3, 1))
+    assert (broken.value.received_bytes, broken.value.usage) == (after, Usage(3, 1))
     with pytest.raises(ProviderError):
-        played.complete(REQUEST)
+        played.stream(REQUEST, ignore)

@@ -92,6 +92,14 @@ def die(path: str) -> str:
     os._exit(9)
 
 
+@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=180)
+def linger(path: str) -> str:
+    """Writes who it is, and works on."""
+    Path(path).write_text(str(os.getpid()))
+    threading.Event().wait(600)
+    return "done"
+
+
 @skill(level=Level.CONTROLLED, side_effects=False, isolation="process", timeout_seconds=60)
 def die_looking() -> str:
     """Looks, and is gone."""

@@ -7,6 +7,7 @@ from agents.enums import Purpose
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest
+from tests.agents.providers.listeners import ignore
 
 NONCE = "7f3a9c0e51d2"
 
@@ -29,7 +30,7 @@ def skill(text):
 
 
 def answer(*parts, **more):
-    return OfflineProvider().complete(request(*parts, **more))
+    return OfflineProvider().stream(request(*parts, **more), ignore)
 
 
 def analysis(*parts, **more):

@@ -8,6 +8,7 @@ from agents.enums import Purpose
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest
+from tests.agents.providers.listeners import ignore
 
 NONCE = "0123456789abcdef"
 ALERTS = '! spike (figures): "figures: spike scored 1.00. {\\"cpu\\": 96}"\n! other (figures): "x"'
@@ -32,7 +33,7 @@ def answer(*, system="", alerts="", after=(), offered=("tell_owner", "yield"), m
         tools=tuple(map(tool, offered)),
         purpose=Purpose.AUTONOMOUS_EXECUTOR,
     )
-    reply = OfflineProvider().complete(request)
+    reply = OfflineProvider().stream(request, ignore)
     return reply, [(call.name, json.loads(call.arguments)) for call in reply.calls]
 
 

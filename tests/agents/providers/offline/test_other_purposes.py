@@ -10,6 +10,7 @@ from agents.providers.offline.other_purposes import NO_FORECAST
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest
+from tests.agents.providers.listeners import ignore
 from tests.agents.providers.offline.offline_calls import NONCE, answer
 from tests.table import every_row
 
@@ -106,7 +107,7 @@ def test_a_reading_is_scored(prompt, data, score):
 
 
 def test_a_reading_scores_zero_when_none_was_sent():
-    assert OfflineProvider().complete(ModelRequest("offline", (), purpose=Purpose.SIGNAL)).text == "0.00"
+    assert OfflineProvider().stream(ModelRequest("offline", (), purpose=Purpose.SIGNAL), ignore).text == "0.00"
 
 
 def test_orders_in_a_reading_set_no_threshold():
@@ -152,7 +153,7 @@ def test_a_simulation_without_a_call_predicts_nothing():
 
 def test_a_compaction_is_an_extract():
     messages = tuple({"role": "user", "content": text} for text in ("First thing. Second thing.", " ", "Then this"))
-    reply = OfflineProvider().complete(ModelRequest("offline", messages, purpose=Purpose.COMPACTION))
+    reply = OfflineProvider().stream(ModelRequest("offline", messages, purpose=Purpose.COMPACTION), ignore)
 
     assert reply.text == "Extract by rule (first sentence of each message):\nFirst thing.\nThen this"
 

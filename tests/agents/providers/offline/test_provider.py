@@ -16,6 +16,7 @@ from agents.providers.base import ProviderError
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest, Price
+from tests.agents.providers.listeners import ignore
 from tests.agents.providers.offline.corpora import clauses
 from tests.agents.providers.offline.offline_calls import NONCE, analysis, answer, document, playbook, request, skill
 from tests.table import every_row
@@ -58,8 +59,8 @@ def test_every_quote_is_exact(text):
 @given(DOCUMENTS, st.integers(0, 900))
 def test_an_answer_is_valid_json_within_its_tokens(text, max_tokens):
     sent = request(playbook(*POSITIONS), document(text), max_tokens=max_tokens)
-    reply = OfflineProvider().complete(sent)
-    full = OfflineProvider().complete(request(playbook(*POSITIONS), document(text)))
+    reply = OfflineProvider().stream(sent, ignore)
+    full = OfflineProvider().stream(request(playbook(*POSITIONS), document(text)), ignore)
 
     assert reply.usage.output_tokens <= max_tokens
     assert 0 < reply.usage.input_tokens <= input_bound(sent, PRICE)
@@ -89,10 +90,10 @@ def test_the_same_request_has_the_same_answer():
         document("\n\n".join(case.document for case in clauses.CASES)),
         response_schema={"type": "object"},
     )
-    reply = OfflineProvider().complete(sent)
+    reply = OfflineProvider().stream(sent, ignore)
 
-    assert OfflineProvider().complete(sent) == reply
-    assert (reply.provider, reply.stop_reason, reply.latency_ms) == ("offline", "end_turn", 0)
+    assert OfflineProvider().stream(sent, ignore) == reply
+    assert reply.stop_reason == "end_turn"
     assert json.loads(reply.text)["findings"]
 
 
@@ -195,7 +196,7 @@ def test_several_documents_and_parts_of_messages():
         {"role": "user", "content": document("Nothing.", "b")},
         {"role": "user"},
     )
-    reply = OfflineProvider().complete(ModelRequest("offline", messages, max_tokens=5_000))
+    reply = OfflineProvider().stream(ModelRequest("offline", messages, max_tokens=5_000), ignore)
 
     assert [one["document_id"] for one in json.loads(reply.text)["findings"]] == ["a", "b"]
 
@@ -224,7 +225,7 @@ def test_a_megabyte_takes_seconds_and_linear_time(size):
     def seconds(size):
         sent = request(thirty, document(paragraphs(size)))
         start = time.process_time()
-        OfflineProvider().complete(sent)
+        OfflineProvider().stream(sent, ignore)
         return time.process_time() - start
 
     seconds(10_000)
@@ -242,7 +243,7 @@ def test_repetitive_texts_take_no_longer(piece):
 
     def seconds():
         start = time.process_time()
-        OfflineProvider().complete(sent)
+        OfflineProvider().stream(sent, ignore)
         return time.process_time() - start
 
     assert any(seconds() <= 0.75 for _ in range(3))  # a busy machine may need another try
