@@ -5,7 +5,6 @@ a few times a second whether to go on, so a halt ends a call while the server sa
 configured by the operator, so its address is not gated; it is never taken from a document or a model.
 """
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -156,11 +155,6 @@ class _Stream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
 
-    @property
-    def _socket(self) -> socket.socket:
-        found: socket.socket = self._inner.get_extra_info("socket")
-        return found
-
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         deadlines: _Deadlines = _current.deadlines
         deadline = deadlines.for_reading()
@@ -176,11 +170,12 @@ class _Stream(httpcore.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         deadline = _current.deadlines.for_connecting()
         _current.deadlines.has_sent = True
+        connected = self._inner.get_extra_info("socket")
         left = memoryview(buffer)
         while left:
-            self._socket.settimeout(_look(deadline, httpcore.WriteTimeout))
+            connected.settimeout(_look(deadline, httpcore.WriteTimeout))
             try:
-                left = left[self._socket.send(left) :]
+                left = left[connected.send(left) :]
             except TimeoutError:
                 continue
             except OSError as error:

@@ -267,7 +267,8 @@ class Written:
 
 
 @pytest.mark.usefixtures("sample_skills")
-def test_a_skill_in_a_process_is_killed(tmp_path):
+def test_a_skill_in_a_process_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
     session = skill_session()
     path = tmp_path / "pid"
     halted(session, Written(path), params={"skill": "linger", "arguments": {"path": str(path)}})

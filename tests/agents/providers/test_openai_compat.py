@@ -387,7 +387,7 @@ def test_a_listener_may_cancel_the_stream():
         with pytest.raises(Enough):
             found.stream(REQUEST, listen)
         found.close()
-    assert [chunk.finished for chunk in chunks] == [False, True]
+    assert [chunk.text or chunk.finished for chunk in chunks if chunk != Chunk()] == ["a", True]
 
 
 def test_odd_events_are_skipped():
