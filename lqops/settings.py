@@ -189,7 +189,9 @@ EMAIL_USE_TLS = _smtp_tls == "STARTTLS"
 EMAIL_USE_SSL = _smtp_tls == "TLS"
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.text("LQOPS_EMAIL_FROM", "lqops@localhost")
-LQOPS_BASE_URL = env.web_address("LQOPS_BASE_URL", "http://127.0.0.1:8000")
+ADDRESS_FILE = VAR_DIR / "address"  # of `manage.py up`, while it runs
+_address = ADDRESS_FILE.read_text() if ADDRESS_FILE.exists() else "http://127.0.0.1:8000"
+LQOPS_BASE_URL = env.web_address("LQOPS_BASE_URL", _address)
 
 # --- API (docs/api.md) ---
 
