@@ -34,6 +34,7 @@ from agents.admin.display import (
     words,
 )
 from agents.admin.forms import ArgumentsField, OwnedChoices, StyledModelForm, usd_field
+from agents.ask.naming import id_range
 from agents.conf import clock
 from agents.enums import (
     AnalysisMode,
@@ -322,7 +323,7 @@ class AgentSessionAdmin(FormAdmin):
     ]
     list_select_related = ["owner", "agent", "trigger"]
     search_fields = ["public_id__exact", "owner__username__exact"]
-    search_help_text = "Words of its purpose, the name of its agent, trigger or owner, or its full id."
+    search_help_text = "Words of its purpose, the name of its agent, trigger or owner, or the beginning of its id."
     sortable_by = ()
     empty_text = "No runs yet. Add a document to a watched collection, or start a run."
     form = RunNowForm
@@ -382,9 +383,12 @@ class AgentSessionAdmin(FormAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         found, _ = super().get_search_results(request, queryset, search_term)
-        if not search_term.strip():
+        term = search_term.strip()
+        if not term:
             return found, False
-        return queryset.filter(Q(pk__in=found.order_by().values("pk")) | titled(search_term.strip())), False
+        ids = id_range(term)
+        by_id = Q(public_id__range=ids) if ids else Q()
+        return queryset.filter(Q(pk__in=found.order_by().values("pk")) | titled(term) | by_id), False
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["halt_link"] if current_user(request).has_perm(CHANGE) else [])]
