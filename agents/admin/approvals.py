@@ -313,12 +313,11 @@ def listed(approval: Approval) -> str:
 
 
 def left_of_cap(approval: Approval) -> str:
-    """Return the rest of the run's cap, calls in flight counted as spent."""
-    session = approval.session
-    if session.max_cost_usd is None:
+    """Return the rest of the run's cap after approved or reported cost, the larger; calls in flight count as spent."""
+    ledger = approval.session.ledger
+    if ledger.cap is None:
         return "no cap"
-    left = session.max_cost_usd - session.cost_total_usd - session.cost_reserved_usd
-    return usd(max(left, Decimal(0)))
+    return usd(max(ledger.cap - max(ledger.approved, ledger.exposed), Decimal(0)))
 
 
 @admin.register(Approval)
