@@ -230,6 +230,12 @@ class DetailAdmin(ReadOnlyAdmin):
             if action.bulk and self.may_run(request, action)
         }
 
+    def response_action(self, request: HttpRequest, queryset: models.QuerySet[Any]) -> Any:
+        if all(pk.isdecimal() and len(pk) < ID_DIGITS for pk in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            return super().response_action(request, queryset)
+        messages.error(request, "Nothing was done: the selection names a row that cannot exist. Select rows again.")
+        return None
+
     def buttons(self, request: HttpRequest, row: Any) -> list[tuple[RowAction, str]]:
         """The actions that the user may do to this row, with their links, for its page."""
         return [
