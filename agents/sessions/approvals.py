@@ -340,7 +340,9 @@ def require_decidable(approval: Approval, *, by: User, digest: str, now: datetim
     ):
         raise NotAllowed("A PRIVILEGED call needs somebody other than its owner or the agent's last editor.")
     if approval.status != ApprovalStatus.PENDING or approval.expires_at <= now:
-        raise InvalidTransition(f"Approval {approval.public_id} is {approval.status}; it cannot be decided any more.")
+        raise InvalidTransition(
+            f"Approval {approval.public_id} is {approval.status_text}; it cannot be decided any more."
+        )
     if digest != approval.digest:
         raise TicketRefused("The call has changed since it was shown; look at it again.")
 
