@@ -17,13 +17,14 @@ from django.contrib.auth.models import User
 from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
 
 from agents.admin.approvals import AnswerForm
 from agents.admin.base import current_user, require_permission, site_page
@@ -86,12 +87,6 @@ class Table:
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True)
-class Link:
-    kind: str
-    address: str
-
-
 def table_of(answer: Answer, by: User) -> Table | None:
     """The rows of the answer, if it has any, each with a link for users who may view it."""
     for name, found in answer.data.items():
@@ -100,14 +95,14 @@ def table_of(answer: Answer, by: User) -> Table | None:
     return None
 
 
-def links_of(answer: Answer, by: User) -> list[Link]:
-    """Links to the single rows that the answer names."""
+def links_of(answer: Answer, by: User) -> list[tuple[str, str]]:
+    """The addresses of the single rows that the answer names, each with its kind."""
     links = []
     for kind in KINDS:
         named = answer.data.get(kind)
         public_id = named.get("id") if isinstance(named, Mapping) else named
         found = _addresses(kind, [str(public_id)], by) if isinstance(public_id, str) else {}
-        links += [Link(kind, address) for address in found.values()]
+        links += [(address, kind) for address in found.values()]
     return links
 
 
@@ -211,7 +206,7 @@ def _done(request: HttpRequest, answer: Answer) -> str:
     session = answer.session
     if session is not None and session.mode == Mode.CHAT:
         return reverse("admin:chat", args=[session.params["chat"]])
-    named = [(link.address, link.kind) for link in links_of(answer, current_user(request))]
+    named = links_of(answer, current_user(request))
     links = format_html_join(" ", '<a class="lq-link" href="{}">Open {}</a>', named)
     messages.success(request, format_html("{} {}", visible(plain_sentence(answer.text)), links))
     draft = _draft(answer) if answer.kind == Kind.DRAFT else None
@@ -233,10 +228,9 @@ def _draft_to_confirm(request: HttpRequest) -> dict[str, Any]:
 
 
 @never_cache
+@require_POST
 def confirm(request: HttpRequest) -> HttpResponse:
     """Enable a draft. Its subject checks the permission, as on the draft's own page."""
-    if request.method != "POST":
-        return HttpResponseNotAllowed(["POST"])
     by = require_permission(request, START_PERMISSION)
     draft, address = _drafted(request, request.POST)
     try:

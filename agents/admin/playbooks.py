@@ -161,8 +161,7 @@ class PlaybookAdmin(FormAdmin):
 def given_positions(forms_: Any) -> list[Position]:
     """The positions that were filled in and not removed, in the given order."""
     kept = [form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data.get("issue")]
-    names = ("issue", "severity", "standard", "fallbacks", "guidance", "must_contain", "must_not_contain")
-    return [Position(**{name: given[name] for name in names}) for given in kept]
+    return [Position(**{name: given[name] for name in PositionForm.base_fields}) for given in kept]
 
 
 # --- Skills: loaded from folders, run only as accepted ---

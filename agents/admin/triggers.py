@@ -320,9 +320,7 @@ class TriggerAdmin(FormAdmin):
         may_run = current_user(request).has_perm("agents.add_agentsession")
         return [name for name in self.list_display if name != "run" or may_run]
 
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def add_view(self, request: HttpRequest, **_: Any) -> HttpResponse:
         """First the kind and the owner; then the fields of that kind, with choices of that owner."""
         if not self.has_add_permission(request):
             raise PermissionDenied
@@ -330,7 +328,7 @@ class TriggerAdmin(FormAdmin):
             people = User.objects.filter(is_active=True).order_by("username")[:500]
             context: dict[str, Any] = {"kinds": KIND_WORDS.items(), "people": people, "me": current_user(request)}
             return self.render_page(request, "admin/trigger_kinds.html", "Add trigger", **context)
-        return super().add_view(request, form_url, extra_context)
+        return super().add_view(request)
 
     def form_options(self, request: HttpRequest, row: Trigger | None) -> dict[str, Any]:
         if row is not None:

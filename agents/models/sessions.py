@@ -2,6 +2,7 @@
 
 import uuid
 from datetime import datetime
+from decimal import Decimal
 
 from django.conf import settings
 from django.db import models
@@ -165,6 +166,14 @@ class AgentSession(models.Model):
     def chain(self) -> str:
         """The name of this session's chain in the audit log."""
         return str(self.public_id)
+
+    @property
+    def left_usd(self) -> Decimal | None:
+        """The rest of the cap, with calls in flight counted as spent; None without a cap."""
+        if self.max_cost_usd is None:
+            return None
+        left: Decimal = self.max_cost_usd - self.cost_total_usd - self.cost_reserved_usd
+        return max(left, Decimal(0))
 
     @property
     def ledger(self) -> Ledger:
