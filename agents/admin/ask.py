@@ -5,7 +5,6 @@ Read-only requests are for everybody who may view runs, all others for those who
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -34,21 +33,11 @@ from agents.admin.sessions import CHANGE
 from agents.ask.chats import MAX_CHARS
 from agents.ask.entry import ask, send_message
 from agents.ask.fast_paths import scope_of
+from agents.ask.naming import KINDS as NAMED_KINDS
 from agents.ask.naming import Answer, Kind
 from agents.conf import clock
 from agents.enums import Mode, Status
-from agents.models import (
-    Agent,
-    AgentSession,
-    Approval,
-    Collection,
-    Document,
-    Playbook,
-    Precedent,
-    PromptSkill,
-    Question,
-    Trigger,
-)
+from agents.models import Agent, AgentSession, Approval, Precedent, Question, Trigger
 from agents.people.access import START_PERMISSION
 from agents.roster.agents import agent_edit
 from agents.sessions.approvals import PERMISSION as DECIDE
@@ -61,34 +50,16 @@ from agents.triggers.triggers import trigger_edit
 
 KINDS: Final[dict[str, type[models.Model]]] = {
     "session": AgentSession,
-    "trigger": Trigger,
+    **NAMED_KINDS,
     "approval": Approval,
     "precedent": Precedent,
-    "agent": Agent,
-    "playbook": Playbook,
-    "skill": PromptSkill,
-    "collection": Collection,
-    "document": Document,
     "question": Question,
 }
 HIDDEN: Final = frozenset({"id", "arguments", "digest", "repeat"})
 
 
-@dataclass(frozen=True)
-class Row:
-    link: str
-    name: str
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    heads: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-def table_of(answer: Answer, by: User) -> Table | None:
-    """The rows of the answer, if it has any, each with a link for users who may view it."""
+def table_of(answer: Answer, by: User) -> dict[str, Any] | None:
+    """Headings and rows of the answer, if it has any, each row with a link for users who may view it."""
     for name, found in answer.data.items():
         if isinstance(found, list) and found and all(isinstance(row, Mapping) for row in found):
             return _table(name.removesuffix("s"), found, by)
@@ -106,20 +77,20 @@ def links_of(answer: Answer, by: User) -> list[tuple[str, str]]:
     return links
 
 
-def _table(kind: str, found: list[Any], by: User) -> Table:
+def _table(kind: str, found: list[Any], by: User) -> dict[str, Any]:
     names = [name for name in found[0] if name not in HIDDEN]
     links: dict[str, str] = {}
     for one in {row.get("kind", kind) for row in found} & KINDS.keys() or {kind} & KINDS.keys():
         links |= _addresses(one, [str(row["id"]) for row in found if "id" in row], by)
     rows = [
-        Row(
-            links.get(str(row.get("id")), ""),
-            str(row.get("id", ""))[:SHORT_ID],
-            tuple(_cell(name, row.get(name)) for name in names),
-        )
+        {
+            "link": links.get(str(row.get("id")), ""),
+            "name": str(row.get("id", ""))[:SHORT_ID],
+            "cells": [_cell(name, row.get(name)) for name in names],
+        }
         for row in found
     ]
-    return Table(tuple(words(name.removesuffix("_usd").removesuffix("_at")) for name in names), tuple(rows))
+    return {"heads": [words(name.removesuffix("_usd").removesuffix("_at")) for name in names], "rows": rows}
 
 
 def _addresses(kind: str, public_ids: list[str], by: User) -> dict[str, str]:

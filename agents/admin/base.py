@@ -421,6 +421,15 @@ class FormAdmin(DetailAdmin):
         return HttpResponseRedirect(self.row_link(row.pk))
 
 
+class NamedAdmin(FormAdmin):
+    """Rows that people name: listed by name, found by name or owner."""
+
+    list_select_related: ClassVar[Sequence[str]] = ["owner"]
+    search_fields: ClassVar[Sequence[str]] = ["name", "owner__username"]
+    ordering: ClassVar[Sequence[str]] = ["name", "id"]
+    sortable_by: ClassVar[Sequence[str] | None] = ("name",)
+
+
 def _parts(form: BaseForm, fieldsets: Any) -> list[dict[str, Any]]:
     """The form's fields under the headings of the fieldsets; fields that none names come first."""
     named = {name for _, options in fieldsets for name in options["fields"]}

@@ -75,6 +75,11 @@ class SavedByDjango(DetailAdmin):
         response: HttpResponse = self.changeform_view(request, object_id, extra_context=context)
         return response
 
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name in {"permissions", "user_permissions"}:
+            kwargs["queryset"] = grantable()
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
 
 @admin.register(User)
 class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, misc]  # Django's page in our frame
@@ -125,11 +130,6 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
         fixed = () if current_user(request).is_superuser else FOR_SUPERUSERS
         return (*super().get_readonly_fields(request, obj), *fixed)
 
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        if db_field.name == "user_permissions":
-            kwargs.setdefault("queryset", grantable())
-        return super().formfield_for_manytomany(db_field, request, **kwargs)
-
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
         fields = [] if not change else form.changed_data
@@ -161,11 +161,6 @@ class RoleAdmin(DjangoGroupAdmin, SavedByDjango):  # type: ignore[misc]  # Djang
     @display(description="built-in", boolean=True)
     def own(self, group: Group) -> bool:
         return self._is_role(group)
-
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **kwargs: Any) -> Any:
-        if db_field.name == "permissions":
-            kwargs["queryset"] = grantable()
-        return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)

@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
-from agents.admin.base import DetailAdmin, FormAdmin, current_user
+from agents.admin.base import DetailAdmin, NamedAdmin, current_user
 from agents.admin.display import (
     DECISION_LABELS,
     SEVERITY_LABELS,
@@ -401,13 +401,9 @@ class ProjectForm(OwnerForm):
 
 
 @admin.register(Project)
-class ProjectAdmin(FormAdmin):
+class ProjectAdmin(NamedAdmin):
     list_display = ["name", "owner", "context_version", "created_at"]
-    list_select_related = ["owner"]
-    search_fields = ["name", "owner__username"]
     empty_text = "No projects yet. A project holds the context that its runs read."
-    ordering = ["name", "id"]
-    sortable_by = ("name",)
     form = ProjectForm
     change_form_template = "admin/project.html"
     row_actions = (
