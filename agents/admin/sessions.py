@@ -76,16 +76,13 @@ class HappenedForm(ActionForm):
     )
 
 
-def _happened(action: ActionRequest) -> ActionResult:
-    [call] = action.rows
-    tool_call_resolve(call.pk, Decision.HAPPENED, by=action.by, now=action.now, result=action.data["result"])
-    return ActionResult("Recorded: it happened. The run does not repeat the call.")
+def _resolve(decision: Decision, message: str) -> Callable[[ActionRequest], ActionResult]:
+    def run(action: ActionRequest) -> ActionResult:
+        [call] = action.rows
+        tool_call_resolve(call.pk, decision, by=action.by, now=action.now, result=action.data.get("result"))
+        return ActionResult(message)
 
-
-def _did_not_happen(action: ActionRequest) -> ActionResult:
-    [call] = action.rows
-    tool_call_resolve(call.pk, Decision.DID_NOT_HAPPEN, by=action.by, now=action.now)
-    return ActionResult("Recorded: it did not happen. The run makes the call again.")
+    return run
 
 
 def _is_unresolved(call: ToolCall) -> bool:
@@ -112,7 +109,7 @@ class ToolCallAdmin(DetailAdmin):
         RowAction(
             "happened",
             "It happened",
-            _happened,
+            _resolve(Decision.HAPPENED, "Recorded: it happened. The run does not repeat the call."),
             HappenedForm,
             PERMISSION,
             bulk=False,
@@ -122,7 +119,7 @@ class ToolCallAdmin(DetailAdmin):
         RowAction(
             "did_not_happen",
             "It did not happen",
-            _did_not_happen,
+            _resolve(Decision.DID_NOT_HAPPEN, "Recorded: it did not happen. The run makes the call again."),
             permission=PERMISSION,
             bulk=False,
             available=_is_unresolved,

@@ -11,7 +11,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet
+from agents.api.base import OwnedViewSet, create_with, delete_with
 from agents.api.fields import (
     Body,
     CountField,
@@ -277,9 +277,10 @@ class AgentViewSet(OwnedViewSet[Agent]):
     always_allowed = frozenset({"halt"})
     starts = frozenset({"start", "restart", "define", "import_yaml"})  # a definition has triggers
 
-    @describe(body=AgentBody)
-    def create(self, request: Request) -> Response:
-        return self.make(agent_create, AgentBody)
+    create = create_with(agent_create, AgentBody)
+    destroy = delete_with(
+        agent_delete, "Delete an agent that has never run. 409 for an agent with sessions: disable it instead."
+    )
 
     @describe(body=AgentBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
@@ -293,10 +294,6 @@ class AgentViewSet(OwnedViewSet[Agent]):
         if data.get("enabled"):
             require_start_permission(self.user)
         return self.respond(agent_edit(agent=agent, **self.actor, **data))
-
-    def destroy(self, request: Request, **_: Any) -> Response:
-        """Delete an agent that has never run. 409 for an agent with sessions: disable it instead."""
-        return self.remove(agent_delete)
 
     @detail_action(HaltCountSerializer, body=ReasonBody)
     def halt(self, request: Request, **_: Any) -> Response:
