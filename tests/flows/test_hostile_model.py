@@ -60,7 +60,7 @@ class Hostile:
         self.asked += 1
         attack = self._random.choice([self._names, self._tags, self._again, self._flood, self._words, self._smuggle])
         text, calls = attack()
-        return ModelReply(text, Usage(20, 20), "tool_use" if calls else "end_turn", self.name, 1, calls)
+        return ModelReply(text, Usage(20, 20), "tool_use" if calls else "end_turn", calls)
 
     def stream(self, request, on_chunk):
         with ended_once(on_chunk) as on_text:
