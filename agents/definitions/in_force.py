@@ -55,14 +55,10 @@ def checked_definition(text: str, *, file: str, name: str = "") -> AgentDefiniti
 def definition_drift(agent: Agent) -> list[str]:
     """Return the settings where the agent differs from its text, one sentence each."""
     stored = stored_definition(agent.definition)
-    drifted = [
-        name
-        for name in COLUMN_SETTINGS
-        if name in stored.model_fields_set and getattr(stored, name) != getattr(agent, name)
-    ]
     return [
         f"{name} is {_format(getattr(agent, name))} here, and {_format(getattr(stored, name))} in its text"
-        for name in drifted
+        for name in COLUMN_SETTINGS
+        if name in stored.model_fields_set and getattr(stored, name) != getattr(agent, name)
     ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agents.conf import clock, model_for
+from agents.conf import model_for
 from agents.definitions.in_force import definition_of
 from agents.enums import Purpose, Risk, ToolIntent
 from agents.guard import guarded_tool_call
@@ -197,10 +197,7 @@ class Prompter:
             "max_tokens": SUMMARY_TOKENS,
             "purpose": str(Purpose.COMPACTION),
         }
-        key = f"{place}:summary"
-        result = guarded_tool_call(
-            self._session, ToolIntent.RUN_SKILL, arguments_asked(self._session, key) or params, key=key, now=clock()
-        )
+        result = journaled_call(self._session, ToolIntent.RUN_SKILL, f"{place}:summary", params)
         text = str(result.data.get("text") or "") if result.ok else ""
         if not text.strip():
             return None

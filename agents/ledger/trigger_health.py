@@ -99,11 +99,6 @@ def trigger_stop(
         )
 
 
-def notes_for_trigger(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the notes on a run that count for its trigger."""
-    return {"empty": bool(metadata.get("empty")), "fault": str(metadata.get("fault") or "")}
-
-
 def trigger_note_end(trigger_pk: int, *, reason: TerminalReason, empty: bool, now: datetime, fault: str = "") -> None:
     """Count the end of a run for its trigger. A run that completed with a fault counts as failed.
 

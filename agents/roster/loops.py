@@ -78,15 +78,6 @@ def loop_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYST
     return halted
 
 
-@transaction.atomic
-def loop_restart(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> AgentSession:
-    """Stop the loop, if there is one, and start another that refers to it."""
-    Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
-    before = AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
-    loop_stop(agent=agent, by=by, now=now, actor=actor)
-    return loop_start(agent=agent, by=by, now=now, restarted_from=before, actor=actor)
-
-
 # --- Daily renewal ---
 
 

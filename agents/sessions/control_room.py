@@ -31,7 +31,6 @@ from agents.models import (
     Approval,
     Budget,
     ContextProposal,
-    Halt,
     Installation,
     Lease,
     Memory,
@@ -109,7 +108,6 @@ class Meter:
     subject_id: int
     charged_usd: Decimal
     actual_usd: Decimal
-    open_usd: Decimal
     cap_usd: Decimal | None
 
 
@@ -122,12 +120,6 @@ class Refusal:
     session_id: str
     purpose: str = ""
     trigger: Trigger | None = None
-
-
-def halt_in_force() -> Halt | None:
-    """Return the halt of all work, if there is one."""
-    halted = Installation.objects.filter(pk=1, halt__isnull=False).values_list("halt", flat=True)
-    return next((Halt.objects.select_related("requested_by").get(pk=halt) for halt in halted), None)
 
 
 def sessions_running() -> Running:
@@ -183,8 +175,7 @@ def meter_today(scope: str, subject_id: int, *, cap: Decimal | None, name: str, 
 
 
 def _meter(row: Budget, name: str) -> Meter:
-    charged, actual, reserved = (Decimal(x) for x in (row.charged_usd, row.actual_usd, row.reserved_usd))
-    return Meter(row.scope, name, row.subject_id, charged, actual, reserved, row.cap_usd)
+    return Meter(row.scope, name, row.subject_id, Decimal(row.charged_usd), Decimal(row.actual_usd), row.cap_usd)
 
 
 def refusals_lately() -> tuple[Refusal, ...]:

@@ -7,13 +7,12 @@ it is data and picks no phase of the run.
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
 
 from agents.conf import clock, judge_models
 from agents.definitions.in_force import loop_config_of
-from agents.engine.loop import Answered
+from agents.engine.loop import BUSY, BUSY_WAIT, Answered
 from agents.engine.prompting import journaled_call, model_of, skills_of
 from agents.engine.replies import without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
@@ -253,8 +252,6 @@ def _opening(work: Slice) -> tuple[str, tuple[Entry, ...]]:
 
 
 ANALYSIS_KEY: Final = "analysis:1"
-BUSY: Final = "budget_busy"
-BUSY_WAIT: Final = timedelta(seconds=30)
 MOST_WAITS: Final = 5
 
 

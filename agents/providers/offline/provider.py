@@ -72,6 +72,16 @@ class OfflineProvider:
     name = "offline"
 
     def complete(self, request: ModelRequest) -> ModelReply:
+        return self._reply(request)
+
+    def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
+        """As complete, with the whole text as one chunk."""
+        with ended_once(on_chunk) as on_text:
+            reply = self._reply(request)
+            on_text(reply.text)
+            return reply
+
+    def _reply(self, request: ModelRequest) -> ModelReply:
         if request.purpose == Purpose.EMBEDDING:
             raise ProviderError("The offline provider makes no embeddings: configure a model.", contacted=False)
         texts = list(_texts(request))
@@ -83,13 +93,6 @@ class OfflineProvider:
         text, is_whole = answer(texts, request.max_tokens)
         usage = Usage(sent_tokens, count_tokens(text))
         return ModelReply(text, usage, "end_turn" if is_whole else "max_tokens")
-
-    def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
-        """As complete, with the whole text as one chunk."""
-        with ended_once(on_chunk) as on_text:
-            reply = self.complete(request)
-            on_text(reply.text)
-            return reply
 
 
 def _texts(request: ModelRequest) -> Iterator[str]:
