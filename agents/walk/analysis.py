@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 
-from agents.conf import clock, judge_models
+from django.conf import settings
+
+from agents.conf import clock
 from agents.definitions.in_force import loop_config_of
 from agents.engine.loop import BUSY, BUSY_WAIT, Answered
 from agents.engine.prompting import journaled_call, model_of, skills_of
@@ -112,9 +114,10 @@ def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
         return None
     found = cited(work.session, analysis, reading)
     verified = [(number, one) for number, one in enumerate(found) if one.start is not None]
-    if not verified or not judge_models():
+    judges = settings.LQOPS_MODEL_ROLES.get("judges", [])
+    if not verified or not judges:
         return None
-    chosen = session_note_judges(work.session, citations=len(verified), judges=judge_models(), now=clock())
+    chosen = session_note_judges(work.session, citations=len(verified), judges=judges, now=clock())
     for number, one in verified:
         for place, model in enumerate(chosen):
             question = _question(work.session, number, one, model)
