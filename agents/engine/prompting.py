@@ -178,7 +178,7 @@ class Prompter:
             reserve = min(brief.max_tokens, config.context_window // 2)
             sent = self._summarised(sent, place, nonce, reserve=reserve) or sent
             strategy = Strategy.SLIDING_WINDOW
-        return unmarked(fit(sent, window=config.context_window, strategy=strategy).messages)
+        return unmarked(fit(sent, window=config.context_window, strategy=strategy))
 
     def _summarised(
         self, sent: Sequence[dict[str, Any]], place: str, nonce: str, *, reserve: int
