@@ -142,9 +142,8 @@ TOO_BIG: Final = 1009
 class AsyncSafeSocket:
     """An open WebSocket. It is closed by the `async with` block that opened it."""
 
-    def __init__(self, connection: ClientConnection, url: str) -> None:
+    def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
-        self.url = url
 
     async def receive(self) -> str | bytes:
         """Wait for the next message. Raises FetchFailed when the connection has ended."""
@@ -166,7 +165,7 @@ class StreamingClient(AsyncSafeClient):
         checked = await self.run_check(partial(self.check, url, deadline, SCHEMES), deadline)
         connection = await self._handshake(checked, deadline, max_bytes)
         try:
-            yield AsyncSafeSocket(connection, checked.url)
+            yield AsyncSafeSocket(connection)
         finally:
             await connection.close()
 
