@@ -1,4 +1,4 @@
-"""Start, stop, restart and renew the loops of agents. An agent has one loop at a time, owned by the agent's owner.
+"""Start, stop and renew the loops of agents. An agent has one loop at a time, owned by the agent's owner.
 
 Starting and stopping lock the agent's row: of two starts at once one starts the loop, and its sensors are wanted while
 it runs. A halted loop can do nothing more, and does not delay the next one.
