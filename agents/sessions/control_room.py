@@ -108,6 +108,7 @@ class Meter:
     subject_id: int
     charged_usd: Decimal
     actual_usd: Decimal
+    open_usd: Decimal
     cap_usd: Decimal | None
 
 
@@ -175,7 +176,8 @@ def meter_today(scope: str, subject_id: int, *, cap: Decimal | None, name: str, 
 
 
 def _meter(row: Budget, name: str) -> Meter:
-    return Meter(row.scope, name, row.subject_id, Decimal(row.charged_usd), Decimal(row.actual_usd), row.cap_usd)
+    charged, actual, reserved = (Decimal(x) for x in (row.charged_usd, row.actual_usd, row.reserved_usd))
+    return Meter(row.scope, name, row.subject_id, charged, actual, reserved, row.cap_usd)
 
 
 def refusals_lately() -> tuple[Refusal, ...]:
