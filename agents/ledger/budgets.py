@@ -10,6 +10,7 @@ from decimal import Decimal
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet, Value
 
+from agents.conf import clock
 from agents.enums import BudgetScope
 from agents.exceptions import LeaseLost
 from agents.models import Agent, AgentSession, Budget, Installation, Trigger
@@ -91,11 +92,14 @@ _CAPPED: dict[BudgetScope, type[Installation | Agent | Trigger]] = {
 
 
 @transaction.atomic
-def budget_set_cap(*, scope: BudgetScope, subject_id: int, cap_usd: Decimal | None, actor: str, now: datetime) -> None:
+def budget_set_cap(
+    *, scope: BudgetScope, subject_id: int, cap_usd: Decimal | None, actor: str, now: datetime | None = None
+) -> None:
     """Set a scope's daily cap, for today's row too: the next call is judged by it."""
     if scope == BudgetScope.INSTALLATION and cap_usd is None:
         raise ValueError("The installation must have a daily cap; set an amount of US dollars.")
     subject_id = 0 if scope == BudgetScope.INSTALLATION else subject_id
+    now = now or clock()
     owners = _CAPPED[scope].objects.filter(pk=1 if scope == BudgetScope.INSTALLATION else subject_id)
     old = owners.values_list("max_cost_per_day_usd", flat=True).get()
     owners.update(max_cost_per_day_usd=cap_usd)

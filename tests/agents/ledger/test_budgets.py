@@ -323,7 +323,7 @@ def test_a_cap_that_is_not_an_amount_changes_nothing(cap):
 @pytest.mark.django_db
 def test_a_cap_is_set_for_the_day_that_the_clock_shows(monkeypatch):
     monkeypatch.setattr(budgets, "clock", lambda: NOW)
-    budget_set_cap(scope=BudgetScope.INSTALLATION, subject_id=0, cap_usd=USD(0), actor="system", now=NOW)
+    budget_set_cap(scope=BudgetScope.INSTALLATION, subject_id=0, cap_usd=USD(0), actor="system")
     assert (Budget.objects.get().day, Budget.objects.get().cap_usd) == (TODAY, 0)
 
 
