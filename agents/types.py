@@ -93,8 +93,6 @@ class ModelReply:
     text: str
     usage: Usage | None
     stop_reason: str = "end_turn"
-    provider: str = ""
-    latency_ms: int = 0
     calls: tuple[RequestedCall, ...] = ()
     request_id: str = ""
     is_full: bool = False

@@ -24,7 +24,7 @@ from agents.conf import clock
 from agents.doctor import diagnose
 from agents.enums import ApprovalStatus, QuestionStatus
 from agents.guard import selftest
-from agents.ledger.boundary import halt_message
+from agents.ledger.boundary import current_halt, halt_message
 from agents.models import Approval, Notification, Question
 from agents.people.access import HALT_PERMISSION
 from agents.sessions import control_room
@@ -46,7 +46,7 @@ def banner(request: HttpRequest) -> dict[str, Any]:
     if not admin.site.has_permission(request):
         return {}
     return {
-        "halt": control_room.halt_in_force(),
+        "halt": current_halt(),
         "may_halt": current_user(request).has_perm(HALT_PERMISSION),
         "halt_address": reverse("admin:halt_bar"),
     }
@@ -107,7 +107,7 @@ def _halted_message(found: AllHalted) -> str:
 
 
 def _halt_description() -> str:
-    halt = control_room.halt_in_force()
+    halt = current_halt()
     if halt is not None:
         text = "Halting again halts only runs that the first halt missed. Its reason and author do not change."
         return f"{visible(halt_message(halt, already=True))} {text}"

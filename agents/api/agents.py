@@ -43,7 +43,7 @@ from agents.roster.agents import (
     agent_start,
     agent_stop,
 )
-from agents.roster.files import agent_define, agent_export, agent_import
+from agents.roster.files import agent_export, agent_import, definition_write
 from agents.sessions.halts import agents_halt
 from agents.skills.registry import unresolved_names
 from audit.redaction import redact_data
@@ -324,7 +324,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
         agent = self.get_object()
         data = self.body(DefinitionPut)
         version = _base_version(request, data)
-        agent = agent_define(agent=agent, text=data["definition"], version=version, **self.actor)
+        agent = definition_write(agent=agent, text=data["definition"], version=version, **self.actor).agent
         return _definition(agent)
 
     @detail_action({(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")

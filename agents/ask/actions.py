@@ -295,11 +295,6 @@ def _choices(head: str, found: list[Any], **data: Any) -> Answer:
 _NAME_CHARS: Final = 120
 
 
-def schedule(match: Match, context: AskContext) -> Answer:
-    """Draft a schedule when the request says only what to run, on what, and how often."""
-    return draft(match.when, match.names, context)
-
-
 def draft(when: When | None, names: Names, context: AskContext, rest: frozenset[str] = frozenset()) -> Answer:
     """Draft a schedule that is switched off, or say what is missing for one.
 

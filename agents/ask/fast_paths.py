@@ -76,7 +76,7 @@ FAST_PATHS: Final[tuple[FastPath, ...]] = (
     FastPath(
         "create_schedule",
         "every 6 hours run playbook Lease on collection Leases",
-        actions.schedule,
+        lambda match, context: actions.draft(match.when, match.names, context),
         scope="write",
         names=(*INSTRUCTIONS, "collection"),
         timed=True,

@@ -8,10 +8,9 @@ import codecs
 import email.utils
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpcore
@@ -68,14 +67,11 @@ class OpenAICompatible:
         )
 
     def complete(self, request: ModelRequest) -> ModelReply:
-        started = time.monotonic()
         with self._answer(request, stream=False) as answer:
-            reply = reply_of(_json(_read(answer, MAX_REPLY_BYTES)), provider=self.name, request_id=_request_id(answer))
-        return _timed(reply, started)
+            return reply_of(_json(_read(answer, MAX_REPLY_BYTES)), request_id=_request_id(answer))
 
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
         """As complete, passing text on as it comes; `on_chunk` may raise to cancel, which closes the connection."""
-        started = time.monotonic()
         assembly = Assembly()
         request_id = ""
         try:
@@ -86,7 +82,7 @@ class OpenAICompatible:
             error.began = bool(assembly.text)
             error.usage = error.usage or assembly.usage
             raise
-        return _timed(assembly.reply(provider=self.name, request_id=request_id), started)
+        return assembly.reply(request_id)
 
     def close(self) -> None:
         self._client.close()
@@ -205,7 +201,7 @@ class Assembly:
         """Whether the server marked the end, in either way; otherwise the stream just stopped."""
         return self.is_done or self.finish_reason is not None
 
-    def reply(self, *, provider: str, request_id: str = "") -> ModelReply:
+    def reply(self, request_id: str = "") -> ModelReply:
         """The whole reply. An unknown stop reason is a normal end; with calls it is a wish to use them."""
         calls = tuple(self._call(self.calls[index]) for index in sorted(self.calls))
         stop_reason = _STOP_REASONS.get(str(self.finish_reason), "tool_use" if calls else "end_turn")
@@ -213,7 +209,6 @@ class Assembly:
             text="".join(self.text) or self.refusal,
             usage=self.usage,
             stop_reason="refusal" if self.refusal else stop_reason,
-            provider=provider,
             calls=calls,
             request_id=request_id,
         )
@@ -239,7 +234,7 @@ def usage_of(reported: object) -> Usage | None:
     return Usage(*counts)
 
 
-def reply_of(answer: object, *, provider: str, request_id: str = "") -> ModelReply:
+def reply_of(answer: object, *, request_id: str = "") -> ModelReply:
     """Read a reply in one piece."""
     if not isinstance(answer, dict):
         raise ProviderError("The model server's answer is not an object.", fault=Fault.MALFORMED)
@@ -248,7 +243,7 @@ def reply_of(answer: object, *, provider: str, request_id: str = "") -> ModelRep
         raise ProviderError("The model server's answer holds no choice.", fault=Fault.MALFORMED, usage=usage)
     assembly = Assembly(is_done=True)
     assembly.add(answer)
-    return assembly.reply(provider=provider, request_id=request_id)
+    return assembly.reply(request_id)
 
 
 def _consume(lines: Iterable[str], assembly: Assembly, on_text: Callable[[str], None]) -> None:
@@ -352,7 +347,3 @@ def _request_id(answer: httpx.Response) -> str:
     """The server's id of the request; anything but a plain label is dropped."""
     named = str(answer.headers.get("x-request-id", ""))
     return named if LABEL.fullmatch(named) else ""
-
-
-def _timed(reply: ModelReply, started: float) -> ModelReply:
-    return replace(reply, latency_ms=round((time.monotonic() - started) * 1_000))

@@ -44,7 +44,7 @@ class ScriptedProvider:
         step = self._next(request)
         if step.break_after is not None:
             raise _broken(step)
-        return self._reply(step)
+        return _reply(step)
 
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
         with ended_once(on_chunk) as on_text:
@@ -54,7 +54,7 @@ class ScriptedProvider:
                 on_text(text[start : start + step.chunk_chars])
             if step.break_after is not None:
                 raise _broken(step)
-            return self._reply(step)
+            return _reply(step)
 
     def _next(self, request: ModelRequest) -> Step:
         with self._lock:
@@ -68,15 +68,9 @@ class ScriptedProvider:
             raise step.error
         return step
 
-    def _reply(self, step: Step) -> ModelReply:
-        return ModelReply(
-            text=step.text,
-            usage=step.usage,
-            stop_reason=step.stop_reason,
-            provider=self.name,
-            latency_ms=round(step.delay_seconds * 1_000),
-            calls=step.calls,
-        )
+
+def _reply(step: Step) -> ModelReply:
+    return ModelReply(step.text, step.usage, step.stop_reason, step.calls)
 
 
 def _replies_so_far(request: ModelRequest) -> int:

@@ -60,11 +60,6 @@ class TriggerPlan:
     messages: tuple[str, ...]
 
 
-def agent_define(*, agent: Agent, text: str, by: User | None, now: datetime, version: int | None = None) -> Agent:
-    """Write a new text, and return the agent."""
-    return definition_write(agent=agent, text=text, by=by, now=now, version=version).agent
-
-
 @transaction.atomic
 def definition_write(
     *,

@@ -32,7 +32,6 @@ from agents.models import (
     Approval,
     Budget,
     ContextProposal,
-    Halt,
     Installation,
     Lease,
     Memory,
@@ -123,12 +122,6 @@ class Refusal:
     session_id: str
     purpose: str = ""
     trigger: Trigger | None = None
-
-
-def halt_in_force() -> Halt | None:
-    """Return the halt of all work, if there is one."""
-    halted = Installation.objects.filter(pk=1, halt__isnull=False).values_list("halt", flat=True)
-    return next((Halt.objects.select_related("requested_by").get(pk=halt) for halt in halted), None)
 
 
 def sessions_running() -> Running:

@@ -10,11 +10,11 @@ from agents.enums import Level, ToolIntent
 from agents.guard.intents import override
 from agents.guard.tools import Tool
 from agents.ledger.prices import invalidate_estimates
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.text import extraction
 from agents.types import Capability, Usage
 from tests.factories import make_user
+from tests.serving import serving
 
 MODEL = "test-model"
 

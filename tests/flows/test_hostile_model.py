@@ -23,7 +23,6 @@ from agents.models import AgentSession, Approval, Finding, ToolCall
 from agents.policy.brakes import PHASE_GRANTS
 from agents.policy.transitions import TERMINAL
 from agents.providers.base import ended_once
-from agents.providers.registry import serving
 from agents.runner import run_session
 from agents.sessions.approvals import MAX_PENDING, approval_reject
 from agents.sessions.questions import question_answer
@@ -35,6 +34,7 @@ from tests.agents.conftest import MODEL
 from tests.agents.skills import leaky
 from tests.factories import NOW, make_agent, make_price, make_user, start_run
 from tests.flows.scenes import Scene
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,7 +60,7 @@ class Hostile:
         self.asked += 1
         attack = self._random.choice([self._names, self._tags, self._again, self._flood, self._words, self._smuggle])
         text, calls = attack()
-        return ModelReply(text, Usage(20, 20), "tool_use" if calls else "end_turn", self.name, 1, calls)
+        return ModelReply(text, Usage(20, 20), "tool_use" if calls else "end_turn", calls)
 
     def stream(self, request, on_chunk):
         with ended_once(on_chunk) as on_text:

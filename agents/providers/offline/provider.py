@@ -88,11 +88,11 @@ class OfflineProvider:
         sent_tokens = sum(map(count_tokens, texts))
         if is_loop_turn(request):
             text, calls = answer_turn(request)
-            return ModelReply(text, Usage(sent_tokens, turn_tokens(text, calls)), "tool_use", self.name, calls=calls)
+            return ModelReply(text, Usage(sent_tokens, turn_tokens(text, calls)), "tool_use", calls)
         answer = OTHER_PURPOSES.get(request.purpose, _answer_analysis)
         text, is_whole = answer(texts, request.max_tokens)
         usage = Usage(sent_tokens, count_tokens(text))
-        return ModelReply(text, usage, "end_turn" if is_whole else "max_tokens", self.name)
+        return ModelReply(text, usage, "end_turn" if is_whole else "max_tokens")
 
 
 def _texts(request: ModelRequest) -> Iterator[str]:

@@ -92,7 +92,7 @@ def test_the_same_request_has_the_same_answer():
     reply = OfflineProvider().complete(sent)
 
     assert OfflineProvider().complete(sent) == reply
-    assert (reply.provider, reply.stop_reason, reply.latency_ms) == ("offline", "end_turn", 0)
+    assert reply.stop_reason == "end_turn"
     assert json.loads(reply.text)["findings"]
 
 
