@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Final, Literal, TypedDict, Unpack, get_type_hints
 from uuid import UUID
 
 from django.conf import settings
@@ -143,8 +143,26 @@ class Skill:
         return self.function(context, **values) if self.wants_context else self.function(**values)
 
 
-def skill(*, name: str = "", **declared: Any) -> Callable[[Callable[..., Any]], Skill]:
-    """Declare a function as a skill, by fields of `Skill`. The defaults are the cautious choice."""
+class Declaration(TypedDict, total=False):
+    """Arguments of @skill; see Skill."""
+
+    level: Level
+    version: str
+    side_effects: bool
+    idempotent: bool
+    requires_approval: bool
+    timeout_seconds: float
+    isolation: Literal["thread", "process"]
+    local: bool
+    addresses: tuple[str, ...]
+    secret_arguments: tuple[str, ...]
+    cooldown_seconds: float
+    request: Callable[[Mapping[str, Any]], ModelRequest] | None
+    needs: Callable[[], str] | None
+
+
+def skill(*, name: str = "", **declared: Unpack[Declaration]) -> Callable[[Callable[..., Any]], Skill]:
+    """Declare a function as a skill. The defaults are the cautious choice."""
 
     def declare(function: Callable[..., Any]) -> Skill:
         skill_name = name or function.__name__
