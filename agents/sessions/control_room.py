@@ -32,6 +32,7 @@ from agents.models import (
     Approval,
     Budget,
     ContextProposal,
+    Halt,
     Installation,
     Lease,
     Memory,
