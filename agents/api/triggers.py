@@ -17,7 +17,7 @@ from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, Us
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, list_action
 from agents.api.sessions import RunOptionsBody, SessionSerializer
-from agents.definitions.schema import KINDS
+from agents.definitions.schema import TRIGGER_KINDS
 from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.models import InboundEvent, Trigger
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
@@ -34,7 +34,7 @@ from agents.triggers.triggers import (
 )
 
 MOST_AT_ONCE = 200
-KINDS_TO_MAKE = [(kind.value, kind.label) for kind in KINDS]
+KINDS_TO_MAKE = [(kind.value, kind.label) for kind in TRIGGER_KINDS]
 REFUSED_FROM = 400
 
 
