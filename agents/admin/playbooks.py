@@ -18,7 +18,6 @@ from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
 from agents.conf import clock
 from agents.definitions.playbooks import MAX_POSITIONS, Position
 from agents.exceptions import SkillChanged
-from agents.http import yaml_download
 from agents.knowledge.playbooks import (
     playbook_create,
     playbook_delete,
@@ -32,6 +31,7 @@ from agents.knowledge.playbooks import (
     skills_load,
 )
 from agents.models import Playbook, PromptSkill
+from agents.webhooks import yaml_download
 
 YAML_CHARS = 500_000
 STATE_LABELS = {"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"}

@@ -28,7 +28,6 @@ from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.api.sessions import HaltCountSerializer
 from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
 from agents.enums import ApprovalMode, HotSource, Status, WaitingOn
-from agents.http import yaml_download
 from agents.loop.reads import loop_current, loop_facts
 from agents.loop.state import hot_snapshot
 from agents.models import Agent, Alert, GateDay, Sensor, Turn
@@ -46,6 +45,7 @@ from agents.roster.agents import (
 from agents.roster.files import agent_export, agent_import, definition_write
 from agents.sessions.halts import agents_halt
 from agents.skills.registry import unresolved_names
+from agents.webhooks import yaml_download
 from audit.redaction import redact_data
 
 VERSION_DIGITS: Final = 10

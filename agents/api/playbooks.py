@@ -18,10 +18,10 @@ from agents.api.schema import describe, detail_action, list_action
 from agents.definitions.playbooks import Position
 from agents.enums import Level
 from agents.exceptions import NotFound
-from agents.http import yaml_download
 from agents.knowledge.playbooks import playbook_create, playbook_delete, playbook_edit, playbook_export, playbook_import
 from agents.models import Playbook, PlaybookPosition, PromptSkill, SkillSetting
 from agents.skills.registry import MAX_PER_HOUR, installed_skill, skill_listed, skill_set, skills_listed
+from agents.webhooks import yaml_download
 from audit.models import SkillAudit
 from audit.recorder import AUDITED_LEVELS
 

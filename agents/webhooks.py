@@ -1,4 +1,4 @@
-"""POST /hooks/<id>, signed messages to an event trigger; and YAML downloads.
+"""POST /hooks/<id>: signed messages to event triggers. Also the YAML download, which admin and API share.
 
 A webhook needs no sign-in and no CSRF token: it is authenticated by its signature over the raw bytes.
 """
