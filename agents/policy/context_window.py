@@ -96,9 +96,9 @@ def parted(messages: Sequence[Message]) -> tuple[Messages, Messages]:
 def fit(messages: Sequence[Message], *, window: int, strategy: str, keep_last: int = KEEP_LAST) -> Messages:
     """The conversation in a window of so many tokens; 0 is no limit.
 
-    System messages at the beginning stay. `sliding_window` drops the oldest blocks, but not the user's last message: a
-    model without one has no task. `compact` keeps the first message and those blocks that hold the last `keep_last`,
-    fewer if need be, and says how many are missing; so does `summarize`, for which the caller makes the summary.
+    System messages at the beginning stay. `sliding_window` drops the oldest blocks, but not the user's last message,
+    the task. `compact` keeps the first message and the blocks of the last `keep_last`, fewer if need be, and says how
+    many are missing; so does `summarize`, in place of which the step loop asks for `sliding_window` after its summary.
 
     The last block always stays. If that is too much, contents are cut in their middle, the longest first. What is
     never cut can still be too long: arguments of calls, the note on what is missing, SYSTEM_CHARS of a system message.
