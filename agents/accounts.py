@@ -11,10 +11,8 @@ from django.db import transaction
 from agents.enums import Mode, TerminalReason
 from agents.exceptions import NotAllowed
 from agents.models import AgentSession, Profile
-from agents.people.access import actor_of
+from agents.people.access import record_act
 from agents.sessions.halts import sessions_halt
-from audit import recorder
-from audit.models import SYSTEM_CHAIN
 
 FIRST_ADMIN = "admin"
 OPTED_OUT = "The owner has opted out."
@@ -31,7 +29,7 @@ def profile_set(*, user: User, opted_in: bool, by: User | None, now: datetime, h
     with transaction.atomic():
         profile, _ = Profile.objects.update_or_create(user=user, defaults={"opted_in": opted_in})
         kind = "people.opted_in" if opted_in else "people.opted_out"
-        _record(kind, by=by, now=now, user_id=user.pk)
+        record_act(kind, by=by, now=now, user_id=user.pk)
     if not opted_in:
         sessions = AgentSession.objects.active().filter(owner=user)
         if not halt_all:
@@ -46,7 +44,7 @@ def email_copies_set(*, user: User, enabled: bool, by: User | None, now: datetim
     """Send a user's notifications by e-mail as well, or not."""
     _check_person(user, by)
     profile, _ = Profile.objects.update_or_create(user=user, defaults={"email_notices": enabled})
-    _record("people.email_notices_set", by=by, now=now, user_id=user.pk, enabled=enabled)
+    record_act("people.email_notices_set", by=by, now=now, user_id=user.pk, enabled=enabled)
     return profile
 
 
@@ -58,17 +56,13 @@ def first_admin_create(*, password: str, now: datetime) -> User | None:
         return None
     user = users.create_superuser(FIRST_ADMIN, password=password)
     Profile.objects.create(user=user, opted_in=True)
-    _record("people.first_admin_created", by=None, now=now, user_id=user.pk)
+    record_act("people.first_admin_created", by=None, now=now, user_id=user.pk)
     return user
 
 
 def _check_person(user: User, by: User | None) -> None:
     if by is not None and by.pk != user.pk and not by.has_perm("agents.change_profile"):
         raise NotAllowed(f"{by} may not change the profile of {user}: that needs agents.change_profile.")
-
-
-def _record(kind: str, *, by: User | None, now: datetime, subject: str = "", **details: Any) -> None:
-    recorder.append(SYSTEM_CHAIN, kind, now=now, actor=actor_of(by), subject=subject, details=details)
 
 
 # --- Roles: four groups that every migrate resets to this table. Other grants belong into groups of their own ---
@@ -137,22 +131,22 @@ def roles_sync(*, apps: Apps, using: str) -> None:
 
 def user_record_saved(*, user: User, added: bool, fields: Sequence[str], by: User | None, now: datetime) -> None:
     """Record that a user was added or changed: the fields, and the groups the user is in now."""
-    details = {"user_id": user.pk, "groups": sorted(user.groups.values_list("pk", flat=True))}
+    details: dict[str, Any] = {"user_id": user.pk, "groups": sorted(user.groups.values_list("pk", flat=True))}
     if not added:
         details["fields"] = sorted(fields)
     kind = "people.user_added" if added else "people.user_edited"
-    _record(kind, subject=f"user:{user.pk}", by=by, now=now, **details)
+    record_act(kind, subject=f"user:{user.pk}", by=by, now=now, **details)
 
 
 def user_record_password(*, user: User, by: User | None, now: datetime) -> None:
-    _record("people.password_set", subject=f"user:{user.pk}", by=by, now=now, user_id=user.pk)
+    record_act("people.password_set", subject=f"user:{user.pk}", by=by, now=now, user_id=user.pk)
 
 
 def group_record_saved(*, group: Group, by: User | None, now: datetime) -> None:
     number = group.permissions.count()
-    _record("people.group_saved", subject=f"group:{group.pk}", by=by, now=now, group_id=group.pk, permissions=number)
+    record_act("people.group_saved", subject=f"group:{group.pk}", by=by, now=now, group_id=group.pk, permissions=number)
 
 
 def group_delete(*, group: Group, by: User | None, now: datetime) -> None:
-    _record("people.group_deleted", subject=f"group:{group.pk}", by=by, now=now, group_id=group.pk)
+    record_act("people.group_deleted", subject=f"group:{group.pk}", by=by, now=now, group_id=group.pk)
     group.delete()

@@ -1,4 +1,4 @@
-"""Typed access to the settings of lqops, and the clock. Nothing else in agents reads the wall clock."""
+"""The clock, and settings in the form in which the code uses them. Nothing else in agents reads the wall clock."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -19,21 +19,8 @@ def lease_renewal_seconds() -> float:
     return float(settings.LQOPS_HEARTBEAT_SECONDS)
 
 
-def max_recoveries() -> int:
-    return int(settings.LQOPS_MAX_RECOVERIES)
-
-
 def default_session_cap() -> Decimal:
     return Decimal(settings.LQOPS_DEFAULT_SESSION_CAP_USD)
-
-
-def approval_lifetime() -> timedelta:
-    lifetime: timedelta = settings.LQOPS_APPROVAL_LIFETIME
-    return lifetime
-
-
-def four_eyes_required() -> bool:
-    return bool(settings.LQOPS_FOUR_EYES)
 
 
 def mail_is_configured() -> bool:
@@ -54,10 +41,6 @@ def slice_lifetime() -> timedelta:
     return timedelta(seconds=settings.LQOPS_SLICE_SECONDS)
 
 
-def max_running_per_user() -> int:
-    return int(settings.LQOPS_MAX_RUNNING_PER_USER)
-
-
 def requeue_after() -> timedelta:
     """How long a session may wait in the queue before it is enqueued again."""
     return timedelta(seconds=settings.LQOPS_REQUEUE_SECONDS)
@@ -73,19 +56,6 @@ def skill_hosts() -> list[str]:
     return list(settings.LQOPS_SKILL_HOSTS)
 
 
-def named_secrets() -> dict[str, str]:
-    """Secrets that skills get by handle. Their names may be shown, their values never."""
-    return dict(settings.LQOPS_SECRETS)
-
-
-def loop_defaults() -> dict[str, object]:
-    return dict(settings.LQOPS_LOOP)
-
-
-def guardrails_defaults() -> dict[str, object]:
-    return dict(settings.LQOPS_GUARDRAILS)
-
-
 def sensor_roots() -> list[Path]:
     """Folders in which sensors may read files."""
     return list(settings.LQOPS_SENSOR_ROOTS)
@@ -96,9 +66,5 @@ def sensor_slice_lifetime() -> timedelta:
 
 
 def model_for(role: str) -> str:
-    """The first model of a role: main, small or judges."""
+    """The first model of a role: main or small."""
     return str(settings.LQOPS_MODEL_ROLES[role][0])
-
-
-def judge_models() -> list[str]:
-    return list(settings.LQOPS_MODEL_ROLES.get("judges", []))

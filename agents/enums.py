@@ -2,6 +2,8 @@
 
 from django.db import models
 
+TextChoices = models.TextChoices  # for the policy, which imports no Django
+
 
 class _Ranked(models.TextChoices):
     """Values in ascending order."""

@@ -80,10 +80,10 @@ def _too_late(lifetime: timedelta, now: datetime) -> Q:
 
 @dataclass(frozen=True)
 class Duty:
-    """Periodic work: its name, its interval and its function, which returns how much was done."""
+    """Periodic work: its name, its interval in seconds and its function, which returns how much was done."""
 
     name: str
-    every: timedelta
+    every: float
     do: Callable[[datetime], int]
 
 
@@ -94,28 +94,24 @@ def _checkpoint(now: datetime) -> int:
     return 1
 
 
-def _seconds(number: float) -> timedelta:
-    return timedelta(seconds=number)
-
-
 DUTIES = (
-    Duty("wake sleepers", _seconds(0), sleepers_wake),
-    Duty("fire schedules", _seconds(0), lambda now: schedules_fire(now=now)),
-    Duty("fire watches", _seconds(1), lambda now: watches_fire_unfired(now=now)),
-    Duty("take over lost sessions", _seconds(1), requeue_lost),
-    Duty("queue again", _seconds(1), requeue_stuck),
-    Duty("hand out sensors", _seconds(1), sensor_slices_enqueue),
-    Duty("renew daily loops", _seconds(10), loops_renew),
-    Duty("expire approvals", _seconds(2), approvals_expire),
-    Duty("expire questions", _seconds(2), questions_expire),
-    Duty("delete old streams", _seconds(60), lambda now: parts_delete_old(now - STREAMS_KEPT)),
-    Duty("trim events", _seconds(60), lambda _now: events_trim()),
-    Duty("delete old hot state", _seconds(60), lambda _now: hot_delete_old()),
-    Duty("delete old turns", _seconds(3600), turns_delete_old),
-    Duty("remind approvers", _seconds(30), lambda now: approvals_remind(now=now)),
-    Duty("remind of questions", _seconds(30), lambda now: questions_remind(now=now)),
-    Duty("watch for idle sessions", _seconds(60), lambda now: idle_sweep(now=now)),
-    Duty("write a checkpoint", _seconds(10), _checkpoint),
+    Duty("wake sleepers", 0, sleepers_wake),
+    Duty("fire schedules", 0, lambda now: schedules_fire(now=now)),
+    Duty("fire watches", 1, lambda now: watches_fire_unfired(now=now)),
+    Duty("take over lost sessions", 1, requeue_lost),
+    Duty("queue again", 1, requeue_stuck),
+    Duty("hand out sensors", 1, sensor_slices_enqueue),
+    Duty("renew daily loops", 10, loops_renew),
+    Duty("expire approvals", 2, approvals_expire),
+    Duty("expire questions", 2, questions_expire),
+    Duty("delete old streams", 60, lambda now: parts_delete_old(now - STREAMS_KEPT)),
+    Duty("trim events", 60, lambda _now: events_trim()),
+    Duty("delete old hot state", 60, lambda _now: hot_delete_old()),
+    Duty("delete old turns", 3600, turns_delete_old),
+    Duty("remind approvers", 30, lambda now: approvals_remind(now=now)),
+    Duty("remind of questions", 30, lambda now: questions_remind(now=now)),
+    Duty("watch for idle sessions", 60, lambda now: idle_sweep(now=now)),
+    Duty("write a checkpoint", 10, _checkpoint),
 )
 
 
@@ -164,7 +160,7 @@ class Ticker:
     def __init__(self, duties: tuple[Duty, ...] = DUTIES, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"[-96:]
         self._mailer = Mailer()
-        self._duties = (*duties, Duty("send copies", _seconds(1), self._mailer.start))
+        self._duties = (*duties, Duty("send copies", 1, self._mailer.start))
         self._monotonic = monotonic
         self._next: dict[str, float] = {}
 
@@ -202,7 +198,7 @@ class Ticker:
         release(NAME, owner=self.owner)
 
     def _do(self, duty: Duty, now: datetime) -> int:
-        self._next[duty.name] = self._monotonic() + duty.every.total_seconds()
+        self._next[duty.name] = self._monotonic() + duty.every
         try:
             return duty.do(now)
         except Exception:

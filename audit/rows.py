@@ -146,12 +146,12 @@ def _unreadable(row: StoredRow, what: str) -> UnreadableRow:
     return UnreadableRow(f"row {row.seq} of chain {row.chain} holds {what}")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse duplicate keys: one value could be hashed and another shown."""
+def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a JSON object that has a name twice: one value could be hashed or checked, and another used."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("duplicate key")
+        raise ValueError("a name occurs twice")
     return found
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=unique_names)

@@ -1,5 +1,6 @@
 """Django settings, read from the environment. docs/deployment.md lists each variable."""
 
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -189,7 +190,11 @@ EMAIL_USE_TLS = _smtp_tls == "STARTTLS"
 EMAIL_USE_SSL = _smtp_tls == "TLS"
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.text("LQOPS_EMAIL_FROM", "lqops@localhost")
-LQOPS_BASE_URL = env.web_address("LQOPS_BASE_URL", "http://127.0.0.1:8000")
+ADDRESS_FILE = VAR_DIR / "address"  # of `manage.py up`, while it runs
+_address = "http://127.0.0.1:8000"
+with suppress(FileNotFoundError):
+    _address = ADDRESS_FILE.read_text()
+LQOPS_BASE_URL = env.web_address("LQOPS_BASE_URL", _address)
 
 # --- API (docs/api.md) ---
 

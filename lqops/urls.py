@@ -6,7 +6,7 @@ from django.templatetags.static import static
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from agents import http
+from agents.webhooks import receive_webhook
 from lqops.web import SignInForm, healthz
 
 admin.autodiscover()
@@ -17,7 +17,7 @@ urlpatterns = [
     path("login/", LoginView.as_view(template_name="login.html", authentication_form=SignInForm), name="login"),
     path("healthz", healthz, name="healthz"),
     path("favicon.ico", RedirectView.as_view(url=static("lqops/icon.svg"))),
-    path("hooks/<str:public_id>", http.receive_webhook, name="hook"),
+    path("hooks/<str:public_id>", receive_webhook, name="hook"),
     path("api/", include("agents.api.urls")),
     path("", include("audit.views")),
 ]

@@ -208,7 +208,7 @@ def _moment(at: datetime | None) -> str | None:
 # --- Sign-in forms, with a limit on tries ---
 
 
-class _LimitedForm(AuthenticationForm):
+class SignInForm(AuthenticationForm):
     """Counts the try before it checks the password. The address is the server's, not that of a header."""
 
     is_locked = False  # the page then says how long to wait, instead of that the password is wrong
@@ -227,9 +227,5 @@ class _LimitedForm(AuthenticationForm):
         return cleaned
 
 
-class SignInForm(_LimitedForm):
-    """For everybody who has an account."""
-
-
-class StaffSignInForm(_LimitedForm, StaffForm):  # type: ignore[misc]  # unfold ships no types
+class StaffSignInForm(SignInForm, StaffForm):  # type: ignore[misc]  # unfold ships no types
     """For the admin site."""

@@ -17,6 +17,9 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.register_profile("exploring", deadline=None, print_blob=True, max_examples=1_000)
 hypothesis.settings.load_profile("repeatable")
 
+# Garbage is searched for seldom: with Python's own thresholds a third of the processor time went into it.
+gc.set_threshold(300_000, 10, 50)
+
 # They start processes and wait for them: begun first, they do not keep the rest waiting at the end.
 SLOW = ("tests/browser/", "tests/flows/", "tests/lqops/test_up", "tests/architecture/test_migrations")
 
@@ -40,13 +43,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What was loaded stays to the end, so nothing searches it for garbage; the rest is searched seldom.
-
-    With Python's own thresholds a third of the processor time went into it.
-    """
+    """What was loaded stays to the end, so nothing searches it for garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(300_000, 10, 50)
 
 
 def pytest_runtest_logreport(report):

@@ -238,8 +238,9 @@ def autonomy_context(
         record_view(request, by, last)
     sensors = [sensor_line(row, now) for row in agent.sensors.order_by("name")]
     events = list(recent_events(agent.pk))
+    has_own_work = definition is not None and (definition.autonomy or definition.heartbeat)
     return {
-        "works": bool(last or going.heartbeat or sensors or _has_own_work(definition)),
+        "works": bool(last or going.heartbeat or sensors or has_own_work),
         "has_beat": definition is not None and heartbeat_of(definition) is not None,
         "beat": going.heartbeat,
         "last_loop": last,
@@ -267,10 +268,6 @@ def _loop_context(
         "hot": _hot(loop, definition, now) if definition else [],
         "alerts": alerts_pending(loop),
     }
-
-
-def _has_own_work(definition: AgentDefinition | None) -> bool:
-    return definition is not None and (definition.autonomy is not None or definition.heartbeat is not None)
 
 
 def _hot(loop: AgentSession, definition: AgentDefinition, now: datetime) -> list[tuple[FieldView, str, str]]:

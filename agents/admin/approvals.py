@@ -7,7 +7,6 @@ any other call is refused.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -15,17 +14,18 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, F, Q, When
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html
+from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, for_each
 from agents.admin.base import DetailAdmin, current_user
 from agents.admin.display import (
-    APPROVAL_LABELS,
+    DECISION_LABELS,
     LEVEL_LABELS,
-    QUESTION_LABELS,
     RISK_LABELS,
     OptionFilter,
     ago,
@@ -313,12 +313,7 @@ def listed(approval: Approval) -> str:
 
 
 def left_of_cap(approval: Approval) -> str:
-    """Return the rest of the run's cap, calls in flight counted as spent."""
-    session = approval.session
-    if session.max_cost_usd is None:
-        return "no cap"
-    left = session.max_cost_usd - session.cost_total_usd - session.cost_reserved_usd
-    return usd(max(left, Decimal(0)))
+    return usd(approval.session.left_usd, empty="no cap")
 
 
 @admin.register(Approval)
@@ -328,7 +323,7 @@ class ApprovalAdmin(QueueAdmin):
     level_ = column("level", label=LEVEL_LABELS)
     risk = column("risk_level", title="risk", label=RISK_LABELS)
     left = column(left_of_cap, title="left of cap")
-    status_ = column("status", words, label=APPROVAL_LABELS)
+    status_ = column("status", words, label=DECISION_LABELS)
     list_display = ["call", "about", "canonical", "level_", "risk", "agent_owner", "left", "expires", "status_"]
     list_filter = [ApprovalFilter, "level", "risk_level"]
     empty_text = "No pending approvals. A call that needs one appears here, and its approvers are notified."
@@ -392,10 +387,9 @@ class ApprovalAdmin(QueueAdmin):
             "forms": decision_forms(row) if may_decide else {},
         }
 
+    @method_decorator(require_POST)
     def decide_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Take one decision on one call. Changed arguments are shown as a diff first and decided on after that."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         by = current_user(request)
         if not by.has_perm(PERMISSION):
             raise PermissionDenied
@@ -449,7 +443,7 @@ class QuestionAdmin(QueueAdmin):
     text_ = column(lambda row: visible(cut(row.text, 160)), title="question")
     about = column(lambda row: run_link(row.session, cut(row.session.purpose, 80)), title="run")
     asked = column("asked_at", lambda at: ago(at, clock()), title="asked")
-    status_ = column("status", label=QUESTION_LABELS)
+    status_ = column("status", label=DECISION_LABELS)
     list_display = ["text_", "about", "agent_owner", "asked", "expires", "status_"]
     list_filter = [QuestionFilter]
     empty_text = "No open questions. A run that needs an answer appears here, and its owner is notified."
@@ -466,10 +460,9 @@ class QuestionAdmin(QueueAdmin):
             "may_answer": _is_pending(row) and may_answer(row.session, current_user(request)),
         }
 
+    @method_decorator(require_POST)
     def answer_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Take the answer, from the question's own page, the page of its run, or its chat."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         by = current_user(request)
         question = self.get_row(request, pk)
         if not may_answer(question.session, by):

@@ -5,7 +5,6 @@ Read-only requests are for everybody who may view runs, all others for those who
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -17,13 +16,14 @@ from django.contrib.auth.models import User
 from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
 
 from agents.admin.approvals import AnswerForm
 from agents.admin.base import current_user, require_permission, site_page
@@ -33,21 +33,11 @@ from agents.admin.sessions import CHANGE
 from agents.ask.chats import MAX_CHARS
 from agents.ask.entry import ask, send_message
 from agents.ask.fast_paths import scope_of
+from agents.ask.naming import KINDS as NAMED_KINDS
 from agents.ask.naming import Answer, Kind
 from agents.conf import clock
 from agents.enums import Mode, Status
-from agents.models import (
-    Agent,
-    AgentSession,
-    Approval,
-    Collection,
-    Document,
-    Playbook,
-    Precedent,
-    PromptSkill,
-    Question,
-    Trigger,
-)
+from agents.models import Agent, AgentSession, Approval, Precedent, Question, Trigger
 from agents.people.access import START_PERMISSION
 from agents.roster.agents import agent_edit
 from agents.sessions.approvals import PERMISSION as DECIDE
@@ -60,71 +50,47 @@ from agents.triggers.triggers import trigger_edit
 
 KINDS: Final[dict[str, type[models.Model]]] = {
     "session": AgentSession,
-    "trigger": Trigger,
+    **NAMED_KINDS,
     "approval": Approval,
     "precedent": Precedent,
-    "agent": Agent,
-    "playbook": Playbook,
-    "skill": PromptSkill,
-    "collection": Collection,
-    "document": Document,
     "question": Question,
 }
 HIDDEN: Final = frozenset({"id", "arguments", "digest", "repeat"})
 
 
-@dataclass(frozen=True)
-class Row:
-    link: str
-    name: str
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    heads: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True)
-class Link:
-    kind: str
-    address: str
-
-
-def table_of(answer: Answer, by: User) -> Table | None:
-    """The rows of the answer, if it has any, each with a link for users who may view it."""
+def table_of(answer: Answer, by: User) -> dict[str, Any] | None:
+    """Headings and rows of the answer, if it has any, each row with a link for users who may view it."""
     for name, found in answer.data.items():
         if isinstance(found, list) and found and all(isinstance(row, Mapping) for row in found):
             return _table(name.removesuffix("s"), found, by)
     return None
 
 
-def links_of(answer: Answer, by: User) -> list[Link]:
-    """Links to the single rows that the answer names."""
+def links_of(answer: Answer, by: User) -> list[tuple[str, str]]:
+    """The addresses of the single rows that the answer names, each with its kind."""
     links = []
     for kind in KINDS:
         named = answer.data.get(kind)
         public_id = named.get("id") if isinstance(named, Mapping) else named
         found = _addresses(kind, [str(public_id)], by) if isinstance(public_id, str) else {}
-        links += [Link(kind, address) for address in found.values()]
+        links += [(address, kind) for address in found.values()]
     return links
 
 
-def _table(kind: str, found: list[Any], by: User) -> Table:
+def _table(kind: str, found: list[Any], by: User) -> dict[str, Any]:
     names = [name for name in found[0] if name not in HIDDEN]
     links: dict[str, str] = {}
     for one in {row.get("kind", kind) for row in found} & KINDS.keys() or {kind} & KINDS.keys():
         links |= _addresses(one, [str(row["id"]) for row in found if "id" in row], by)
     rows = [
-        Row(
-            links.get(str(row.get("id")), ""),
-            str(row.get("id", ""))[:SHORT_ID],
-            tuple(_cell(name, row.get(name)) for name in names),
-        )
+        {
+            "link": links.get(str(row.get("id")), ""),
+            "name": str(row.get("id", ""))[:SHORT_ID],
+            "cells": [_cell(name, row.get(name)) for name in names],
+        }
         for row in found
     ]
-    return Table(tuple(words(name.removesuffix("_usd").removesuffix("_at")) for name in names), tuple(rows))
+    return {"heads": [words(name.removesuffix("_usd").removesuffix("_at")) for name in names], "rows": rows}
 
 
 def _addresses(kind: str, public_ids: list[str], by: User) -> dict[str, str]:
@@ -211,7 +177,7 @@ def _done(request: HttpRequest, answer: Answer) -> str:
     session = answer.session
     if session is not None and session.mode == Mode.CHAT:
         return reverse("admin:chat", args=[session.params["chat"]])
-    named = [(link.address, link.kind) for link in links_of(answer, current_user(request))]
+    named = links_of(answer, current_user(request))
     links = format_html_join(" ", '<a class="lq-link" href="{}">Open {}</a>', named)
     messages.success(request, format_html("{} {}", visible(plain_sentence(answer.text)), links))
     draft = _draft(answer) if answer.kind == Kind.DRAFT else None
@@ -233,10 +199,9 @@ def _draft_to_confirm(request: HttpRequest) -> dict[str, Any]:
 
 
 @never_cache
+@require_POST
 def confirm(request: HttpRequest) -> HttpResponse:
     """Enable a draft. Its subject checks the permission, as on the draft's own page."""
-    if request.method != "POST":
-        return HttpResponseNotAllowed(["POST"])
     by = require_permission(request, START_PERMISSION)
     draft, address = _drafted(request, request.POST)
     try:

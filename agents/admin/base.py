@@ -167,9 +167,7 @@ class DetailAdmin(ReadOnlyAdmin):
         """Return further context for the page of a row."""
         return {}
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def change_view(self, request: HttpRequest, object_id: str, **_: Any) -> HttpResponse:
         if request.method != "GET":
             raise PermissionDenied
         return self.detail_page(request, self.get_row(request, object_id))
@@ -198,12 +196,10 @@ class DetailAdmin(ReadOnlyAdmin):
             context["original"].crumb = visible(cut(title, CRUMB_CHARS))
         return site_page(request, template, title, status=status, opts=self.opts, **context)
 
-    def history_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def history_view(self, request: HttpRequest, object_id: str, **_: Any) -> HttpResponse:
         """Django's history of a row; its heading shows the row."""
         record_view(request, current_user(request), self.get_row(request, object_id))
-        response: HttpResponse = super().history_view(request, object_id, extra_context)
+        response: HttpResponse = super().history_view(request, object_id)
         return response
 
     # --- Row actions ---
@@ -229,6 +225,12 @@ class DetailAdmin(ReadOnlyAdmin):
             for action in self.row_actions
             if action.bulk and self.may_run(request, action)
         }
+
+    def response_action(self, request: HttpRequest, queryset: models.QuerySet[Any]) -> Any:
+        if all(pk.isdecimal() and len(pk) < ID_DIGITS for pk in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            return super().response_action(request, queryset)
+        messages.error(request, "Nothing was done: the selection names a row that cannot exist. Select rows again.")
+        return None
 
     def buttons(self, request: HttpRequest, row: Any) -> list[tuple[RowAction, str]]:
         """The actions that the user may do to this row, with their links, for its page."""
@@ -374,16 +376,12 @@ class FormAdmin(DetailAdmin):
             options = {"instance": self.model._meta.default_manager.get(pk=row.pk)}
         return self.form(*given, **options | self.form_options(request, row))
 
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def add_view(self, request: HttpRequest, **_: Any) -> HttpResponse:
         if not self.has_add_permission(request):
             raise PermissionDenied
         return self.form_page(request, None, may_save=True)
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def change_view(self, request: HttpRequest, object_id: str, **_: Any) -> HttpResponse:
         if not self.can_change:
             return super().change_view(request, object_id)
         row = self.get_row(request, object_id)
@@ -427,6 +425,15 @@ class FormAdmin(DetailAdmin):
         name = kind if str(row) == kind else f"{kind} {row}"
         messages.success(request, f"{capfirst(name)} saved.")
         return HttpResponseRedirect(self.row_link(row.pk))
+
+
+class NamedAdmin(FormAdmin):
+    """Rows that people name: listed by name, found by name or owner."""
+
+    list_select_related: ClassVar[Sequence[str]] = ["owner"]
+    search_fields: ClassVar[Sequence[str]] = ["name", "owner__username"]
+    ordering: ClassVar[Sequence[str]] = ["name", "id"]
+    sortable_by: ClassVar[Sequence[str] | None] = ("name",)
 
 
 def _parts(form: BaseForm, fieldsets: Any) -> list[dict[str, Any]]:

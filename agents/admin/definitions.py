@@ -17,11 +17,11 @@ from agents.conf import clock
 from agents.definitions.in_force import DEFAULT, ResolvedSetting, definition_drift, definition_of, resolved_settings
 from agents.definitions.schema import DefinitionError
 from agents.exceptions import Superseded
-from agents.http import yaml_download
 from agents.models import Agent
 from agents.roster.files import DefinitionResult, agent_export, agent_import, definition_write
 from agents.skills.registry import unresolved_names
 from agents.text.strict_yaml import MAX_BYTES
+from agents.webhooks import yaml_download
 
 ROWS: Final = 24
 UNSET: Final = {

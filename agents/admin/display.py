@@ -23,16 +23,7 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from agents.conf import clock
-from agents.enums import (
-    ApprovalStatus,
-    HaltState,
-    Level,
-    Outcome,
-    ProposalStatus,
-    QuestionStatus,
-    Status,
-    TerminalReason,
-)
+from agents.enums import HaltState, Level, Outcome, Status, TerminalReason
 from agents.models import AgentSession, Budget
 from agents.policy.transitions import TERMINAL
 from agents.sessions.control_room import Meter
@@ -347,18 +338,12 @@ STATUS_LABELS: Final = unfold_labels(STATUS_COLORS)
 LEVEL_LABELS: Final = unfold_labels(LEVEL_COLORS)
 RISK_LABELS: Final = unfold_labels(RISK_COLORS)
 SEVERITY_LABELS: Final = unfold_labels(SEVERITY_COLORS)
-APPROVAL_LABELS: Final[dict[str, str]] = {
-    ApprovalStatus.PENDING: "warning",
-    ApprovalStatus.APPROVED: "success",
-    ApprovalStatus.REJECTED: "danger",
+# What a person decides: approvals, questions, proposals and memories.
+DECISION_LABELS: Final[dict[str, str]] = {
+    **dict.fromkeys(("pending", "proposed"), "warning"),
+    **dict.fromkeys(("approved", "answered", "accepted", "kept"), "success"),
+    "rejected": "danger",
 }
-QUESTION_LABELS: Final[dict[str, str]] = {QuestionStatus.PENDING: "warning", QuestionStatus.ANSWERED: "success"}
-PROPOSAL_LABELS: Final[dict[str, str]] = {
-    ProposalStatus.PROPOSED: "warning",
-    ProposalStatus.ACCEPTED: "success",
-    ProposalStatus.REJECTED: "danger",
-}
-MEMORY_LABELS: Final[dict[str, str]] = {"proposed": "warning", "kept": "success"}
 OUTCOME_LABELS: Final[dict[str, str]] = {
     Outcome.STARTED: "info",
     Outcome.SUCCESS: "success",

@@ -18,6 +18,7 @@ from agents.exceptions import LqopsError
 from agents.models import PromptSkill
 from agents.models.fields import FORM_PLACES, USDFormField
 from agents.policy.costs import MOST_USD
+from audit.rows import unique_names
 
 ARGUMENT_CHARS: Final = 100_000
 MAX_CHOICES: Final = 1_000
@@ -103,7 +104,7 @@ class ArgumentsField(forms.CharField):
         if not text:
             return None
         try:
-            given = json.loads(text, object_pairs_hook=_unique_names, parse_constant=_no_constant)
+            given = json.loads(text, object_pairs_hook=unique_names, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise forms.ValidationError(f"This is not valid JSON: {error}") from None
         if not isinstance(given, dict):
@@ -117,13 +118,6 @@ class ArgumentsField(forms.CharField):
         if isinstance(value, str) and len(value) > ARGUMENT_CHARS:
             raise forms.ValidationError(f"The arguments have {len(value)} characters; the maximum is {ARGUMENT_CHARS}.")
         return super().clean(value)
-
-
-def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name occurs twice")
-    return found
 
 
 def _no_constant(name: str) -> Any:

@@ -24,7 +24,7 @@ from agents.conf import clock
 from agents.doctor import diagnose
 from agents.enums import ApprovalStatus, QuestionStatus
 from agents.guard import selftest
-from agents.ledger.boundary import halt_message
+from agents.ledger.boundary import current_halt, halt_message
 from agents.models import Approval, Notification, Question
 from agents.people.access import HALT_PERMISSION
 from agents.sessions import control_room
@@ -46,7 +46,7 @@ def banner(request: HttpRequest) -> dict[str, Any]:
     if not admin.site.has_permission(request):
         return {}
     return {
-        "halt": control_room.halt_in_force(),
+        "halt": current_halt(),
         "may_halt": current_user(request).has_perm(HALT_PERMISSION),
         "halt_address": reverse("admin:halt_bar"),
     }
@@ -107,7 +107,7 @@ def _halted_message(found: AllHalted) -> str:
 
 
 def _halt_description() -> str:
-    halt = control_room.halt_in_force()
+    halt = current_halt()
     if halt is not None:
         text = "Halting again halts only runs that the first halt missed. Its reason and author do not change."
         return f"{visible(halt_message(halt, already=True))} {text}"
@@ -178,76 +178,55 @@ def _version(name: str) -> str:
 # --- Sidebar ---
 
 
-# Title, icon, page, permission; a section may have a heading.
-_SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
-    (
-        "",
-        (
-            ("Home", "home", "index", ""),
-            ("Approvals", "approval", "agents_approval_changelist", "agents.view_approval"),
-            ("Questions", "contact_support", "agents_question_changelist", "agents.view_question"),
-            ("Chats", "chat", "chats", "agents.view_agentsession"),
-            ("Runs", "play_circle", "agents_agentsession_changelist", "agents.view_agentsession"),
-            ("Triggers", "bolt", "agents_trigger_changelist", "agents.view_trigger"),
-        ),
+# The pages of each section by its heading: title, icon, page, permission.
+_SECTIONS: Final[dict[str, tuple[tuple[str, str, str, str], ...]]] = {
+    "": (
+        ("Home", "home", "index", ""),
+        ("Approvals", "approval", "agents_approval_changelist", "agents.view_approval"),
+        ("Questions", "contact_support", "agents_question_changelist", "agents.view_question"),
+        ("Chats", "chat", "chats", "agents.view_agentsession"),
+        ("Runs", "play_circle", "agents_agentsession_changelist", "agents.view_agentsession"),
+        ("Triggers", "bolt", "agents_trigger_changelist", "agents.view_trigger"),
     ),
-    (
-        "Knowledge",
-        (
-            ("Collections", "folder", "agents_collection_changelist", "agents.view_collection"),
-            ("Documents", "description", "agents_document_changelist", "agents.view_document"),
-            ("Playbooks", "rule", "agents_playbook_changelist", "agents.view_playbook"),
-            ("Skills", "school", "agents_promptskill_changelist", "agents.view_promptskill"),
-        ),
+    "Knowledge": (
+        ("Collections", "folder", "agents_collection_changelist", "agents.view_collection"),
+        ("Documents", "description", "agents_document_changelist", "agents.view_document"),
+        ("Playbooks", "rule", "agents_playbook_changelist", "agents.view_playbook"),
+        ("Skills", "school", "agents_promptskill_changelist", "agents.view_promptskill"),
     ),
-    (
-        "Results",
-        (
-            ("Findings", "search_insights", "agents_finding_changelist", "agents.view_finding"),
-            ("Precedents", "repeat", "agents_precedent_changelist", "agents.view_precedent"),
-            ("Proposals", "add_task", "agents_contextproposal_changelist", "agents.view_contextproposal"),
-            ("Memories", "psychology", "agents_memory_changelist", "agents.view_memory"),
-            ("Notifications", "notifications", "agents_notification_changelist", "agents.view_notification"),
-        ),
+    "Results": (
+        ("Findings", "search_insights", "agents_finding_changelist", "agents.view_finding"),
+        ("Precedents", "repeat", "agents_precedent_changelist", "agents.view_precedent"),
+        ("Proposals", "add_task", "agents_contextproposal_changelist", "agents.view_contextproposal"),
+        ("Memories", "psychology", "agents_memory_changelist", "agents.view_memory"),
+        ("Notifications", "notifications", "agents_notification_changelist", "agents.view_notification"),
     ),
-    (
-        "Set-up",
-        (
-            ("Projects", "workspaces", "agents_project_changelist", "agents.view_project"),
-            ("Agents", "smart_toy", "agents_agent_changelist", "agents.view_agent"),
-            ("Callable skills", "build", "agents_skillsetting_changelist", "agents.view_skillsetting"),
-            ("Events received", "webhook", "agents_inboundevent_changelist", "agents.view_inboundevent"),
-        ),
+    "Set-up": (
+        ("Projects", "workspaces", "agents_project_changelist", "agents.view_project"),
+        ("Agents", "smart_toy", "agents_agent_changelist", "agents.view_agent"),
+        ("Callable skills", "build", "agents_skillsetting_changelist", "agents.view_skillsetting"),
+        ("Events received", "webhook", "agents_inboundevent_changelist", "agents.view_inboundevent"),
     ),
-    (
-        "Money",
-        (
-            ("Spending and caps", "savings", "agents_budget_changelist", "agents.view_budget"),
-            ("Model prices", "sell", "agents_modelprice_changelist", "agents.view_modelprice"),
-            ("Suspended models", "block", "agents_suspendedmodel_changelist", "agents.view_suspendedmodel"),
-            ("Model calls", "forum", "agents_inferencelog_changelist", "agents.view_inferencelog"),
-        ),
+    "Money": (
+        ("Spending and caps", "savings", "agents_budget_changelist", "agents.view_budget"),
+        ("Model prices", "sell", "agents_modelprice_changelist", "agents.view_modelprice"),
+        ("Suspended models", "block", "agents_suspendedmodel_changelist", "agents.view_suspendedmodel"),
+        ("Model calls", "forum", "agents_inferencelog_changelist", "agents.view_inferencelog"),
     ),
-    (
-        "Evidence",
-        (
-            ("Audit log", "history_edu", "audit_auditevent_changelist", "audit.view_auditevent"),
-            ("Activity", "timeline", "agents_agentevent_changelist", "agents.view_agentevent"),
-            ("Calls", "terminal", "agents_toolcall_changelist", "agents.view_toolcall"),
-            ("Skill audit", "fact_check", "audit_skillaudit_changelist", "audit.view_skillaudit"),
-            ("Halts", "front_hand", "agents_halt_changelist", "agents.view_halt"),
-        ),
+    "Evidence": (
+        ("Audit log", "history_edu", "audit_auditevent_changelist", "audit.view_auditevent"),
+        ("Activity", "timeline", "agents_agentevent_changelist", "agents.view_agentevent"),
+        ("Calls", "terminal", "agents_toolcall_changelist", "agents.view_toolcall"),
+        ("Skill audit", "fact_check", "audit_skillaudit_changelist", "audit.view_skillaudit"),
+        ("Halts", "front_hand", "agents_halt_changelist", "agents.view_halt"),
     ),
-    (
-        "Installation",
-        (
-            ("People", "group", "auth_user_changelist", "auth.view_user"),
-            ("Roles", "badge", "auth_group_changelist", "auth.view_group"),
-            ("API keys", "key", "agents_apikey_changelist", "agents.view_apikey"),
-            ("Health", "monitor_heart", "health", "agents.view_agentsession"),
-        ),
+    "Installation": (
+        ("People", "group", "auth_user_changelist", "auth.view_user"),
+        ("Roles", "badge", "auth_group_changelist", "auth.view_group"),
+        ("API keys", "key", "agents_apikey_changelist", "agents.view_apikey"),
+        ("Health", "monitor_heart", "health", "agents.view_agentsession"),
     ),
-)
+}
 
 
 def sections(request: HttpRequest) -> list[dict[str, Any]]:
@@ -255,7 +234,7 @@ def sections(request: HttpRequest) -> list[dict[str, Any]]:
     user = current_user(request)
     badges = _badges(request)
     built = []
-    for title, pages in _SECTIONS:
+    for title, pages in _SECTIONS.items():
         items: list[dict[str, Any]] = [
             {"title": name, "icon": icon, "link": reverse(f"admin:{page}"), **badges.get(page, {})}
             for name, icon, page, permission in pages

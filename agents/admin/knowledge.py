@@ -15,7 +15,7 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpRe
 from django.urls import URLPattern, reverse
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
-from agents.admin.base import FormAdmin, chosen_owner, current_user, record_view
+from agents.admin.base import FormAdmin, NamedAdmin, chosen_owner, current_user, record_view
 from agents.admin.display import DeletedFilter, column, visible
 from agents.admin.forms import REFUSALS, OwnerForm, StyledModelForm, error_text
 from agents.conf import clock
@@ -54,16 +54,12 @@ class CollectionForm(OwnerForm):
 
 
 @admin.register(Collection)
-class CollectionAdmin(FormAdmin):
+class CollectionAdmin(NamedAdmin):
     documents = column("attached", title="documents")
     watches = column("watching", title="watches")
     list_display = ["name", "owner", "documents", "watches", "created_at"]
     list_filter = [DeletedFilter]
-    list_select_related = ["owner"]
-    search_fields = ["name", "owner__username"]
     empty_text = "No collections yet. Add one, then add documents to it: triggers read collections."
-    ordering = ["name", "id"]
-    sortable_by = ("name",)
     form = CollectionForm
     change_form_template = "admin/collection.html"
     row_actions = (

@@ -60,8 +60,29 @@ def grantable() -> Any:
     return rows.select_related("content_type").order_by("content_type__app_label", "codename")
 
 
+class SavedByDjango(DetailAdmin):
+    """Django's own form in our frame: people and roles are the rows that it saves itself."""
+
+    sortable_by = None
+    exclude = None
+    change_form_template = None
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_model_permission(request, "add")
+
+    def change_view(self, request: HttpRequest, object_id: str, **_: Any) -> HttpResponse:
+        context = {"buttons": self.buttons(request, self.get_row(request, object_id))}
+        response: HttpResponse = self.changeform_view(request, object_id, extra_context=context)
+        return response
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name in {"permissions", "user_permissions"}:
+            kwargs["queryset"] = grantable()
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
+
 @admin.register(User)
-class PersonAdmin(DjangoUserAdmin, DetailAdmin):  # type: ignore[type-arg, misc]  # Django's page in our frame
+class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, misc]  # Django's page in our frame
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -86,13 +107,7 @@ class PersonAdmin(DjangoUserAdmin, DetailAdmin):  # type: ignore[type-arg, misc]
             description="No new run starts for this person. Loops end; other runs finish.",
         ),
     )
-    sortable_by = None
-    exclude = None
-    change_form_template = None
     change_form_outer_before_template = "admin/parts/buttons.html"
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.has_model_permission(request, "add")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         by = current_user(request)
@@ -115,19 +130,6 @@ class PersonAdmin(DjangoUserAdmin, DetailAdmin):  # type: ignore[type-arg, misc]
         fixed = () if current_user(request).is_superuser else FOR_SUPERUSERS
         return (*super().get_readonly_fields(request, obj), *fixed)
 
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        if db_field.name == "user_permissions":
-            kwargs.setdefault("queryset", grantable())
-        return super().formfield_for_manytomany(db_field, request, **kwargs)
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Django's own form: accounts are the one kind of row that it saves."""
-        context = {"buttons": self.buttons(request, self.get_row(request, object_id)), **(extra_context or {})}
-        response: HttpResponse = self.changeform_view(request, object_id, form_url, context)
-        return response
-
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
         fields = [] if not change else form.changed_data
@@ -141,22 +143,11 @@ class PersonAdmin(DjangoUserAdmin, DetailAdmin):  # type: ignore[type-arg, misc]
 
 
 @admin.register(Group)
-class RoleAdmin(DjangoGroupAdmin, DetailAdmin):  # type: ignore[misc]  # Django's page in our frame
+class RoleAdmin(DjangoGroupAdmin, SavedByDjango):  # type: ignore[misc]  # Django's page in our frame
     """The four roles of lqops cannot be changed; other groups can."""
 
     list_display = ("name", "own", "people")
-    sortable_by = None
-    exclude = None
-    change_form_template = None
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        response: HttpResponse = self.changeform_view(request, object_id, form_url, extra_context)
-        return response
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.has_model_permission(request, "add")
+    people = column(lambda group: group.user_set.count(), title="people")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.has_model_permission(request, "change") and not self._is_role(obj)
@@ -170,15 +161,6 @@ class RoleAdmin(DjangoGroupAdmin, DetailAdmin):  # type: ignore[misc]  # Django'
     @display(description="built-in", boolean=True)
     def own(self, group: Group) -> bool:
         return self._is_role(group)
-
-    @display(description="people")
-    def people(self, group: Group) -> int:
-        return group.user_set.count()
-
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **kwargs: Any) -> Any:
-        if db_field.name == "permissions":
-            kwargs["queryset"] = grantable()
-        return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)

@@ -12,13 +12,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.decorators import action as unfold_action
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row
-from agents.admin.base import DetailAdmin, FormAdmin, confirm_page, current_user, record_view
+from agents.admin.base import DetailAdmin, NamedAdmin, confirm_page, current_user, record_view
 from agents.admin.display import DeletedFilter, column, cut
 from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
 from agents.conf import clock
 from agents.definitions.playbooks import MAX_POSITIONS, Position
 from agents.exceptions import SkillChanged
-from agents.http import yaml_download
 from agents.knowledge.playbooks import (
     playbook_create,
     playbook_delete,
@@ -32,6 +31,7 @@ from agents.knowledge.playbooks import (
     skills_load,
 )
 from agents.models import Playbook, PromptSkill
+from agents.webhooks import yaml_download
 
 YAML_CHARS = 500_000
 STATE_LABELS = {"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"}
@@ -87,15 +87,11 @@ class ImportForm(StyledForm):
 
 
 @admin.register(Playbook)
-class PlaybookAdmin(FormAdmin):
+class PlaybookAdmin(NamedAdmin):
     count = column("number", title="positions")
     list_display = ["name", "owner", "version", "count", "updated_at"]
     list_filter = [DeletedFilter]
-    list_select_related = ["owner"]
-    search_fields = ["name", "owner__username"]
     empty_text = "No playbooks yet. Add one with the positions to check documents against, or import YAML."
-    ordering = ["name", "id"]
-    sortable_by = ("name",)
     form = PlaybookForm
     add_form_template = "admin/playbook.html"
     change_form_template = "admin/playbook.html"
@@ -161,8 +157,7 @@ class PlaybookAdmin(FormAdmin):
 def given_positions(forms_: Any) -> list[Position]:
     """The positions that were filled in and not removed, in the given order."""
     kept = [form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data.get("issue")]
-    names = ("issue", "severity", "standard", "fallbacks", "guidance", "must_contain", "must_not_contain")
-    return [Position(**{name: given[name] for name in names}) for given in kept]
+    return [Position(**{name: given[name] for name in PositionForm.base_fields}) for given in kept]
 
 
 # --- Skills: loaded from folders, run only as accepted ---

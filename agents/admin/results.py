@@ -15,10 +15,9 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
-from agents.admin.base import DetailAdmin, FormAdmin, current_user
+from agents.admin.base import DetailAdmin, NamedAdmin, current_user
 from agents.admin.display import (
-    MEMORY_LABELS,
-    PROPOSAL_LABELS,
+    DECISION_LABELS,
     SEVERITY_LABELS,
     DeletedFilter,
     OptionFilter,
@@ -283,7 +282,7 @@ def _proposal_action(name: str, title: str, run: Any, description: str, **more: 
 class ContextProposalAdmin(DetailAdmin):
     list_shows_content = True
     text_ = column("text", partial(cut, limit=120))
-    status_ = column("status", label=PROPOSAL_LABELS)
+    status_ = column("status", label=DECISION_LABELS)
     list_display = ["text_", "project", "status_", "owner", "proposed_by", "created_at", "decided_by"]
     empty_text = "No proposals. Open a precedent and choose Propose for a project."
     list_filter = ["status"]
@@ -344,7 +343,7 @@ def _memory_label(row: Memory) -> str:
 class MemoryAdmin(DetailAdmin):
     list_shows_content = True
     content_ = column("content", partial(cut, limit=120), title="memory")
-    state_ = column("state", label=MEMORY_LABELS)
+    state_ = column("state", label=DECISION_LABELS)
     list_display = ["content_", "state_", "owner", "of_session", "created_at", "kept_at"]
     list_filter = [DeletedFilter, "state"]
     empty_text = "No memories yet. Runs propose them; they are used once a person keeps them."
@@ -402,13 +401,9 @@ class ProjectForm(OwnerForm):
 
 
 @admin.register(Project)
-class ProjectAdmin(FormAdmin):
+class ProjectAdmin(NamedAdmin):
     list_display = ["name", "owner", "context_version", "created_at"]
-    list_select_related = ["owner"]
-    search_fields = ["name", "owner__username"]
     empty_text = "No projects yet. A project holds the context that its runs read."
-    ordering = ["name", "id"]
-    sortable_by = ("name",)
     form = ProjectForm
     change_form_template = "admin/project.html"
     row_actions = (

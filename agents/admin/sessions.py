@@ -34,6 +34,7 @@ from agents.admin.display import (
     words,
 )
 from agents.admin.forms import ArgumentsField, OwnedChoices, StyledModelForm, usd_field
+from agents.ask.naming import id_range
 from agents.conf import clock
 from agents.enums import (
     AnalysisMode,
@@ -75,16 +76,13 @@ class HappenedForm(ActionForm):
     )
 
 
-def _happened(action: ActionRequest) -> ActionResult:
-    [call] = action.rows
-    tool_call_resolve(call.pk, Decision.HAPPENED, by=action.by, now=action.now, result=action.data["result"])
-    return ActionResult("Recorded: it happened. The run does not repeat the call.")
+def _resolve(decision: Decision, message: str) -> Callable[[ActionRequest], ActionResult]:
+    def run(action: ActionRequest) -> ActionResult:
+        [call] = action.rows
+        tool_call_resolve(call.pk, decision, by=action.by, now=action.now, result=action.data.get("result"))
+        return ActionResult(message)
 
-
-def _did_not_happen(action: ActionRequest) -> ActionResult:
-    [call] = action.rows
-    tool_call_resolve(call.pk, Decision.DID_NOT_HAPPEN, by=action.by, now=action.now)
-    return ActionResult("Recorded: it did not happen. The run makes the call again.")
+    return run
 
 
 def _is_unresolved(call: ToolCall) -> bool:
@@ -111,7 +109,7 @@ class ToolCallAdmin(DetailAdmin):
         RowAction(
             "happened",
             "It happened",
-            _happened,
+            _resolve(Decision.HAPPENED, "Recorded: it happened. The run does not repeat the call."),
             HappenedForm,
             PERMISSION,
             bulk=False,
@@ -121,7 +119,7 @@ class ToolCallAdmin(DetailAdmin):
         RowAction(
             "did_not_happen",
             "It did not happen",
-            _did_not_happen,
+            _resolve(Decision.DID_NOT_HAPPEN, "Recorded: it did not happen. The run makes the call again."),
             permission=PERMISSION,
             bulk=False,
             available=_is_unresolved,
@@ -322,7 +320,7 @@ class AgentSessionAdmin(FormAdmin):
     ]
     list_select_related = ["owner", "agent", "trigger"]
     search_fields = ["public_id__exact", "owner__username__exact"]
-    search_help_text = "Words of its purpose, the name of its agent, trigger or owner, or its full id."
+    search_help_text = "Words of its purpose, the name of its agent, trigger or owner, or the beginning of its id."
     sortable_by = ()
     empty_text = "No runs yet. Add a document to a watched collection, or start a run."
     form = RunNowForm
@@ -382,9 +380,12 @@ class AgentSessionAdmin(FormAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         found, _ = super().get_search_results(request, queryset, search_term)
-        if not search_term.strip():
+        term = search_term.strip()
+        if not term:
             return found, False
-        return queryset.filter(Q(pk__in=found.order_by().values("pk")) | titled(search_term.strip())), False
+        ids = id_range(term)
+        by_id = Q(public_id__range=ids) if ids else Q()
+        return queryset.filter(Q(pk__in=found.order_by().values("pk")) | titled(term) | by_id), False
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["halt_link"] if current_user(request).has_perm(CHANGE) else [])]

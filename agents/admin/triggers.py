@@ -17,7 +17,7 @@ from unfold.decorators import display
 from unfold.widgets import BASE_INPUT_CLASSES
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
-from agents.admin.base import FormAdmin, chosen_owner, current_user, site_page
+from agents.admin.base import NamedAdmin, chosen_owner, current_user, site_page
 from agents.admin.display import (
     DeletedFilter,
     ago,
@@ -195,17 +195,14 @@ Trigger._meta.get_field("max_cost_usd").verbose_name = "cap per run (USD)"
 
 
 @admin.register(Trigger)
-class TriggerAdmin(FormAdmin):
+class TriggerAdmin(NamedAdmin):
     kind_ = column("kind", label=True)
     state = column(state_of, title="state", label=STATE_LABELS)
     list_display = ["name", "kind_", "instructions", "max_cost_usd", "cost", "runs", "state", "run"]
     list_editable = ["max_cost_usd"]
     list_filter = [DeletedFilter, "kind", "enabled", "agent"]
     list_select_related = ["owner", "agent", "playbook", "skill", "collection"]
-    search_fields = ["name", "owner__username"]
     empty_text = "No triggers yet. A trigger starts runs: for each new document, at set times, or for each event."
-    ordering = ["name", "id"]
-    sortable_by = ("name",)
     form = TriggerForm
     add_form_template = "admin/trigger.html"
     change_form_template = "admin/trigger.html"
@@ -320,9 +317,7 @@ class TriggerAdmin(FormAdmin):
         may_run = current_user(request).has_perm("agents.add_agentsession")
         return [name for name in self.list_display if name != "run" or may_run]
 
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def add_view(self, request: HttpRequest, **_: Any) -> HttpResponse:
         """First the kind and the owner; then the fields of that kind, with choices of that owner."""
         if not self.has_add_permission(request):
             raise PermissionDenied
@@ -330,7 +325,7 @@ class TriggerAdmin(FormAdmin):
             people = User.objects.filter(is_active=True).order_by("username")[:500]
             context: dict[str, Any] = {"kinds": KIND_WORDS.items(), "people": people, "me": current_user(request)}
             return self.render_page(request, "admin/trigger_kinds.html", "Add trigger", **context)
-        return super().add_view(request, form_url, extra_context)
+        return super().add_view(request)
 
     def form_options(self, request: HttpRequest, row: Trigger | None) -> dict[str, Any]:
         if row is not None:

@@ -11,7 +11,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet
+from agents.api.base import OwnedViewSet, create_with, delete_with
 from agents.api.fields import (
     Body,
     CountField,
@@ -28,7 +28,6 @@ from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.api.sessions import HaltCountSerializer
 from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
 from agents.enums import ApprovalMode, HotSource, Status, WaitingOn
-from agents.http import yaml_download
 from agents.loop.reads import loop_current, loop_facts
 from agents.loop.state import hot_snapshot
 from agents.models import Agent, Alert, GateDay, Sensor, Turn
@@ -43,9 +42,10 @@ from agents.roster.agents import (
     agent_start,
     agent_stop,
 )
-from agents.roster.files import agent_define, agent_export, agent_import
+from agents.roster.files import agent_export, agent_import, definition_write
 from agents.sessions.halts import agents_halt
 from agents.skills.registry import unresolved_names
+from agents.webhooks import yaml_download
 from audit.redaction import redact_data
 
 VERSION_DIGITS: Final = 10
@@ -277,9 +277,10 @@ class AgentViewSet(OwnedViewSet[Agent]):
     always_allowed = frozenset({"halt"})
     starts = frozenset({"start", "restart", "define", "import_yaml"})  # a definition has triggers
 
-    @describe(body=AgentBody)
-    def create(self, request: Request) -> Response:
-        return self.make(agent_create, AgentBody)
+    create = create_with(agent_create, AgentBody)
+    destroy = delete_with(
+        agent_delete, "Delete an agent that has never run. 409 for an agent with sessions: disable it instead."
+    )
 
     @describe(body=AgentBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
@@ -293,10 +294,6 @@ class AgentViewSet(OwnedViewSet[Agent]):
         if data.get("enabled"):
             require_start_permission(self.user)
         return self.respond(agent_edit(agent=agent, **self.actor, **data))
-
-    def destroy(self, request: Request, **_: Any) -> Response:
-        """Delete an agent that has never run. 409 for an agent with sessions: disable it instead."""
-        return self.remove(agent_delete)
 
     @detail_action(HaltCountSerializer, body=ReasonBody)
     def halt(self, request: Request, **_: Any) -> Response:
@@ -327,7 +324,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
         agent = self.get_object()
         data = self.body(DefinitionPut)
         version = _base_version(request, data)
-        agent = agent_define(agent=agent, text=data["definition"], version=version, **self.actor)
+        agent = definition_write(agent=agent, text=data["definition"], version=version, **self.actor).agent
         return _definition(agent)
 
     @detail_action({(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")

@@ -5,7 +5,6 @@ its user may decide is checked by the services.
 """
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, TypeVar
 
 import django_filters
@@ -83,7 +82,12 @@ class ApprovalSerializer(RowSerializer):
     session = ref("session")
     owner = serializers.CharField(source="session.owner.username", read_only=True, help_text="The owner of the run.")
     resolved_by = serializers.CharField(source="resolved_by.username", read_only=True, allow_null=True)
-    left_usd = serializers.SerializerMethodField(help_text="Rest of the session's cap; null without a cap.")
+    left_usd = UsdField(
+        source="session.left_usd",
+        read_only=True,
+        allow_null=True,
+        help_text="Rest of the session's cap; null without a cap.",
+    )
 
     class Meta:
         model = Approval
@@ -92,13 +96,6 @@ class ApprovalSerializer(RowSerializer):
             "description", "digest", "left_usd", "expires_at", "created_at", "resolved_at", "resolved_by",
             "consumed_at",
         ]  # fmt: skip
-
-    def get_left_usd(self, approval: Any) -> str | None:
-        session = approval.session
-        if session.max_cost_usd is None:
-            return None
-        left = max(session.max_cost_usd - session.cost_total_usd - session.cost_reserved_usd, Decimal(0))
-        return str(UsdField().to_representation(left))
 
 
 class ApprovalDetailSerializer(ApprovalSerializer):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from drf_spectacular.utils import OpenApiExample
-from rest_framework import serializers, status, viewsets
+from rest_framework import serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -222,7 +222,4 @@ class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
         data = self.body(MessageBody)
         require_chat_scope(data["message"], request)
         session = send_message(text=data.pop("message"), **self.actor, key_id=self.key_id, **data)
-        is_answered = session.status in TERMINAL
-        return Response(
-            SaidSerializer(session).data, status=status.HTTP_200_OK if is_answered else status.HTTP_202_ACCEPTED
-        )
+        return Response(SaidSerializer(session).data, status=200 if session.status in TERMINAL else 202)

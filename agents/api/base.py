@@ -18,6 +18,7 @@ from rest_framework.response import Response
 
 from agents.api.errors import LengthMissing
 from agents.api.fields import Body, has_field
+from agents.api.schema import describe, detail_action
 from agents.conf import clock
 from agents.models import ApiKey
 from agents.people.access import record_list, record_row_view
@@ -142,28 +143,51 @@ class OwnedViewSet(BaseView, viewsets.GenericViewSet[Row]):
             record_list(page or (), **self.actor)
         return self.get_paginated_response(serializer(page, many=True, context=self.get_serializer_context()).data)
 
+    def call(self, service: Callable[..., Any], row: Row, **data: Any) -> Any:
+        """Call a service on a row, by the name that its argument has."""
+        name = self.row_name or str(row._meta.model_name)
+        return service(**{name: row}, **self.actor, **data)
+
     def act(self, service: Callable[..., Any], body: type[Body] | None = None, *, partial: bool = False) -> Response:
         """Call a service on the row with the request's body, and answer with the changed row."""
         row = self.get_object()
-        data = self.body(body, partial=partial) if body else {}
-        service(**{self._row_name: row}, **self.actor, **data)
+        self.call(service, row, **(self.body(body, partial=partial) if body else {}))
         return self.respond(row)
-
-    def make(self, service: Callable[..., Row], body: type[Body]) -> Response:
-        """Create a row of the user from the request's body."""
-        data = self.body(body)
-        return self.respond(service(owner=self.user, **self.actor, **data), created=True)
-
-    def remove(self, service: Callable[..., Any]) -> Response:
-        service(**{self._row_name: self.get_object()}, **self.actor)
-        return Response(status=204)
 
     def respond(self, row: Row, *, created: bool = False) -> Response:
         """The row after a change, read again with everything that its serializer needs."""
         fresh = self.get_queryset().get(pk=row.pk)
         return Response(self.get_serializer(fresh).data, status=201 if created else 200)
 
-    @property
-    def _row_name(self) -> str:
-        """The name of the services' argument for the row."""
-        return self.row_name or str(self.get_queryset().model._meta.model_name)
+
+# --- Operations that only call a service. `about` is their description in the schema ---
+
+
+def create_with(service: Callable[..., Any], body: type[Body], **more: Any) -> Any:
+    """Make a row of the user from the request's body."""
+
+    def create(self: OwnedViewSet[Any], request: Request) -> Response:
+        data = self.body(body)
+        return self.respond(service(owner=self.user, **self.actor, **data), created=True)
+
+    return describe(body=body, **more)(create)
+
+
+def delete_with(service: Callable[..., Any], about: str = "") -> Any:
+    def destroy(self: OwnedViewSet[Any], request: Request, **_: Any) -> Response:
+        self.call(service, self.get_object())
+        return Response(status=204)
+
+    destroy.__doc__ = about
+    return destroy
+
+
+def act_with(name: str, service: Callable[..., Any], about: str = "", *, body: type[Body] | None = None) -> Any:
+    """POST `<row>/<name>`: act on a row."""
+
+    def act(self: OwnedViewSet[Any], request: Request, **_: Any) -> Response:
+        return self.act(service, body)
+
+    act.__name__ = name
+    act.__doc__ = about
+    return detail_action(body=body)(act)

@@ -23,6 +23,7 @@ from agents.models.fields import PLACES, MicroUSDField
 from agents.policy.costs import MOST_USD
 from agents.text.formats import MAX_BYTES
 from audit.redaction import redact, redact_data
+from audit.rows import unique_names
 
 LARGEST_COUNT: Final = 2**31 - 1
 NOTE_CHARS: Final = 2_000
@@ -191,12 +192,10 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 class StrictJSONParser(parsers.BaseParser):
     media_type = "application/json"
 
-    def parse(
-        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> Any:
+    def parse(self, stream: IO[Any], *_: Any, **__: Any) -> Any:
         raw = _read(stream)
         try:
-            value = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_names)
+            value = json.loads(raw.decode("utf-8"), object_pairs_hook=unique_names)
             _check(value)
         except RecursionError:
             raise ParseError(TOO_DEEP) from None
@@ -211,9 +210,7 @@ class YamlParser(parsers.BaseParser):
     media_type = "application/yaml"
     field = "yaml"
 
-    def parse(
-        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> dict[str, str]:
+    def parse(self, stream: IO[Any], *_: Any, **__: Any) -> dict[str, str]:
         try:
             return {self.field: _read(stream).decode("utf-8")}
         except UnicodeDecodeError:
@@ -238,14 +235,6 @@ def _read(stream: IO[Any]) -> bytes:
     if len(raw) > limit:
         raise TooLarge(limit)
     return raw
-
-
-def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object that has a name twice: two readers may take different values from it."""
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("an object has the same name twice.")
-    return value
 
 
 def _check(value: Any, depth: int = 0) -> None:

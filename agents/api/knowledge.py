@@ -12,7 +12,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet, SingleView
+from agents.api.base import OwnedViewSet, SingleView, act_with, create_with, delete_with
 from agents.api.errors import TooLarge
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UploadParser, ref
 from agents.api.schema import describe, detail_action, detail_list
@@ -82,6 +82,8 @@ class DocumentViewSet(OwnedViewSet[Document]):
         "digest": django_filters.CharFilter(max_length=64, label="SHA-256 of the bytes, in hexadecimal."),
     }
     joins = ("session",)
+    destroy = delete_with(document_delete)
+    detach = act_with("detach", document_detach, body=PlaceBody)
 
     def get_parsers(self) -> list[Any]:
         creates = self.request is not None and getattr(self, "action_map", {}).get("post") == "create"
@@ -112,9 +114,6 @@ class DocumentViewSet(OwnedViewSet[Document]):
         )
         return self.respond(document, created=new)
 
-    def destroy(self, request: Request, **_: Any) -> Response:
-        return self.remove(document_delete)
-
     @detail_action(body=PlaceBody)
     def attach(self, request: Request, **_: Any) -> Response:
         """Add the document to one of your collections. Watches of the collection start sessions."""
@@ -123,10 +122,6 @@ class DocumentViewSet(OwnedViewSet[Document]):
         self._require_start_if_watched(data["collection"])
         document_attach(document=document, **self.actor, **data)
         return self.respond(document)
-
-    @detail_action(body=PlaceBody)
-    def detach(self, request: Request, **_: Any) -> Response:
-        return self.act(document_detach, PlaceBody)
 
     @detail_action({(200, "application/octet-stream"): OpenApiTypes.BINARY}, method="get")
     def download(self, request: Request, **_: Any) -> HttpResponse:
@@ -170,21 +165,15 @@ class CollectionViewSet(OwnedViewSet[Collection]):
 
     queryset = Collection.objects.all()
     serializer_class = CollectionSerializer
+    create = create_with(collection_create, CollectionBody)
+    destroy = delete_with(collection_delete, "Delete the collection. Its documents stay.")
 
     def get_queryset(self) -> QuerySet[Collection]:
         return super().get_queryset().annotate(documents=Count("attachments", filter=ATTACHED))
 
-    @describe(body=CollectionBody)
-    def create(self, request: Request) -> Response:
-        return self.make(collection_create, CollectionBody)
-
     @describe(body=CollectionBody, operation_id="collections_rename")
     def partial_update(self, request: Request, **_: Any) -> Response:
         return self.act(collection_rename, CollectionBody)
-
-    def destroy(self, request: Request, **_: Any) -> Response:
-        """Delete the collection. Its documents stay."""
-        return self.remove(collection_delete)
 
     @detail_list(DocumentSerializer)
     def documents(self, request: Request, **_: Any) -> Response:

@@ -11,17 +11,17 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import ListView, OwnedViewSet
+from agents.api.base import ListView, OwnedViewSet, create_with, delete_with
 from agents.api.fields import Body, CountField, RowSerializer, StrictJSONParser, TextsField, WordField, YamlParser
 from agents.api.paging import BooleanFilter
 from agents.api.schema import describe, detail_action, list_action
 from agents.definitions.playbooks import Position
 from agents.enums import Level
 from agents.exceptions import NotFound
-from agents.http import yaml_download
 from agents.knowledge.playbooks import playbook_create, playbook_delete, playbook_edit, playbook_export, playbook_import
 from agents.models import Playbook, PlaybookPosition, PromptSkill, SkillSetting
 from agents.skills.registry import MAX_PER_HOUR, installed_skill, skill_listed, skill_set, skills_listed
+from agents.webhooks import yaml_download
 from audit.models import SkillAudit
 from audit.recorder import AUDITED_LEVELS
 
@@ -100,22 +100,17 @@ class PlaybookViewSet(OwnedViewSet[Playbook]):
     queryset = Playbook.objects.all()
     serializer_class = PlaybookSerializer
     detail_serializer_class = PlaybookDetailSerializer
+    create = create_with(playbook_create, PlaybookBody, examples=[EXAMPLE])
+    destroy = delete_with(playbook_delete)
 
     def get_queryset(self) -> QuerySet[Playbook]:
         rows = super().get_queryset().annotate(positions_count=Count("positions"))
         return rows if self.action == "list" else rows.prefetch_related("positions")
 
-    @describe(body=PlaybookBody, examples=[EXAMPLE])
-    def create(self, request: Request) -> Response:
-        return self.make(playbook_create, PlaybookBody)
-
     @describe(body=PlaybookBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the name, or replace all positions. Increases the version."""
         return self.act(playbook_edit, PlaybookBody, partial=True)
-
-    def destroy(self, request: Request, **_: Any) -> Response:
-        return self.remove(playbook_delete)
 
     @list_action(
         body={"application/json": YamlBody, "application/yaml": str},

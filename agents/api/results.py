@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet
+from agents.api.base import OwnedViewSet, act_with, create_with, delete_with
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, ref
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list
@@ -64,19 +64,9 @@ class MemoryViewSet(OwnedViewSet[Memory]):
         "state": django_filters.ChoiceFilter(choices=STATES),
     }
     joins = ("session",)
-
-    @detail_action(body=KeepBody)
-    def keep(self, request: Request, **_: Any) -> Response:
-        """Keep the memory: prompts may include it."""
-        return self.act(memory_keep, KeepBody)
-
-    @detail_action()
-    def dismiss(self, request: Request, **_: Any) -> Response:
-        """Dismiss the memory: prompts no longer include it."""
-        return self.act(memory_dismiss)
-
-    def destroy(self, request: Request, **_: Any) -> Response:
-        return self.remove(memory_delete)
+    keep = act_with("keep", memory_keep, "Keep the memory: prompts may include it.", body=KeepBody)
+    dismiss = act_with("dismiss", memory_dismiss, "Dismiss the memory: prompts no longer include it.")
+    destroy = delete_with(memory_delete)
 
 
 # --- Notifications: marking one as read needs no opt-in ---
@@ -103,10 +93,7 @@ class NotificationViewSet(OwnedViewSet[Notification]):
     }
     joins = ("session",)
     always_allowed = frozenset({"read"})
-
-    @detail_action()
-    def read(self, request: Request, **_: Any) -> Response:
-        return self.act(notification_mark_read)
+    read = act_with("read", notification_mark_read)
 
 
 # --- Projects: context for runs ---
@@ -146,18 +133,14 @@ class ProjectViewSet(OwnedViewSet[Project]):
 
     queryset = Project.objects.all()
     serializer_class = ProjectSerializer
-
-    @describe(body=ProjectBody, examples=[EXAMPLE])
-    def create(self, request: Request) -> Response:
-        return self.make(project_create, ProjectBody)
+    create = create_with(project_create, ProjectBody, examples=[EXAMPLE])
+    destroy = delete_with(
+        project_delete, "Delete the project with its proposals and versions. Runs and triggers stay, without a project."
+    )
 
     @describe(body=ProjectPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:
         return self.act(project_edit, ProjectPatch, partial=True)
-
-    def destroy(self, request: Request, **_: Any) -> Response:
-        """Delete the project with its proposals and versions. Runs and triggers stay, without a project."""
-        return self.remove(project_delete)
 
 
 # --- Proposals: texts for a project's context; the project's owner decides ---
@@ -192,21 +175,9 @@ class ProposalViewSet(OwnedViewSet[ContextProposal]):
     }
     joins = ("project", "precedent")
     row_name = "proposal"
-
-    @detail_action()
-    def accept(self, request: Request, **_: Any) -> Response:
-        """Add the text to the project's context."""
-        return self.act(proposal_accept)
-
-    @detail_action()
-    def reject(self, request: Request, **_: Any) -> Response:
-        """Reject the proposal. The context stays as it is."""
-        return self.act(proposal_reject)
-
-    @detail_action()
-    def retire(self, request: Request, **_: Any) -> Response:
-        """Remove the text from the context, in a new version."""
-        return self.act(proposal_retire)
+    accept = act_with("accept", proposal_accept, "Add the text to the project's context.")
+    reject = act_with("reject", proposal_reject, "Reject the proposal. The context stays as it is.")
+    retire = act_with("retire", proposal_retire, "Remove the text from the context, in a new version.")
 
     @detail_list(TracedRun)
     def trace(self, request: Request, **_: Any) -> Response:
@@ -239,15 +210,11 @@ class PrecedentViewSet(OwnedViewSet[Precedent]):
         "kind": django_filters.CharFilter(field_name="pattern_kind", max_length=64),
     }
     ordering = ("-last_seen_at", "-id")
+    dismiss = act_with("dismiss", precedent_dismiss, "Remove it from the list. The next occurrence starts a new count.")
 
     def get_queryset(self) -> QuerySet[Precedent]:
         rows = super().get_queryset()
         return rows.filter(dismissed_at__isnull=True) if self.action == "list" else rows
-
-    @detail_action()
-    def dismiss(self, request: Request, **_: Any) -> Response:
-        """Remove it from the list. The next occurrence starts a new count."""
-        return self.act(precedent_dismiss)
 
     @detail_action({201: ProposalSerializer}, body=PromoteBody)
     def promote(self, request: Request, **_: Any) -> Response:

@@ -256,9 +256,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
         data = self.body(HaltBody)
         answer = session_halt(session.pk, reason=data["reason"], **self.actor)
         fresh = self.get_queryset().get(pk=session.pk)
-        return Response(
-            HaltSerializer({"answer": answer, "session": fresh}, context=self.get_serializer_context()).data
-        )
+        return Response(HaltSerializer({"answer": answer, "session": fresh}).data)
 
     @list_action(HaltCountSerializer, body=HaltBody)
     def halt_all(self, request: Request) -> Response:

@@ -12,12 +12,12 @@ from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet
+from agents.api.base import OwnedViewSet, act_with, create_with, delete_with
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UsdField, WordField, ref
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, list_action
 from agents.api.sessions import RunOptionsBody, SessionSerializer
-from agents.definitions.schema import KINDS
+from agents.definitions.schema import TRIGGER_KINDS
 from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.models import InboundEvent, Trigger
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
@@ -34,7 +34,7 @@ from agents.triggers.triggers import (
 )
 
 MOST_AT_ONCE = 200
-KINDS_TO_MAKE = [(kind.value, kind.label) for kind in KINDS]
+KINDS_TO_MAKE = [(kind.value, kind.label) for kind in TRIGGER_KINDS]
 REFUSED_FROM = 400
 
 
@@ -124,28 +124,15 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
     }
     joins = ("agent", "project", "playbook", "skill", "collection")
     starts = frozenset({"create", "partial_update", "resume", "rotate_secret", "run", "set_cap"})
-
-    @describe(body=TriggerBody, examples=[TRIGGER_EXAMPLE])
-    def create(self, request: Request) -> Response:
-        return self.make(trigger_create, TriggerBody)
+    create = create_with(trigger_create, TriggerBody, examples=[TRIGGER_EXAMPLE])
+    destroy = delete_with(trigger_delete, "Delete the trigger. Its sessions stay.")
+    pause = act_with("pause", trigger_pause, body=PauseBody)
+    resume = act_with("resume", trigger_resume, "Resume the trigger. Runs that the pause skipped are not made up for.")
 
     @describe(body=TriggerPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the fields that are sent, for future sessions. null clears a binding or a cap."""
         return self.act(trigger_edit, TriggerPatch, partial=True)
-
-    def destroy(self, request: Request, **_: Any) -> Response:
-        """Delete the trigger. Its sessions stay."""
-        return self.remove(trigger_delete)
-
-    @detail_action(body=PauseBody)
-    def pause(self, request: Request, **_: Any) -> Response:
-        return self.act(trigger_pause, PauseBody)
-
-    @detail_action()
-    def resume(self, request: Request, **_: Any) -> Response:
-        """Resume the trigger. Runs that the pause skipped are not made up for."""
-        return self.act(trigger_resume)
 
     @detail_action(SecretSerializer)
     def rotate_secret(self, request: Request, **_: Any) -> Response:

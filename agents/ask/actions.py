@@ -147,7 +147,7 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
     owner = approval.session.owner.get_username()
     how = f" To {action} it, say: {repeat}" if approval.status == ApprovalStatus.PENDING else ""
     text = lines(
-        f"Nothing was decided. {approval.action} is {approval.status}.{how}",
+        f"Nothing was decided. {approval.action} is {approval.status_text}.{how}",
         [
             f"call: {approval.action}, version {approval.version}, level {approval.level}",
             f"arguments: {one_line(json.dumps(arguments, ensure_ascii=False, sort_keys=True), 2_000)}",
@@ -293,11 +293,6 @@ def _choices(head: str, found: list[Any], **data: Any) -> Answer:
 
 
 _NAME_CHARS: Final = 120
-
-
-def schedule(match: Match, context: AskContext) -> Answer:
-    """Draft a schedule when the request says only what to run, on what, and how often."""
-    return draft(match.when, match.names, context)
 
 
 def draft(when: When | None, names: Names, context: AskContext, rest: frozenset[str] = frozenset()) -> Answer:

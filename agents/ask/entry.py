@@ -41,7 +41,7 @@ from agents.exceptions import Invalid, LqopsError, NotAllowed
 from agents.models import Agent, AgentSession
 from agents.people.access import require_start_permission
 from agents.roster.agents import NAME_CHARS, agent_create
-from agents.roster.files import agent_define
+from agents.roster.files import definition_write
 from agents.text.clean import one_line
 from agents.triggers.triggers import require_owned
 from audit.redaction import redact
@@ -229,7 +229,7 @@ def _sub_agent(context: AskContext) -> Answer:
     by, now = context.user, context.now
     agent = agent_create(owner=by, name=name, by=by, now=now, mode=ApprovalMode.SEMI, enabled=False)
     definition = write_definition({"instructions": redact(context.text).strip()})
-    agent = agent_define(agent=agent, text=definition, by=by, now=now)
+    agent = definition_write(agent=agent, text=definition, by=by, now=now).agent
     text = (
         f"Drafted, and switched off: agent {agent.name}, which asks before RESTRICTED calls. Your request is its "
         "instructions. So far only a chat starts it: give it autonomy, a sensor or a trigger in its definition. "

@@ -24,6 +24,7 @@ from agents.ask.naming import (
     message,
     names_in,
     rows_named_in,
+    rows_of,
 )
 
 Scope = Literal["read", "write", "decide"]
@@ -75,13 +76,15 @@ FAST_PATHS: Final[tuple[FastPath, ...]] = (
     FastPath(
         "create_schedule",
         "every 6 hours run playbook Lease on collection Leases",
-        actions.schedule,
+        lambda match, context: actions.draft(match.when, match.names, context),
         scope="write",
         names=(*INSTRUCTIONS, "collection"),
         timed=True,
     ),
 )
 _ORDER: Final = re.compile(r"<|\b(?:runs?|sessions?|agent|approvals?|request|call|trigger|playbook|skill)\b")
+
+_RUN: Final = re.compile(r"(?:run|start) (?:(?:the|my) )?(?:(?:trigger|schedule) )?([^.!?]+)[.!?]?")
 
 
 def fast_answer(context: AskContext, scope: Scope | None = None) -> Answer | None:
@@ -142,9 +145,17 @@ def _readings(text: str, user: User | None) -> Iterator[tuple[FastPath, re.Patte
                 yield path, phrase, Match(action, words, ids, names, when)
 
 
+def _completed(context: AskContext) -> str:
+    """`run the weekly scan` with the whole name of the only trigger that begins so; empty if there is none."""
+    begun = _RUN.fullmatch(context.text.lower())
+    triggers = rows_of("trigger", context.user) if begun else []
+    names = [row.name for row in triggers if begun and row.name.lower().startswith(f"{begun[1]} ")]
+    return f"run trigger {names[0]}" if len(names) == 1 else ""
+
+
 def suggestion(context: AskContext) -> Answer | None:
     """Ask back where a typing error, an unknown name or a word too many keeps an action from matching."""
-    correct = corrected(context.text)
+    correct = _completed(context) or corrected(context.text)
     for path, _ in _matches(correct, context.user) if correct != context.text else ():
         return replace(message(f"Nothing was done. Did you mean: {correct}", repeat=correct), path=path.name)
     for path, phrase, match in _readings(context.text, context.user):

@@ -100,19 +100,20 @@ Row = TypeVar("Row", bound=models.Model)
 MIN_ID_CHARS: Final = 6
 _LONGEST: Final = 32
 _HEX: Final = re.compile(rf"[0-9a-f]{{{MIN_ID_CHARS},{_LONGEST}}}", re.ASCII)
-_HYPHENS: Final = (8, 12, 16, 20)
+
+
+def id_range(text: str) -> tuple[UUID, UUID] | None:
+    """The lowest and the highest id that begin with this text; six digits at least."""
+    digits = text.replace("-", "").lower()
+    if not _HEX.fullmatch(digits):
+        return None
+    return UUID(digits.ljust(_LONGEST, "0")), UUID(digits.ljust(_LONGEST, "f"))
 
 
 def rows_by_id(rows: models.QuerySet[Row], text: str) -> list[Row]:
-    """The rows with this id, or whose id begins with it; six digits at least."""
-    digits = text.replace("-", "")
-    if not _HEX.fullmatch(digits):
-        return []
-    if len(digits) == _LONGEST:
-        return list(rows.filter(public_id=UUID(digits)))
-    hyphens = sum(len(digits) > place for place in _HYPHENS)
-    prefix = str(UUID(digits.ljust(_LONGEST, "0")))[: len(digits) + hyphens]
-    return list(rows.filter(public_id__startswith=prefix)[:3])
+    """The rows with this id, or whose id begins with it."""
+    ids = id_range(text)
+    return list(rows.filter(public_id__range=ids)[:3]) if ids else []
 
 
 def short_id(row: Any) -> str:

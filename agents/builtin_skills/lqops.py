@@ -4,7 +4,6 @@ All are local: they read and write rows of the run's owner only.
 """
 
 from typing import Annotated, Any, Final
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from pydantic import ConfigDict, Field, JsonValue
@@ -17,6 +16,7 @@ from agents.loop.state import NAME_CHARS, session_set_state
 from agents.models import AgentSession
 from agents.people.notifications import BODY_CHARS, TITLE_CHARS, notification_create
 from agents.sessions.questions import MAX_CHARS, question_ask
+from agents.sessions.reads import as_uuid
 from agents.skills.skill import SkillContext, skill
 from agents.text.clean import one_line
 
@@ -63,7 +63,10 @@ def read_document(
     length: Annotated[int, Field(ge=1, le=MAX_READ_CHARS, description="How many characters to read.")] = 4_000,
 ) -> dict[str, Any]:
     """Reads a part of a document. `end` is where the next part starts; `chars` is the length of the whole document."""
-    found = document_get(owner_id=context.owner_id, public_id=_id(document))
+    public_id = as_uuid(document)
+    if public_id is None:
+        raise NotFound(f"There is no document {document}.")
+    found = document_get(owner_id=context.owner_id, public_id=public_id)
     end = min(offset + length, len(found.text))
     return {
         "document": str(found.public_id),
@@ -73,13 +76,6 @@ def read_document(
         "chars": len(found.text),
         "text": found.text[offset:end],
     }
-
-
-def _id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise NotFound(f"There is no document {text[:64]}.") from None
 
 
 # --- The owner ---

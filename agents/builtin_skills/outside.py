@@ -60,7 +60,7 @@ def fetch_url(url: Url) -> dict[str, Any]:
     Returns the status, the final address, the content type, and whether the text was cut after 512 KiB. The text is
     null if the content is not text.
     """
-    with SafeClient(limits=_PAGE, cross_host=False) as client, client.stream("GET", url) as response:
+    with SafeClient(limits=_PAGE, cross_host=False).stream("GET", url) as response:
         return _head(response) | _body(response, PAGE_BYTES)
 
 
@@ -83,7 +83,7 @@ def http_request(
     options = _options(data, body, headers or {})
     options["headers"] = {**options["headers"], KEY_HEADER: context.idempotency_key}
     try:
-        with SafeClient(limits=_SEND) as client, client.stream(method, url, **options) as response:
+        with SafeClient(limits=_SEND).stream(method, url, **options) as response:
             result = _head(response)
             with suppress(FetchFailed):  # the server took the request, even if its response breaks off
                 result |= _body(response, REPLY_BYTES)

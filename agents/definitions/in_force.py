@@ -9,7 +9,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from agents.conf import default_session_cap, guardrails_defaults, loop_defaults, model_for
+from django.conf import settings
+
+from agents.conf import default_session_cap, model_for
 from agents.definitions.loader import read_definition, sort_problems
 from agents.definitions.schema import AgentDefinition, Autonomy, DefinitionError, Problem
 from agents.enums import AnalysisMode, ApprovalMode
@@ -55,14 +57,10 @@ def checked_definition(text: str, *, file: str, name: str = "") -> AgentDefiniti
 def definition_drift(agent: Agent) -> list[str]:
     """Return the settings where the agent differs from its text, one sentence each."""
     stored = stored_definition(agent.definition)
-    drifted = [
-        name
-        for name in COLUMN_SETTINGS
-        if name in stored.model_fields_set and getattr(stored, name) != getattr(agent, name)
-    ]
     return [
         f"{name} is {_format(getattr(agent, name))} here, and {_format(getattr(stored, name))} in its text"
-        for name in drifted
+        for name in COLUMN_SETTINGS
+        if name in stored.model_fields_set and getattr(stored, name) != getattr(agent, name)
     ]
 
 
@@ -116,8 +114,8 @@ def resolved_settings(agent: Agent) -> list[ResolvedSetting]:
     values |= {
         "model": definition.model or model_for("main"),
         "max_cost_usd": str(default_session_cap() if definition.max_cost_usd is None else definition.max_cost_usd),
-        "loop": asdict(LoopConfig.merged(loop_defaults(), definition.loop)),
-        "guardrails": asdict(GuardrailsConfig.merged(guardrails_defaults(), definition.guardrails)),
+        "loop": asdict(LoopConfig.merged(settings.LQOPS_LOOP, definition.loop)),
+        "guardrails": asdict(GuardrailsConfig.merged(settings.LQOPS_GUARDRAILS, definition.guardrails)),
     }
     return [
         ResolvedSetting(key, value, _source(key, definition, stored))
@@ -140,7 +138,7 @@ def _source(key: str, definition: AgentDefinition, stored: AgentDefinition) -> s
         return _column_source(key, definition, stored)
     if definition.line_of(key):
         return TEXT
-    installation = {"loop": loop_defaults(), "guardrails": guardrails_defaults()}.get(section, {})
+    installation = {"loop": settings.LQOPS_LOOP, "guardrails": settings.LQOPS_GUARDRAILS}.get(section, {})
     return INSTALLATION if name in installation or key in _INSTALLATION_DEFAULTS else DEFAULT
 
 
@@ -170,7 +168,7 @@ def loop_config_of(session: AgentSession, **defaults: Any) -> LoopConfig:
 def loop_config_for(agent: Agent | None, params: Mapping[str, Any], **defaults: Any) -> LoopConfig:
     """Return the loop settings of a session that is about to be created."""
     defined = definition_of(agent).loop if agent else {}
-    return LoopConfig.merged(defaults, loop_defaults(), defined, params.get("loop") or {})
+    return LoopConfig.merged(defaults, settings.LQOPS_LOOP, defined, params.get("loop") or {})
 
 
 def walk_token_budget(agent: Agent | None, params: Mapping[str, Any]) -> int:
@@ -181,4 +179,4 @@ def walk_token_budget(agent: Agent | None, params: Mapping[str, Any]) -> int:
 def guardrails_config_of(session: AgentSession) -> GuardrailsConfig:
     """Return the guardrail settings of a session."""
     defined = definition_of(session.agent).guardrails if session.agent else {}
-    return GuardrailsConfig.merged(guardrails_defaults(), defined, session.params.get("guardrails") or {})
+    return GuardrailsConfig.merged(settings.LQOPS_GUARDRAILS, defined, session.params.get("guardrails") or {})

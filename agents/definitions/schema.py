@@ -134,9 +134,9 @@ class Section(BaseModel):
 # --- Triggers ---
 
 
-KINDS: Final = (TriggerKind.WATCH, TriggerKind.SCHEDULE, TriggerKind.EVENT, TriggerKind.MANUAL)
+TRIGGER_KINDS: Final = (TriggerKind.WATCH, TriggerKind.SCHEDULE, TriggerKind.EVENT, TriggerKind.MANUAL)
 # Keys that only one kind has.
-OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
+KEYS_OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
     "cron": TriggerKind.SCHEDULE,
     "zone": TriggerKind.SCHEDULE,
     "catch_up_minutes": TriggerKind.SCHEDULE,
@@ -146,7 +146,7 @@ OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
     "min_severity": TriggerKind.EVENT,
 }
 # What a kind requires: one key of each group.
-NEEDED: Final[dict[TriggerKind, dict[tuple[str, ...], str]]] = {
+REQUIRED_KEYS: Final[dict[TriggerKind, dict[tuple[str, ...], str]]] = {
     TriggerKind.WATCH: {("collection",): "a collection"},
     TriggerKind.SCHEDULE: {
         ("cron",): 'five fields, such as "0 6 * * 1"',
@@ -161,7 +161,7 @@ class TriggerKeys(Section):
     """A trigger of the agent, without the options of runs. What it binds to is looked up when it is created."""
 
     name: Annotated[str, text(120, what="a name")]
-    kind: Annotated[TriggerKind, one_of(tuple(kind.value for kind in KINDS))]
+    kind: Annotated[TriggerKind, one_of(tuple(kind.value for kind in TRIGGER_KINDS))]
     enabled: Flag = True
     collection: Annotated[str, text(120, what="the name of a collection")] | None = None
     playbook: Named | None = None
@@ -184,10 +184,10 @@ class TriggerKeys(Section):
         """Yield keys that do not fit the others, with what was expected. Skips keys that depend on a `wrong` one."""
         if "kind" in wrong:
             return
-        for key, kind in OF_ONE_KIND.items():
+        for key, kind in KEYS_OF_ONE_KIND.items():
             if key in self.model_fields_set and self.kind != kind:
                 yield key, f"nothing: only {kind} triggers have it, and this is of kind {self.kind}"
-        for keys, needed in NEEDED.get(self.kind, {}).items():
+        for keys, needed in REQUIRED_KEYS.get(self.kind, {}).items():
             if not wrong & set(keys) and not any(getattr(self, key) for key in keys):
                 yield keys[0], f"{needed}: a {self.kind} needs it"
         if self.kind == TriggerKind.SCHEDULE and self.cron:
@@ -202,7 +202,7 @@ class TriggerKeys(Section):
     def fields(self, zone: str) -> dict[str, Any]:
         """Return the fields of the trigger, without its name, kind and what it binds to."""
         bound = {"name", "kind", "collection", "playbook", "skill", "project"}
-        unused = {key for key, kind in OF_ONE_KIND.items() if kind != self.kind}
+        unused = {key for key, kind in KEYS_OF_ONE_KIND.items() if kind != self.kind}
         given = {key: getattr(self, key) for key in type(self).model_fields if key not in bound | unused}
         return {**given, "zone": self.zone or zone} if "zone" in given else given
 

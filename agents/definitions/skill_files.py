@@ -31,7 +31,9 @@ MAX_BYTES: Final = 5 * 1024 * 1024
 NAME_CHARS: Final = 64
 DESCRIPTION_CHARS: Final = 1_024
 COMPATIBILITY_CHARS: Final = 500
-Words = Annotated[str, text(MAX_SKILL_BYTES, lines=True, needed=False)]
+_OR_EMPTY = BeforeValidator(lambda value: "" if value is None else value)
+Words = Annotated[str, text(MAX_SKILL_BYTES, lines=True, needed=False), _OR_EMPTY]
+Tool = Annotated[str, text(MAX_SKILL_BYTES, what="the name of a tool", lines=True, needed=False)]
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _FENCE: Final = "---"
@@ -191,7 +193,7 @@ class FrontMatter(Section):
     license: Annotated[str, text(DESCRIPTION_CHARS, lines=True, needed=False)] = ""
     compatibility: Annotated[str, text(COMPATIBILITY_CHARS, lines=True, needed=False)] = ""
     metadata: dict[str, Words] = Field(default_factory=dict)
-    allowed_tools: Annotated[list[Words], listed("tools", MAX_FILES), BeforeValidator(_split_tools)] = Field(
+    allowed_tools: Annotated[list[Tool], listed("tools", MAX_FILES), BeforeValidator(_split_tools)] = Field(
         default_factory=list, alias="allowed-tools"
     )
 

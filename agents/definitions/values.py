@@ -211,7 +211,7 @@ def listed(what: str, most: int, *, least: int = 0) -> BeforeValidator:
 
 Flag = Annotated[bool, value_of("true or false", _flag)]
 Fraction = Annotated[Decimal, value_of("a number from 0 to 1", _fraction)]
-Amount = Annotated[Decimal, value_of("an amount of US dollars, 0 or more, with at most 4 places", _amount)]
+Amount = Annotated[Decimal, value_of(f"an amount of US dollars from 0 to {MOST_USD}, with at most 4 places", _amount)]
 Clock = Annotated[str, value_of('a time from 00:00 to 23:59, such as "08:00"', _clock)]
 Zone = Annotated[str, value_of("an IANA time zone, such as Europe/Paris or UTC", _zone)]
 Params = Annotated[dict[str, Any], BeforeValidator(_params)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agents.conf import clock, model_for
+from agents.conf import model_for
 from agents.definitions.in_force import definition_of
 from agents.enums import Purpose, Risk, ToolIntent
 from agents.guard import guarded_tool_call
@@ -178,7 +178,7 @@ class Prompter:
             reserve = min(brief.max_tokens, config.context_window // 2)
             sent = self._summarised(sent, place, nonce, reserve=reserve) or sent
             strategy = Strategy.SLIDING_WINDOW
-        return unmarked(fit(sent, window=config.context_window, strategy=strategy).messages)
+        return unmarked(fit(sent, window=config.context_window, strategy=strategy))
 
     def _summarised(
         self, sent: Sequence[dict[str, Any]], place: str, nonce: str, *, reserve: int
@@ -197,10 +197,7 @@ class Prompter:
             "max_tokens": SUMMARY_TOKENS,
             "purpose": str(Purpose.COMPACTION),
         }
-        key = f"{place}:summary"
-        result = guarded_tool_call(
-            self._session, ToolIntent.RUN_SKILL, arguments_asked(self._session, key) or params, key=key, now=clock()
-        )
+        result = journaled_call(self._session, ToolIntent.RUN_SKILL, f"{place}:summary", params)
         text = str(result.data.get("text") or "") if result.ok else ""
         if not text.strip():
             return None

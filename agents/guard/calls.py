@@ -52,10 +52,8 @@ class OutgoingRequest:
             text = self.anonymizer.restore_reply(text)
             arguments = [self.anonymizer.restore_json(part) for part in arguments]
         calls = tuple(replace(call, arguments=redact(part)) for call, part in zip(reply.calls, arguments, strict=True))
-        return replace(reply, text=redact(text), calls=calls, is_full=self._is_full(reply))
-
-    def _is_full(self, reply: ModelReply) -> bool:
-        return reply.usage is not None and reply.usage.output_tokens >= self.request.max_tokens
+        is_full = reply.usage is not None and reply.usage.output_tokens >= self.request.max_tokens
+        return replace(reply, text=redact(text), calls=calls, is_full=is_full)
 
     def restoring(self, on_chunk: Callable[[Chunk], None]) -> Callable[[Chunk], None]:
         """Wrap a listener: names are put back and secrets masked, also across chunk borders."""

@@ -57,7 +57,7 @@ def consent(call: Call) -> Approval | ToolResult | None:
         return ticket
     if ticket.status == ApprovalStatus.PENDING:
         return ToolResult(ZERO, {"approval_id": str(ticket.public_id)}, Outcome.APPROVAL_PENDING)
-    return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status}")
+    return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status_text}")
 
 
 def use_ticket(call: Call) -> ToolResult | None:
@@ -100,16 +100,14 @@ def _ask(call: Call) -> Approval | ToolResult:
         ticket_cancel(ticket, now=call.now, cause="level_raised", actor="system")
     if (limited := _limited(call, call.tool.refuse)) is not None:
         return limited
-    before = approval_refused_before(call.session, call.signature)
-    if before is not None:
-        return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status}")
+    if (before := approval_refused_before(call.session, call.signature)) is not None:
+        return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status_text}")
     asked = approval_request(call.session, call, now=call.now)
     if isinstance(asked, str):
         return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
     if asked.status == ApprovalStatus.PENDING:
-        ticket_id = str(asked.public_id)
         pending = Outcome.APPROVAL_PENDING
-        refuse_call(call.session, call.intent, call.phase, pending, now=call.now, approval_id=ticket_id)
+        refuse_call(call.session, call.intent, call.phase, pending, now=call.now, approval_id=str(asked.public_id))
     return asked
 
 

@@ -26,6 +26,7 @@ from agents.knowledge.documents import artifact_add
 from agents.knowledge.search import collection_get
 from agents.models import AgentSession, Document, Finding, Memory, Precedent
 from agents.people.notifications import notification_create
+from agents.sessions.reads import as_uuid
 from agents.skills.registry import call_pace, skill_count_refuse, skill_count_take, skill_named, skill_standing
 from agents.skills.risk import has_unlisted_address, level_for
 from agents.skills.running import perform
@@ -103,9 +104,8 @@ def _cited(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _look_up(context: SkillContext, named: str, start: int | None, length: int) -> tuple[int | None, str]:
     """Return the owner's document and its text at that place. Only that slice leaves the database."""
-    try:
-        public_id = uuid.UUID(named)
-    except ValueError:
+    public_id = as_uuid(named)
+    if public_id is None:
         return None, ""
     rows = Document.objects.filter(public_id=public_id, owner_id=context.owner_id, deleted_at__isnull=True)
     part = Substr("text", (start or 0) + 1, max(length, 1), output_field=TextField())

@@ -21,12 +21,10 @@ from agents.enums import DocumentOrigin
 from agents.exceptions import Invalid, NotFound, StorageFailed
 from agents.knowledge.search import free_time
 from agents.models import AgentSession, Attachment, Chunk, Collection, Document, Playbook
-from agents.people.access import SYSTEM, actor_of, require_access
+from agents.people.access import SYSTEM, actor_of, record_act, require_access
 from agents.text.chunks import chunk_spans
 from agents.text.clean import document_name, one_line
 from agents.text.extraction import Kind, extract, normalise_text
-from audit import recorder
-from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
 
 # Sent after the commit with `attachment_pk` and `now`. agents.apps connects the watches.
@@ -65,14 +63,7 @@ def record_change(
 ) -> None:
     """Append an audit event about a row; `what` names the row where that is not the name of its model."""
     name, key = what or row._meta.model_name, str(row.public_id)
-    recorder.append(
-        SYSTEM_CHAIN,
-        kind,
-        now=now,
-        actor=actor_of(by, actor),
-        subject=f"{name}:{key}",
-        details={f"{name}_id": key, **details},
-    )
+    record_act(kind, by=by, now=now, unnamed=actor, subject=f"{name}:{key}", **{f"{name}_id": key}, **details)
 
 
 # --- Collections ---

@@ -29,9 +29,7 @@ from agents.definitions.skill_files import SkillFiles, read_skill, skill_names
 from agents.exceptions import Invalid, NotAllowed, NotFound, SkillChanged
 from agents.knowledge.documents import lock_row, record_change, save_named
 from agents.models import Playbook, PlaybookPosition, PromptSkill
-from agents.people.access import actor_of, require_access
-from audit import recorder
-from audit.models import SYSTEM_CHAIN
+from agents.people.access import record_act, require_access
 from audit.redaction import redact, redact_data
 
 # --- Playbooks ---
@@ -363,11 +361,4 @@ def _require_permission(by: User | None) -> None:
 
 
 def _record_skill(skill: PromptSkill, kind: str, *, by: User | None, now: datetime, **details: Any) -> None:
-    recorder.append(
-        SYSTEM_CHAIN,
-        kind,
-        now=now,
-        actor=actor_of(by),
-        subject=f"skill:{skill.name}",
-        details={"skill": skill.name, **details},
-    )
+    record_act(kind, by=by, now=now, subject=f"skill:{skill.name}", skill=skill.name, **details)

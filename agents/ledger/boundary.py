@@ -101,15 +101,7 @@ def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
     row, (all_work_halt, suspended, *price) = _held(session, _LOCKED, rows)
     return LockedRead(
         boundary=_boundary(row, all_work_halt),
-        ledger=Ledger(
-            name="session",
-            cap=row["max_cost_usd"],
-            charged=row["cost_total_usd"],
-            reserved=row["cost_reserved_usd"],
-            actual=row["cost_actual_usd"],
-            held=row["cost_held_usd"],
-            warned=row["budget_warned"],
-        ),
+        ledger=AgentSession(**row).ledger,
         token_budget=row["token_budget"],
         total_tokens=row["total_tokens"],
         agent_id=row["agent_id"],

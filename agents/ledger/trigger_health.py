@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
 from django.contrib.auth.models import User
@@ -39,21 +38,16 @@ UNREAD_RUN: Final = "unread"
 _NO_FAULT: Final = frozenset(
     {TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT, TerminalReason.IDLE_TIMEOUT, TerminalReason.AGENT_SHUTDOWN}
 )
-_WHY: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        FAILING: "Its last {runs} runs failed.{last} Look at their receipts, then let it go on.",
-        EMPTY: "Its last {runs} runs found nothing. Look at what it reads, then let it go on.",
-        STORM: "It was asked to fire far more often than its limit of runs per hour. Find out who asks, then let it "
-        "go on.",
-        BAD_CRON: "Its schedule or its time zone cannot be read. Correct it, then let it go on.",
-    }
-)
-_LAST: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        UNANSWERED_RUN: " In the last one the model could not be asked, or gave no answer.",
-        UNREAD_RUN: " In the last one what it was to read could not be fetched.",
-    }
-)
+_WHY: Final[Mapping[str, str]] = {
+    FAILING: "Its last {runs} runs failed.{last} Look at their receipts, then let it go on.",
+    EMPTY: "Its last {runs} runs found nothing. Look at what it reads, then let it go on.",
+    STORM: "It was asked to fire far more often than its limit of runs per hour. Find out who asks, then let it go on.",
+    BAD_CRON: "Its schedule or its time zone cannot be read. Correct it, then let it go on.",
+}
+_LAST: Final[Mapping[str, str]] = {
+    UNANSWERED_RUN: " In the last one the model could not be asked, or gave no answer.",
+    UNREAD_RUN: " In the last one what it was to read could not be fetched.",
+}
 
 
 def trigger_lock(trigger_pk: int) -> Trigger | None:
@@ -97,11 +91,6 @@ def trigger_stop(
             ),
             now=now,
         )
-
-
-def notes_for_trigger(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the notes on a run that count for its trigger."""
-    return {"empty": bool(metadata.get("empty")), "fault": str(metadata.get("fault") or "")}
 
 
 def trigger_note_end(trigger_pk: int, *, reason: TerminalReason, empty: bool, now: datetime, fault: str = "") -> None:

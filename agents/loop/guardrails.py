@@ -25,7 +25,6 @@ from agents.loop.pacing import (
     Triggered,
     after_sleep,
     day_of,
-    hour_of,
     idle_limit_reached,
     limit_consecutive_turns,
     next_hour,
@@ -36,7 +35,7 @@ from agents.loop.turns import calls_since
 from agents.models import Agent, AgentSession, InferenceLog, ToolCall
 from agents.people.activity import event_emit
 from agents.policy.guardrails import LoopConfig
-from agents.policy.schedule import Hours
+from agents.policy.schedule import Hours, hour_of
 from agents.skills.registry import skill_named
 from agents.skills.skill import Skill
 from agents.types import Asleep, Finished

@@ -6,12 +6,12 @@ function takes the pace so far and returns the next move.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Self
 
 from agents.enums import TerminalReason
-from agents.policy.schedule import backoff
+from agents.policy.schedule import backoff, hour_of
 from agents.sessions.lifecycle import CHAT_MESSAGE
 from agents.types import Asleep, End, Finished, SliceOver
 
@@ -175,10 +175,6 @@ def idle_limit_reached(pace: Pace, *, limit: int) -> Triggered | None:
 
 
 # --- Clock hours and days, in UTC ---
-
-
-def hour_of(now: datetime) -> datetime:
-    return now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def next_hour(now: datetime) -> datetime:

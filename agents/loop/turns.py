@@ -98,11 +98,6 @@ def alerts_pending(session: AgentSession) -> list[Alert]:
     return list(Alert.objects.pending().filter(session=session).order_by(first, "pk")[:MOST_SHOWN])
 
 
-def alerts_clear(session: AgentSession, pks: Sequence[int], now: datetime) -> int:
-    """Clear alerts after a completed turn that showed them."""
-    return Alert.objects.pending().filter(session=session, pk__in=pks).update(cleared_at=now)
-
-
 PACE: Final = "loop"  # in a session's metadata: what the loop remembers between turns
 REASON_CHARS: Final = 2_000
 KEPT: Final = timedelta(days=90)
@@ -198,7 +193,8 @@ def turn_close(
     if yielded is not None:
         turn.yielded = str(yielded.mode)
         turn.sleep_seconds = yielded.sleep or None
-        alerts_clear(row, [alert["id"] for alert in turn.seen.get("alerts", ())], now)
+        shown = [alert["id"] for alert in turn.seen.get("alerts", ())]
+        Alert.objects.pending().filter(session=row, pk__in=shown).update(cleared_at=now)
     turn.save()
     if state == TurnState.SKIPPED:
         event_emit(EventKind.PRECHECK_SKIPPED, session=session, now=now, turn=turn.number, cause=reason)

@@ -156,7 +156,12 @@ class Approval(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.action} ({self.status})"
+        return f"{self.action} ({self.status_text})"
+
+    @property
+    def status_text(self) -> str:
+        """The status as people call it: they deny a call, and the API says `rejected`."""
+        return "denied" if self.status == ApprovalStatus.REJECTED else self.status
 
 
 # --- One row per call of a model, success or failure: what it cost, how long it took, and why it was asked ---

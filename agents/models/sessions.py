@@ -2,6 +2,7 @@
 
 import uuid
 from datetime import datetime
+from decimal import Decimal
 
 from django.conf import settings
 from django.db import models
@@ -14,7 +15,7 @@ from agents.models.agents import Agent, Project, Trigger
 from agents.models.fields import MicroUSDField
 from agents.policy.run_spec import RunSpec
 from agents.policy.transitions import TERMINAL, agent_state
-from agents.types import Ledger
+from agents.types import ZERO, Ledger
 
 _TERMINAL = Q(status__in=sorted(TERMINAL))
 
@@ -165,6 +166,12 @@ class AgentSession(models.Model):
     def chain(self) -> str:
         """The name of this session's chain in the audit log."""
         return str(self.public_id)
+
+    @property
+    def left_usd(self) -> Decimal | None:
+        """The rest of the cap after approved or reported cost, the larger, with calls in flight; None without a cap."""
+        ledger = self.ledger
+        return None if ledger.cap is None else max(ledger.cap - max(ledger.approved, ledger.exposed), ZERO)
 
     @property
     def ledger(self) -> Ledger:

@@ -437,17 +437,11 @@ class AsyncSafeClient(_Client):
 
 
 class SafeClient(_Client):
-    """Fetches in a thread that may block. Threads may share it.
+    """Fetches in a thread that may block. Threads may share it; each request closes what it opened.
 
     Each request runs the asynchronous code in an event loop of its own, in the calling thread. So it cannot be used
     inside a coroutine: that needs AsyncSafeClient.
     """
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Each request has closed what it opened."""
 
     def get(self, url: str, **options: Unpack[RequestOptions]) -> SafeResponse:
         return self.request("GET", url, **options)

@@ -30,23 +30,15 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class ServerSentEvent:
-    """One event. `id` is where to resume after it; empty when the server has sent none.
+    """One event. `data` is None for one that was larger than allowed: its data are lost.
 
-    `named`: the event carries the id itself, and does not inherit it from an earlier event.
+    `id` is where to resume after it; empty when the server has sent none. `named`: the event carries the id itself, and
+    does not inherit it from an earlier event.
     """
 
-    data: str
+    data: str | None
     id: str = ""
     kind: str = "message"
-    named: bool = False
-
-
-@dataclass(frozen=True)
-class OversizedEvent:
-    """An event that was larger than allowed; its data are lost. `id` is where to resume after it."""
-
-    limit: int
-    id: str = ""
     named: bool = False
 
 
@@ -69,7 +61,7 @@ class EventReader:
         self._named = False
         self._oversize = False
 
-    def feed(self, piece: bytes) -> Iterator[ServerSentEvent | OversizedEvent]:
+    def feed(self, piece: bytes) -> Iterator[ServerSentEvent]:
         if self._after_return and piece:
             piece = piece.removeprefix(b"\n")
             self._after_return = False
@@ -93,7 +85,7 @@ class EventReader:
         if not self._line_is_lost:
             self._line += part
 
-    def _end_of_line(self) -> ServerSentEvent | OversizedEvent | None:
+    def _end_of_line(self) -> ServerSentEvent | None:
         line = bytes(self._line)
         self._line.clear()
         if self._line_is_lost:
@@ -121,12 +113,11 @@ class EventReader:
             self._last_id = value
             self._named = bool(value)
 
-    def _event(self) -> ServerSentEvent | OversizedEvent | None:
-        if self._oversize:
-            return OversizedEvent(self._max_bytes, self._last_id, self._named)
-        if not self._data:
+    def _event(self) -> ServerSentEvent | None:
+        if not self._data and not self._oversize:
             return None
-        return ServerSentEvent("\n".join(self._data), self._last_id, self._kind or "message", self._named)
+        data = None if self._oversize else "\n".join(self._data)
+        return ServerSentEvent(data, self._last_id, self._kind or "message", self._named)
 
 
 def _can_be_header(value: str) -> bool:
@@ -151,9 +142,8 @@ TOO_BIG: Final = 1009
 class AsyncSafeSocket:
     """An open WebSocket. It is closed by the `async with` block that opened it."""
 
-    def __init__(self, connection: ClientConnection, url: str) -> None:
+    def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
-        self.url = url
 
     async def receive(self) -> str | bytes:
         """Wait for the next message. Raises FetchFailed when the connection has ended."""
@@ -175,7 +165,7 @@ class StreamingClient(AsyncSafeClient):
         checked = await self.run_check(partial(self.check, url, deadline, SCHEMES), deadline)
         connection = await self._handshake(checked, deadline, max_bytes)
         try:
-            yield AsyncSafeSocket(connection, checked.url)
+            yield AsyncSafeSocket(connection)
         finally:
             await connection.close()
 

@@ -60,6 +60,13 @@ def actor_of(user: User | None, unnamed: str = SYSTEM) -> str:
     return unnamed if user is None else f"user:{user.pk}"
 
 
+def record_act(
+    kind: str, *, by: User | None, now: datetime, subject: str = "", unnamed: str = SYSTEM, **details: Any
+) -> None:
+    """Append an audit event about something that belongs to no run."""
+    recorder.append(SYSTEM_CHAIN, kind, now=now, actor=actor_of(by, unnamed), subject=subject, details=details)
+
+
 # --- Views of rows that belong to others. The owner's own views are not recorded ---
 
 # Fields that name the owner of a row, and fields that name the row that it is a part of
@@ -78,9 +85,10 @@ def record_row_view(*, row: Model, by: User, now: datetime) -> None:
     name = str(viewed._meta.model_name)
     public_id = str(viewed.public_id)
     if isinstance(viewed, AgentSession):
-        _record("session.viewed", f"session:{public_id}", by, now, session_id=public_id)
+        record_act("session.viewed", by=by, now=now, subject=f"session:{public_id}", session_id=public_id)
     else:
-        _record("row.viewed", f"{name}:{public_id}", by, now, resource=name, resource_id=public_id)
+        seen = {"resource": name, "resource_id": public_id}
+        record_act("row.viewed", by=by, now=now, subject=f"{name}:{public_id}", **seen)
 
 
 def record_list(rows: Sequence[Model], *, by: User, now: datetime) -> None:
@@ -92,7 +100,7 @@ def record_list(rows: Sequence[Model], *, by: User, now: datetime) -> None:
 def record_list_of_others(*, resource: str, by: User, now: datetime, owner_id: int | None = None) -> None:
     """Record that somebody listed rows of one other user, or of everybody."""
     if owner_id != by.pk:
-        _record("row.listed", "", by, now, resource=resource, owner_id=owner_id)
+        record_act("row.listed", by=by, now=now, resource=resource, owner_id=owner_id)
 
 
 def owned_row(row: Any) -> tuple[Any, int | None]:
@@ -105,7 +113,3 @@ def owned_row(row: Any) -> tuple[Any, int | None]:
         if name in names and getattr(row, f"{name}_id"):
             return owned_row(getattr(row, name))
     return None, None
-
-
-def _record(kind: str, subject: str, by: User, now: datetime, **details: Any) -> None:
-    recorder.append(SYSTEM_CHAIN, kind, now=now, actor=actor_of(by), subject=subject, details=details)

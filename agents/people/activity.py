@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F, Max, QuerySet, Window
+from django.db.models import Count, F, Max, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from agents.enums import EventKind
@@ -57,10 +57,13 @@ def _short(value: Any) -> Any:
 def events_trim() -> int:
     """Delete all but the newest events of each agent, and of the work without an agent; the oldest first.
 
-    The number of statements is bounded however many agents there are; the rest follows next time.
+    The number of statements is bounded, and only agents with too many events are sorted; the rest follows next time.
     """
+    by_agent = AgentEvent.objects.order_by().values("agent_id").annotate(number=Count("id"))
+    crowded = by_agent.filter(number__gt=settings.LQOPS_EVENTS_KEPT).values("agent_id")
+    events = AgentEvent.objects.filter(Q(agent_id__in=crowded) | Q(agent_id__isnull=True))  # NULL is in no list
     newest_first = Window(RowNumber(), partition_by=F("agent_id"), order_by=F("id").desc())
-    excess = AgentEvent.objects.annotate(place=newest_first).filter(place__gt=settings.LQOPS_EVENTS_KEPT).order_by("id")
+    excess = events.annotate(place=newest_first).filter(place__gt=settings.LQOPS_EVENTS_KEPT).order_by("id")
     removed = 0
     for _ in range(MAX_BATCHES):
         ids = list(excess.values_list("id", flat=True)[:ROWS_PER_BATCH])

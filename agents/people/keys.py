@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -21,9 +21,7 @@ from django.db.models import Q
 
 from agents.exceptions import Invalid, NotAllowed
 from agents.models import ApiKey
-from agents.people.access import actor_of
-from audit import recorder
-from audit.models import SYSTEM_CHAIN
+from agents.people.access import record_act
 from audit.redaction import redact
 
 MARK: Final = "lqk"
@@ -130,12 +128,6 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _record_key(key: ApiKey, kind: str, *, by: User | None, now: datetime, **details: int | list[str]) -> None:
-    recorder.append(
-        SYSTEM_CHAIN,
-        kind,
-        now=now,
-        actor=actor_of(by),
-        subject=f"api_key:{key.public_id}",
-        details={"key_id": str(key.public_id), **details},
-    )
+def _record_key(key: ApiKey, kind: str, *, by: User | None, now: datetime, **details: Any) -> None:
+    key_id = str(key.public_id)
+    record_act(kind, by=by, now=now, subject=f"api_key:{key_id}", key_id=key_id, **details)

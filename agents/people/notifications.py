@@ -19,11 +19,9 @@ from agents.conf import base_url, mail_is_configured, mail_sender
 from agents.enums import NoticeKind, OutboxStatus
 from agents.exceptions import OpenTransaction
 from agents.models import AgentSession, Notification, OutboxMessage
-from agents.people.access import actor_of, require_access
+from agents.people.access import record_act, require_access
 from agents.queue import in_open_transaction
 from agents.text.clean import one_line
-from audit import recorder
-from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact, redact_exception
 
 logger = logging.getLogger(__name__)
@@ -62,14 +60,8 @@ def notification_mark_read(*, notification: Notification, by: User | None, now: 
     """Mark a notification as read. Doing it again changes nothing."""
     require_access(by, owner_id=notification.owner_id, permission="agents.change_notification")
     if Notification.objects.filter(pk=notification.pk, read_at__isnull=True).update(read_at=now):
-        recorder.append(
-            SYSTEM_CHAIN,
-            "notification.read",
-            now=now,
-            actor=actor_of(by),
-            subject=f"notification:{notification.public_id}",
-            details={"notification_id": str(notification.public_id)},
-        )
+        read_id = str(notification.public_id)
+        record_act("notification.read", by=by, now=now, subject=f"notification:{read_id}", notification_id=read_id)
     notification.refresh_from_db()
     return notification
 

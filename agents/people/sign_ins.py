@@ -7,7 +7,7 @@ signed in before has a count of its own, so that nobody elsewhere can lock its o
 
 import ipaddress
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -15,9 +15,7 @@ from django.db.models import F
 from django.utils.crypto import salted_hmac
 
 from agents.models import SignInCount
-from agents.people.access import actor_of
-from audit import recorder
-from audit.models import SYSTEM_CHAIN
+from agents.people.access import record_act
 
 WINDOW: Final = timedelta(minutes=15)
 ACCOUNT_TRIES: Final = 20
@@ -61,7 +59,7 @@ def sign_ins_clear(*, username: str = "", by: User | None, now: datetime) -> int
     if username:
         rows = rows.filter(subject__startswith=_account(username))
     cleared = rows.update(failures=0)
-    recorder.append(SYSTEM_CHAIN, "sign_in.cleared", now=now, actor=actor_of(by), details={"counts": cleared})
+    record_act("sign_in.cleared", by=by, now=now, counts=cleared)
     return cleared
 
 
@@ -97,13 +95,8 @@ def _record_lockout(subject: str, limit: int, *, username: str, now: datetime) -
     """Record a lock-out, once per wait. Names the user if the account exists."""
     scope, _, rest = subject.partition(":")
     user = User.objects.filter(username=username).first() if scope == "account" else None
-    recorder.append(
-        SYSTEM_CHAIN,
-        "sign_in.refused",
-        now=now,
-        subject=f"user:{user.pk}" if user else "",
-        details={"scope": scope, "tries": limit} | ({"address": rest} if scope == "address" else {}),
-    )
+    details: dict[str, Any] = {"scope": scope, "tries": limit} | ({"address": rest} if scope == "address" else {})
+    record_act("sign_in.refused", by=None, now=now, subject=f"user:{user.pk}" if user else "", **details)
 
 
 def _account(username: str) -> str:

@@ -34,11 +34,6 @@ PHASE_GRANTS: Final[Mapping[str, frozenset[ToolIntent]]] = MappingProxyType(
 )
 
 
-def is_granted(intent: ToolIntent, phase: str) -> bool:
-    """Return whether the phase grants the intent; an unknown phase grants nothing."""
-    return intent in PHASE_GRANTS.get(phase, frozenset())
-
-
 # --- R5: temporal ---
 
 
@@ -88,7 +83,8 @@ class NotGranted:
 
 
 def contextual(intent: ToolIntent, phase: str) -> NotGranted | None:
-    return None if is_granted(intent, phase) else NotGranted(intent, phase)
+    """An unknown phase grants nothing."""
+    return None if intent in PHASE_GRANTS.get(phase, frozenset()) else NotGranted(intent, phase)
 
 
 # --- R4: economic ---

@@ -9,7 +9,6 @@ trim and nothing else; what a request may cost is bounded in agents.policy.costs
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -94,27 +93,19 @@ def parted(messages: Sequence[Message]) -> tuple[Messages, Messages]:
 # --- Trimming ---
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """The messages to send, and how many of the conversation's were dropped."""
-
-    messages: Messages
-    dropped: int
-
-
-def fit(messages: Sequence[Message], *, window: int, strategy: str, keep_last: int = KEEP_LAST) -> Fitted:
+def fit(messages: Sequence[Message], *, window: int, strategy: str, keep_last: int = KEEP_LAST) -> Messages:
     """The conversation in a window of so many tokens; 0 is no limit.
 
-    System messages at the beginning stay. `sliding_window` drops the oldest blocks, but not the user's last message: a
-    model without one has no task. `compact` keeps the first message and those blocks that hold the last `keep_last`,
-    fewer if need be, and says how many are missing; so does `summarize`, for which the caller makes the summary.
+    System messages at the beginning stay. `sliding_window` drops the oldest blocks, but not the user's last message,
+    the task. `compact` keeps the first message and the blocks of the last `keep_last`, fewer if need be, and says how
+    many are missing; so does `summarize`, in place of which the step loop asks for `sliding_window` after its summary.
 
     The last block always stays. If that is too much, contents are cut in their middle, the longest first. What is
     never cut can still be too long: arguments of calls, the note on what is missing, SYSTEM_CHARS of a system message.
     """
     whole, wanted = tuple(messages), Strategy(strategy)
     if wanted == Strategy.NONE or window <= 0 or estimate_tokens(whole) <= window:
-        return Fitted(whole, 0)
+        return whole
     system, rest = parted(whole)
     most, marker = window * CHARS_PER_TOKEN, _size([_marker(len(rest))])
     room = most - _size(system)
@@ -125,10 +116,10 @@ def fit(messages: Sequence[Message], *, window: int, strategy: str, keep_last: i
         front, last = _compacted(groups, room - marker, keep_last)
     dropped = len(rest) - len(front) - len(last)
     if wanted == Strategy.SLIDING_WINDOW or not dropped:
-        return Fitted(_squeezed((*system, *front, *last), most), dropped)
+        return _squeezed((*system, *front, *last), most)
     kept = _squeezed((*system, *front, *last), most - marker)
     at = len(system) + len(front)
-    return Fitted((*kept[:at], _marker(dropped), *kept[at:]), dropped)
+    return (*kept[:at], _marker(dropped), *kept[at:])
 
 
 def _marker(dropped: int) -> Message:

@@ -1,8 +1,8 @@
 """RunSpec, what a run is to do: one typed value from the form, the API, the command or the trigger to the walk.
 
 A session keeps it as JSON in `params`; sessions of other modes keep other keys there, which are not read here.
-To add an option to runs, add a field with `option()` below and a column of the same name to Trigger: the API, the
-command line, the forms, agent.yaml and the checks of triggers take it from OPTIONS.
+To add an option, add a field with `option()` below and a column of the same name to Trigger: API, command line, forms,
+agent.yaml and the checks of triggers take it from OPTIONS. If running again keeps it: `_KEPT_WITH_TRIGGER`, firing.py.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from decimal import Decimal
 from typing import Any, Final, Self
 
-from agents.enums import AnalysisMode
+from agents.enums import AnalysisMode, TextChoices
 
 QUERY_CHARS: Final = 500
 GOAL_CHARS: Final = 20_000
@@ -19,7 +19,7 @@ MAX_NUMBER: Final = 1_000_000  # of an option that is a number
 
 
 def option(
-    help_text: str, *, default: Any, label: str, choices: type[AnalysisMode] | None = None, flag: str = ""
+    help_text: str, *, default: Any, label: str, choices: type[TextChoices] | None = None, flag: str = ""
 ) -> Any:
     """Declare a field that people set on triggers and when they start a run.
 

@@ -104,6 +104,11 @@ def _zones() -> frozenset[str]:
     return frozenset(available_timezones() | {"UTC"})
 
 
+def hour_of(now: datetime) -> datetime:
+    """Return the clock hour, in UTC."""
+    return now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
 # --- Active hours in a zone ---
 #
 # By the wall clock of the zone: from the start inclusive to the end exclusive, over midnight if the end is

@@ -46,28 +46,22 @@ REASON_STATUS: Final[Mapping[str, Status]] = MappingProxyType(
     }
 )
 
-_HALTED_STATES: Final[Mapping[str, AgentState]] = MappingProxyType(
-    {
-        _R.TIMED_OUT: AgentState.TIMED_OUT,
-        _R.MAX_STEPS: AgentState.MAX_STEPS,
-        _R.BUDGET_EXCEEDED: AgentState.BUDGET_EXCEEDED,
-        _R.COST_CAP_REACHED: AgentState.BUDGET_EXCEEDED,
-    }
-)
-_WAITING_STATES: Final[Mapping[str, AgentState]] = MappingProxyType(
-    {
-        WaitingOn.APPROVAL: AgentState.WAITING_FOR_APPROVAL,
-        WaitingOn.INPUT: AgentState.WAITING_FOR_INPUT,
-        WaitingOn.OPERATOR: AgentState.WAITING_FOR_INPUT,
-    }
-)
-_STATUS_STATES: Final[Mapping[str, AgentState]] = MappingProxyType(
-    {
-        Status.SLEEPING: AgentState.SLEEPING,
-        Status.COMPLETED: AgentState.COMPLETED,
-        Status.FAILED: AgentState.ERROR,
-    }
-)
+_HALTED_STATES: Final[Mapping[str, AgentState]] = {
+    _R.TIMED_OUT: AgentState.TIMED_OUT,
+    _R.MAX_STEPS: AgentState.MAX_STEPS,
+    _R.BUDGET_EXCEEDED: AgentState.BUDGET_EXCEEDED,
+    _R.COST_CAP_REACHED: AgentState.BUDGET_EXCEEDED,
+}
+_WAITING_STATES: Final[Mapping[str, AgentState]] = {
+    WaitingOn.APPROVAL: AgentState.WAITING_FOR_APPROVAL,
+    WaitingOn.INPUT: AgentState.WAITING_FOR_INPUT,
+    WaitingOn.OPERATOR: AgentState.WAITING_FOR_INPUT,
+}
+_STATUS_STATES: Final[Mapping[str, AgentState]] = {
+    Status.SLEEPING: AgentState.SLEEPING,
+    Status.COMPLETED: AgentState.COMPLETED,
+    Status.FAILED: AgentState.ERROR,
+}
 
 
 def agent_state(*, status: str, waiting_on: str, terminal_reason: str | None, calls_open: bool) -> AgentState:

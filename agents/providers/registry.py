@@ -2,8 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from agents.types import ModelReply, ModelRequest
 
 _WAITS = ("connect", "first_byte", "between_bytes", "total")
 
-_serving: dict[str, Provider] = {}  # by `serving`, in tests
 _made: dict[str, Provider] = {}
 _lock = threading.Lock()
 
@@ -25,7 +23,7 @@ _lock = threading.Lock()
 def provider_for(model: str) -> Provider:
     """Return the provider of a declared model, made on first use and kept; refuse any other model."""
     with _lock:
-        provider = _serving.get(model) or _made.get(model)
+        provider = _made.get(model)
         if provider is None and (declared := settings.LQOPS_MODELS.get(model)):
             provider = _made[model] = Limited(_BUILDERS[declared["provider"]](model, declared), declared)
     if provider is None:
@@ -36,23 +34,7 @@ def provider_for(model: str) -> Provider:
 
 def is_in_process(model: str) -> bool:
     """Return True when a request to the model never leaves this process, so that no name needs hiding."""
-    return model not in _serving and settings.LQOPS_MODELS.get(model, {}).get("provider") == "offline"
-
-
-@contextmanager
-def serving(model: str, provider: Provider) -> Iterator[Any]:
-    """Let `provider` serve `model` inside the block, in every thread of the process."""
-    with _lock:
-        before = _serving.get(model)
-        _serving[model] = provider
-    try:
-        yield provider
-    finally:
-        with _lock:
-            if before is None:
-                _serving.pop(model, None)
-            else:
-                _serving[model] = before
+    return settings.LQOPS_MODELS.get(model, {}).get("provider") == "offline"
 
 
 class Limited:

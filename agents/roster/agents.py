@@ -22,7 +22,7 @@ from agents.loop.heartbeat import heartbeat_of, heartbeat_start, heartbeat_stop
 from agents.loop.reads import AUTONOMOUS, running
 from agents.models import Agent, AgentSession
 from agents.people.access import SYSTEM, actor_of, require_access
-from agents.roster.loops import loop_awaits_renewal, loop_restart, loop_start, loop_stop
+from agents.roster.loops import loop_awaits_renewal, loop_start, loop_stop
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
@@ -220,7 +220,9 @@ def agent_restart(*, agent: Agent, by: User | None, now: datetime, actor: str = 
     agent = _locked(agent)
     heartbeat_stop(agent=agent, by=by, now=now, actor=actor)
     if definition_of(agent).is_autonomous:
-        loop_restart(agent=agent, by=by, now=now, actor=actor)
+        before = AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
+        loop_stop(agent=agent, by=by, now=now, actor=actor)
+        loop_start(agent=agent, by=by, now=now, restarted_from=before, actor=actor)
     return agent_start(agent=agent, by=by, now=now, actor=actor)
 
 

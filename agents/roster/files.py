@@ -60,11 +60,6 @@ class TriggerPlan:
     messages: tuple[str, ...]
 
 
-def agent_define(*, agent: Agent, text: str, by: User | None, now: datetime, version: int | None = None) -> Agent:
-    """Write a new text, and return the agent."""
-    return definition_write(agent=agent, text=text, by=by, now=now, version=version).agent
-
-
 @transaction.atomic
 def definition_write(
     *,
@@ -239,7 +234,10 @@ def triggers_apply(plan: TriggerPlan, *, agent: Agent, by: User | None, now: dat
         name, fields = change.spec.name, dict(change.fields)
         if change.collection is not None:
             found = _rows_named(agent, "collection", change.collection).first()  # two triggers may name the same
-            fields["collection"] = found or collection_create(owner=agent.owner, name=change.collection, by=by, now=now)
+            if found is None:
+                found = collection_create(owner=agent.owner, name=change.collection, by=by, now=now)
+                yield f"Collection {change.collection!r} created."
+            fields["collection"] = found
         if change.trigger is None:
             kind = change.spec.kind
             trigger_create(owner=agent.owner, kind=kind, name=name, agent=agent, by=by, now=now, **fields)

@@ -1,4 +1,4 @@
-"""Start, stop, restart and renew the loops of agents. An agent has one loop at a time, owned by the agent's owner.
+"""Start, stop and renew the loops of agents. An agent has one loop at a time, owned by the agent's owner.
 
 Starting and stopping lock the agent's row: of two starts at once one starts the loop, and its sensors are wanted while
 it runs. A halted loop can do nothing more, and does not delay the next one.
@@ -76,15 +76,6 @@ def loop_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYST
     if loop_current(row.pk) is None:
         sensors_stop(row, now)
     return halted
-
-
-@transaction.atomic
-def loop_restart(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> AgentSession:
-    """Stop the loop, if there is one, and start another that refers to it."""
-    Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
-    before = AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
-    loop_stop(agent=agent, by=by, now=now, actor=actor)
-    return loop_start(agent=agent, by=by, now=now, restarted_from=before, actor=actor)
 
 
 # --- Daily renewal ---

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from agents.conf import clock, sensor_slice_lifetime
 from agents.net import AsyncSafeStream, FetchFailed, Limits, UrlRefused
-from agents.net.streams import CONTENT_TYPE, EventReader, OversizedEvent, ServerSentEvent
+from agents.net.streams import CONTENT_TYPE, MAX_EVENT_BYTES, EventReader, ServerSentEvent
 from agents.sensors.poll import read_text
 from agents.sensors.sensing import Failed, Sensing
 
@@ -183,13 +183,10 @@ def _check(answer: AsyncSafeStream) -> None:
         raise Failed(f"the server sends {kind[:64] or 'no content type'}, not {CONTENT_TYPE}")
 
 
-def _item(event: ServerSentEvent | OversizedEvent) -> Item:
-    if isinstance(event, OversizedEvent):
-        problem = f"an event was larger than {event.limit} bytes, and was dropped"
-        return Item(resume_id=event.id, name=_name(event, ""), problem=problem)
-    return Item(data=read_text(event.data), resume_id=event.id, name=_name(event, event.data), size=len(event.data))
-
-
-def _name(event: ServerSentEvent | OversizedEvent, data: str) -> str:
-    """Name an event by its id and data: a source that restarts its count uses ids again."""
-    return hashlib.sha256(f"{event.id}\0{data}".encode()).hexdigest()[:32] if event.named else ""
+def _item(event: ServerSentEvent) -> Item:
+    """Return the event, named by its id and data: a source that restarts its count uses ids again."""
+    name = hashlib.sha256(f"{event.id}\0{event.data or ''}".encode()).hexdigest()[:32] if event.named else ""
+    if event.data is None:
+        problem = f"an event was larger than {MAX_EVENT_BYTES} bytes, and was dropped"
+        return Item(resume_id=event.id, name=name, problem=problem)
+    return Item(data=read_text(event.data), resume_id=event.id, name=name, size=len(event.data))

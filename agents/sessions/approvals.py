@@ -9,12 +9,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, QuerySet
 
-from agents.conf import approval_lifetime, four_eyes_required
 from agents.enums import ApprovalStatus, EventKind, Level, NoticeKind, Outcome, Risk, Status, ToolIntent, WaitingOn
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefused
 from agents.models import AgentSession, Approval, StandingApproval, ToolCall
@@ -181,7 +181,7 @@ def approval_request(session: AgentSession, call: ApprovalSubject, *, now: datet
         resolved_by=standing.created_by if standing else None,
         resolved_at=now if standing else None,
         standing=standing,
-        expires_at=now + approval_lifetime(),
+        expires_at=now + settings.LQOPS_APPROVAL_LIFETIME,
         created_at=now,
     )
     details = {"action": call.capability.name, "level": call.capability.level, "risk": call.risk, "call_key": call.key}
@@ -200,7 +200,7 @@ def approval_approve(
     """Approve the call whose digest the person saw. `key_id` is the API key they used, if any."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
-    _decided(approval, "approval.approved", by=by, key_id=key_id, now=now, four_eyes=four_eyes_required())
+    _decided(approval, "approval.approved", by=by, key_id=key_id, now=now, four_eyes=settings.LQOPS_FOUR_EYES)
     return approval
 
 
@@ -233,7 +233,7 @@ def approval_approve_edited(
     )
     approval.save(update_fields=["original_arguments", "original_digest", "arguments", "digest"])
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
-    changes = {"old_digest": approval.original_digest, "four_eyes": four_eyes_required()}
+    changes = {"old_digest": approval.original_digest, "four_eyes": settings.LQOPS_FOUR_EYES}
     _decided(approval, "approval.edited", by=by, key_id=key_id, now=now, **changes)
     return approval
 
@@ -306,7 +306,7 @@ def standing_create(
         fixed_arguments=held_arguments(approval.arguments, free_arguments),
         free_arguments=sorted(free_arguments),
         uses_left=uses,
-        expires_at=now + approval_lifetime(),
+        expires_at=now + settings.LQOPS_APPROVAL_LIFETIME,
         created_by=by,
         created_at=now,
     )
@@ -335,12 +335,14 @@ def require_decidable(approval: Approval, *, by: User, digest: str, now: datetim
     if (
         not own_is_fine
         and approval.level == Level.PRIVILEGED
-        and four_eyes_required()
+        and settings.LQOPS_FOUR_EYES
         and by.pk in _interested(approval)
     ):
         raise NotAllowed("A PRIVILEGED call needs somebody other than its owner or the agent's last editor.")
     if approval.status != ApprovalStatus.PENDING or approval.expires_at <= now:
-        raise InvalidTransition(f"Approval {approval.public_id} is {approval.status}; it cannot be decided any more.")
+        raise InvalidTransition(
+            f"Approval {approval.public_id} is {approval.status_text}; it cannot be decided any more."
+        )
     if digest != approval.digest:
         raise TicketRefused("The call has changed since it was shown; look at it again.")
 

@@ -18,6 +18,7 @@ from agents.conf import requeue_after
 from agents.enums import (
     ApprovalStatus,
     BudgetScope,
+    HaltScope,
     Mode,
     OutboxStatus,
     Outcome,
@@ -52,14 +53,14 @@ LOOKED_AT: Final = 300
 COUNTED: Final = 1_000
 BRAKES: Final = (
     "autonomous_session.cost_cap_reached",
-    "autonomous_session.halted",
     "autonomous_trigger.refused",
     "autonomous_schedule.skipped",
 )
 CALL: Final = "autonomous_session.tool_call"
+HALT: Final = "autonomous_session.halted"
 # Labels for the reasons for which calls are refused.
 REASONS: Final = {
-    "rejected": "denied",
+    "rejected": "by a person",
     "expired": "no decision in time",
     "cancelled": "the run had ended",
     "refused_before": "the same call was denied before",
@@ -124,12 +125,6 @@ class Refusal:
     trigger: Trigger | None = None
 
 
-def halt_in_force() -> Halt | None:
-    """Return the halt of all work, if there is one."""
-    halted = Installation.objects.filter(pk=1, halt__isnull=False).values_list("halt", flat=True)
-    return next((Halt.objects.select_related("requested_by").get(pk=halt) for halt in halted), None)
-
-
 def sessions_running() -> Running:
     active = AgentSession.objects.exclude(status__in=sorted(TERMINAL))
     counts = dict(active.order_by().values_list("status").annotate(number=Count("pk")))
@@ -192,6 +187,10 @@ def refusals_lately() -> tuple[Refusal, ...]:
     events = [event for kind in BRAKES for event in AuditEvent.objects.filter(kind=kind).order_by("-id")[:SHOWN]]
     calls = AuditEvent.objects.filter(kind=CALL).order_by("-id")[:LOOKED_AT]
     events += [call for call in calls if call.details.get("outcome") in REFUSED][:SHOWN]
+    halts = AuditEvent.objects.filter(kind=HALT).order_by("-id")[:LOOKED_AT]
+    own = Halt.objects.filter(scope=HaltScope.SESSION, session__public_id__in=[halt.chain for halt in halts])
+    stopped = set(map(str, own.values_list("session__public_id", flat=True)))  # by a person: no problem
+    events += [halt for halt in halts if halt.chain not in stopped][:SHOWN]
     events = sorted(events, key=lambda event: (event.at, event.pk), reverse=True)[:SHOWN]
     sessions = AgentSession.objects.filter(public_id__in={_session_of(event) for event in events} - {""})
     rows = list(sessions.select_related("agent", "trigger"))

@@ -13,7 +13,7 @@ from django.db.models import Sum
 
 from agents.enums import HaltScope, HaltState, Mode, NoticeKind, Status, TerminalReason, TurnState, WaitingOn
 from agents.ledger.journal import journal_recover
-from agents.ledger.trigger_health import notes_for_trigger, trigger_note_end
+from agents.ledger.trigger_health import trigger_note_end
 from agents.models import AgentSession, Halt, Installation, ToolCall, Turn
 from agents.people.notifications import notification_create, receipt_path
 from agents.policy.transitions import REASON_STATUS
@@ -198,7 +198,9 @@ def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> N
             if row.mode == Mode.LOOP:
                 close_loop(row, reason=reason, now=now)
             if row.trigger_id is not None:
-                trigger_note_end(row.trigger_id, reason=reason, now=now, **notes_for_trigger(row.metadata))
+                empty = bool(row.metadata.get("empty"))
+                fault = str(row.metadata.get("fault") or "")
+                trigger_note_end(row.trigger_id, reason=reason, empty=empty, fault=fault, now=now)
     except Exception:  # the session ends whether or not anybody can be notified
         logger.exception("the end of session %s could not be reported", row.public_id)
 

@@ -156,22 +156,18 @@ def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM) -> 
     halt = Installation.objects.select_related("halt").get(pk=1).halt
     if halt is not None:
         _halt_the_rest(halt, by=by, now=now, actor=actor)
-    return _release(by=by, now=now, actor=actor)
-
-
-@transaction.atomic
-def _release(*, by: User | None, now: datetime, actor: str) -> Halt:
-    installation = Installation.objects.select_for_update().get(pk=1)
-    halt = installation.halt
-    if halt is None:
-        raise InvalidTransition("Work is not halted; there is nothing to release.")
-    installation.halt = None
-    installation.save(update_fields=["halt"])
-    halt.released_by = by
-    halt.released_at = now
-    halt.save(update_fields=["released_by", "released_at"])
-    details = {"halt_id": halt.pk}
-    recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)
+    with transaction.atomic():
+        installation = Installation.objects.select_for_update().get(pk=1)
+        halt = installation.halt
+        if halt is None:
+            raise InvalidTransition("Work is not halted; there is nothing to release.")
+        installation.halt = None
+        installation.save(update_fields=["halt"])
+        halt.released_by = by
+        halt.released_at = now
+        halt.save(update_fields=["released_by", "released_at"])
+        details = {"halt_id": halt.pk}
+        recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)
     return halt
 
 

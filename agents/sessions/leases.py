@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
-from agents.conf import lease_lifetime, max_recoveries, max_running_per_user, requeue_after
+from agents.conf import lease_lifetime, requeue_after
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
 from agents.ledger.journal import journal_recover
 from agents.models import AgentSession, Installation, ToolCall
@@ -94,7 +95,7 @@ def lease_renew(session: AgentSession, *, now: datetime) -> bool:
 
 def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
     """Return False if the lost session was given up, or is parked for a call of unknown outcome."""
-    if row.recoveries >= max_recoveries():
+    if row.recoveries >= settings.LQOPS_MAX_RECOVERIES:
         session_end_unheld(row, TerminalReason.WORKER_LOST, now=now, actor="system")
         return False
     row.recoveries += 1
@@ -121,7 +122,7 @@ def _has_room(row: AgentSession) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(_CLAIM_LOCK[connection.vendor], [f"claim:{row.owner_id}"])
     running = AgentSession.objects.taking_room().filter(owner_id=row.owner_id).count()
-    return running < max_running_per_user()
+    return running < settings.LQOPS_MAX_RUNNING_PER_USER
 
 
 def _is_stopped(row: AgentSession) -> bool:
@@ -189,7 +190,7 @@ def _taken_until(now: datetime, after: timedelta) -> datetime:
 
 def _sent_back_with_room() -> Iterator[int]:
     """Return the first of each owner who has room, then the second, so that no backlog blocks another owner."""
-    most = max_running_per_user()
+    most = settings.LQOPS_MAX_RUNNING_PER_USER
     running = AgentSession.objects.taking_room().values_list("owner_id").annotate(Count("pk"))
     taken = Counter(dict(running))
     full = [owner for owner, number in taken.items() if number >= most]

@@ -7,11 +7,11 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from agents.conf import approval_lifetime
 from agents.enums import NoticeKind, QuestionStatus
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
 from agents.models import AgentSession, Approval, Question
@@ -57,7 +57,7 @@ def question_ask(session: AgentSession, *, key: str, text: str, now: datetime) -
     if known is not None:
         return known
     question = Question.objects.create(
-        session=session, call_key=key, text=words, asked_at=now, expires_at=now + approval_lifetime()
+        session=session, call_key=key, text=words, asked_at=now, expires_at=now + settings.LQOPS_APPROVAL_LIFETIME
     )
     recorder.append(session.chain, "question.asked", now=now, details={"question_id": str(question.public_id)})
     notify_question(question, "A run asks you something", now=now)

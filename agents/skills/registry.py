@@ -28,6 +28,7 @@ from agents.exceptions import Invalid, NotAllowed, NotFound
 from agents.models import SkillCount, SkillSetting
 from agents.people.access import actor_of
 from agents.policy.guardrails import YIELD
+from agents.policy.schedule import hour_of
 from agents.skills.skill import Skill, skill
 from agents.types import SkillStanding
 from audit import recorder
@@ -272,11 +273,6 @@ def _is_cooling_down(pace: Pace, now: datetime) -> bool:
     """Check the last call in any hour."""
     recent = SkillCount.objects.filter(skill=pace.name, last_used_at__gt=now - pace.cooldown)
     return bool(pace.cooldown) and recent.exists()
-
-
-def hour_of(now: datetime) -> datetime:
-    """Return the clock hour in which a call is counted."""
-    return now.replace(minute=0, second=0, microsecond=0)
 
 
 # --- The list of skills: declaration, settings and use ---

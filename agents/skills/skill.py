@@ -19,9 +19,9 @@ from functools import cached_property
 from typing import Any, Final, Literal, TypedDict, Unpack, get_type_hints
 from uuid import UUID
 
+from django.conf import settings
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from agents.conf import named_secrets
 from agents.enums import Level
 from agents.types import Capability, ModelReply, ModelRequest
 
@@ -262,7 +262,7 @@ def _with_placeholders(given: Mapping[str, Any], allowed: Iterable[str]) -> tupl
 
 def resolve_handles(given: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
     """Return the arguments with the secrets themselves, for the skill only."""
-    return _replace_handles(given, allowed, lambda name: named_secrets()[name])
+    return _replace_handles(given, allowed, lambda name: settings.LQOPS_SECRETS[name])
 
 
 def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -276,7 +276,7 @@ def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def with_handles(schema: dict[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
     """Return a JSON schema of arguments that allows handles; the same schema if there are no secrets."""
-    names = sorted(named_secrets())
+    names = sorted(settings.LQOPS_SECRETS)
     if not names or not allowed:
         return schema
     handle = {
@@ -318,7 +318,7 @@ def _replace_handles(
 
 def _secret_name(handle: Mapping[str, Any]) -> str:
     name = handle[HANDLE]
-    if len(handle) != 1 or not isinstance(name, str) or name not in named_secrets():
-        known = ", ".join(sorted(named_secrets())) or "none"
+    if len(handle) != 1 or not isinstance(name, str) or name not in settings.LQOPS_SECRETS:
+        known = ", ".join(sorted(settings.LQOPS_SECRETS)) or "none"
         raise BadHandle(f"there is no secret {str(name)[:64]!r}; a handle is {{'$secret': name}}, known names: {known}")
     return name

@@ -5,7 +5,6 @@ pause: at a paragraph, a line, a sentence, a word. Quotes are compared character
 """
 
 import re
-from typing import NamedTuple
 
 from audit.redaction import contains_marker
 
@@ -19,20 +18,15 @@ _SENTENCE_END = re.compile(r"[.!?\u3002\uff01\uff1f][\"')\]\u201d\u2019\u00bb]{0
 _SPACE = re.compile(r"\s+")
 
 
-class Span(NamedTuple):
-    start: int
-    end: int
-
-
-def chunk_spans(text: str) -> list[Span]:
+def chunk_spans(text: str) -> list[tuple[int, int]]:
     spans = []
     start = 0
     while len(text) - start > LONGEST_CHARS:
         end = _end_of_chunk(text, start)
-        spans.append(Span(start, end))
+        spans.append((start, end))
         start = end
     if start < len(text):
-        spans.append(Span(start, len(text)))
+        spans.append((start, len(text)))
     return spans
 
 

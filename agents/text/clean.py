@@ -11,14 +11,15 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from audit.redaction import redact
+from audit.redaction.redactor import DEPTH
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-MAX_DEPTH = 100
+MAX_DEPTH = DEPTH  # redaction cuts what is nested deeper
 
 
 def json_safe(value: Any, depth: int = 0) -> Any:
     """Make a value fit for JSON and both databases: NUL, lone surrogates and NaN are replaced."""
-    if depth > MAX_DEPTH:
+    if depth >= MAX_DEPTH and isinstance(value, dict | list | tuple):
         raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep.")
     if isinstance(value, str):
         return _UNSTORABLE.sub("\ufffd", value)

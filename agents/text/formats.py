@@ -133,13 +133,10 @@ class _Reader(HTMLParser):
             self._write("\n")
         elif tag in _SPACED:
             self._write("\n\n")
-        elif tag in _BLOCKS:
-            self._write("" if self._at_line_start() else "\n")
+        elif tag in _BLOCKS and self._out and not self._out[-1].endswith("\n"):
+            self._write("\n")
         elif tag in _CELLS and not self._ends_in_space:
             self._write("\t")
-
-    def _at_line_start(self) -> bool:
-        return not self._out or self._out[-1].endswith("\n")
 
     def _write(self, piece: str) -> None:
         if piece:

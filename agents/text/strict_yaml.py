@@ -66,10 +66,6 @@ class Node:
     def is_nothing(self) -> bool:
         return self.kind == "nothing"
 
-    @property
-    def is_single(self) -> bool:
-        return self.kind not in {"list", "map"}
-
 
 def read_yaml(text: str, *, first_line: int = 1) -> Node:
     """Read the one document of a text. `first_line` is the line of the file at which the text begins."""

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any, Final
 
 from django.contrib.auth.models import User
@@ -35,21 +34,17 @@ from audit.redaction import redact
 WORD_CHARS: Final = 120
 _NO_RULE: Final = "No rule fits the event."
 TITLE_CHARS: Final = 300
-_STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
-    {Reason.DELETED: 404, Reason.HALTED: 503, Reason.RATE: 429, Reason.STORM: 429}
-)
-_MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        Reason.DELETED: "There is no such trigger.",
-        Reason.DISABLED: "The trigger, or its agent, is switched off.",
-        Reason.PAUSED: "The trigger is paused.",
-        Reason.STORM: "The trigger was asked to fire far too often and is paused.",
-        Reason.OPTED_OUT: "Agents do not run for the owner.",
-        Reason.HALTED: "All work is halted. Send the event again later.",
-        Reason.RATE: "The trigger has had all its runs of this hour. Send the event again later.",
-        Reason.DEPTH: "Too many runs have led to this one.",
-    }
-)
+_STATUS: Final[Mapping[Reason, int]] = {Reason.DELETED: 404, Reason.HALTED: 503, Reason.RATE: 429, Reason.STORM: 429}
+_MESSAGES: Final[Mapping[str, str]] = {
+    Reason.DELETED: "There is no such trigger.",
+    Reason.DISABLED: "The trigger, or its agent, is switched off.",
+    Reason.PAUSED: "The trigger is paused.",
+    Reason.STORM: "The trigger was asked to fire far too often and is paused.",
+    Reason.OPTED_OUT: "Agents do not run for the owner.",
+    Reason.HALTED: "All work is halted. Send the event again later.",
+    Reason.RATE: "The trigger has had all its runs of this hour. Send the event again later.",
+    Reason.DEPTH: "Too many runs have led to this one.",
+}
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ NAMED_ROWS: Final[dict[str, type[models.Model]]] = {
     "document": Document,
     "event": InboundEvent,
 }
-# Parts of its own spec that a session keeps when its trigger runs it again.
+# Parts of its own spec that a session keeps when its trigger runs it again; all else is the trigger's of today.
 _KEPT_WITH_TRIGGER: Final = ("document", "collection", "event", "since", "until", "baseline", "judge_citations")
 
 MAX_DEPTH: Final = 3

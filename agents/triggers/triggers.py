@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import models, transaction
 from pydantic import TypeAdapter, ValidationError
 
-from agents.definitions.schema import KINDS, NEEDED, OF_ONE_KIND, TriggerSpec
+from agents.definitions.schema import KEYS_OF_ONE_KIND, REQUIRED_KEYS, TRIGGER_KINDS, TriggerSpec
 from agents.definitions.values import Amount, Zone, path_text
 from agents.enums import BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
@@ -90,12 +90,12 @@ def require_skill_enabled(skill: PromptSkill) -> None:
 
 def checked_fields(kind: str, given: Mapping[str, Any], *, owner_id: int) -> dict[str, Any]:
     """Return the fields as they are stored. A field that the kind does not use must be left at its default."""
-    if kind not in KINDS:
-        raise Invalid(f"{kind!r} is no kind of trigger; choose one of {', '.join(KINDS)}.")
+    if kind not in TRIGGER_KINDS:
+        raise Invalid(f"{kind!r} is no kind of trigger; choose one of {', '.join(TRIGGER_KINDS)}.")
     if unknown := sorted(given.keys() - _TYPES.keys() - _BOUND.keys()):
         raise Invalid(f"A trigger has no {', '.join(unknown)}; it has {', '.join(sorted({*_TYPES, *_BOUND}))}.")
     unset = Trigger()
-    unused = {name for name in given if OF_ONE_KIND.get(name, kind) != kind}
+    unused = {name for name in given if KEYS_OF_ONE_KIND.get(name, kind) != kind}
     for name in sorted(unused):
         if given[name] != getattr(unset, name):
             raise Invalid(f"{name} is of no use to a {kind}: leave it out.")
@@ -150,7 +150,7 @@ def require_complete(trigger: Trigger) -> None:
     """Raise unless the trigger has what its kind needs."""
     if trigger.kind == TriggerKind.SCHEDULE:
         schedule.validate(trigger.cron, trigger.zone)
-    for names, needed in NEEDED.get(TriggerKind(trigger.kind), {}).items():
+    for names, needed in REQUIRED_KEYS.get(TriggerKind(trigger.kind), {}).items():
         if not any(getattr(trigger, name) for name in names):
             raise Invalid(f"A {trigger.kind} needs {needed}.")
 

@@ -7,13 +7,14 @@ it is data and picks no phase of the run.
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from agents.conf import clock, judge_models
+from django.conf import settings
+
+from agents.conf import clock
 from agents.definitions.in_force import loop_config_of
-from agents.engine.loop import Answered
+from agents.engine.loop import BUSY, BUSY_WAIT, Answered
 from agents.engine.prompting import journaled_call, model_of, skills_of
 from agents.engine.replies import without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
@@ -113,9 +114,10 @@ def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
         return None
     found = cited(work.session, analysis, reading)
     verified = [(number, one) for number, one in enumerate(found) if one.start is not None]
-    if not verified or not judge_models():
+    judges = settings.LQOPS_MODEL_ROLES.get("judges", [])
+    if not verified or not judges:
         return None
-    chosen = session_note_judges(work.session, citations=len(verified), judges=judge_models(), now=clock())
+    chosen = session_note_judges(work.session, citations=len(verified), judges=judges, now=clock())
     for number, one in verified:
         for place, model in enumerate(chosen):
             question = _question(work.session, number, one, model)
@@ -253,8 +255,6 @@ def _opening(work: Slice) -> tuple[str, tuple[Entry, ...]]:
 
 
 ANALYSIS_KEY: Final = "analysis:1"
-BUSY: Final = "budget_busy"
-BUSY_WAIT: Final = timedelta(seconds=30)
 MOST_WAITS: Final = 5
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
+from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -10,13 +12,14 @@ from agents.enums import Level, ToolIntent
 from agents.guard.intents import override
 from agents.guard.tools import Tool
 from agents.ledger.prices import invalidate_estimates
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.text import extraction
 from agents.types import Capability, Usage
 from tests.factories import make_user
+from tests.serving import serving
 
 MODEL = "test-model"
+_number = count(1)
 
 
 @pytest.fixture(autouse=True)
@@ -72,14 +75,20 @@ def ask(**more):
     return {"model": MODEL, "prompt": "What is wrong with clause 4?", "max_tokens": 300, **more}
 
 
+@pytest.fixture(scope="session")
+def _media_of_the_run(tmp_path_factory):
+    return tmp_path_factory.mktemp("media")
+
+
 @pytest.fixture(autouse=True)
-def media(settings, tmp_path):
-    """Each test keeps its bytes in a folder of its own."""
-    settings.MEDIA_ROOT = tmp_path / "media"
+def media(settings, _media_of_the_run):
+    """Each test keeps its bytes in a folder of its own, which is made when it keeps any."""
+    settings.MEDIA_ROOT = _media_of_the_run / str(next(_number))
     return settings.MEDIA_ROOT
 
 
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def _patient():
     """A busy machine has time to read a document."""
-    monkeypatch.setattr(extraction, "MAX_SECONDS", dict.fromkeys(extraction.MAX_SECONDS, 60))
+    with patch.object(extraction, "MAX_SECONDS", dict.fromkeys(extraction.MAX_SECONDS, 60)):
+        yield

@@ -22,12 +22,12 @@ from agents.models import (
     Profile,
     ToolCall,
 )
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
 from agents.sessions.lifecycle import session_create, session_enter_phase
 from agents.skills.skill import SkillContext
 from agents.types import Capability, Finished
+from tests.serving import serving
 
 from .bypass import Bypass, bypasses
 

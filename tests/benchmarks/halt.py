@@ -25,10 +25,10 @@ from agents.conf import clock  # noqa: E402
 from agents.enums import Phase, Status, ToolIntent  # noqa: E402
 from agents.guard import guarded_tool_call  # noqa: E402
 from agents.models import AgentSession, ModelPrice  # noqa: E402
-from agents.providers.registry import serving  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.sessions.halts import session_halt  # noqa: E402
 from agents.types import Usage  # noqa: E402
+from tests.serving import serving  # noqa: E402
 
 BAR = 20.0
 MODEL = "benchmark"

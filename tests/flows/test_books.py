@@ -13,10 +13,10 @@ from agents.ledger.budgets import budget_set_cap
 from agents.models import Budget, InferenceLog, ToolCall
 from agents.policy.costs import cost_of
 from agents.providers.base import Fault, ProviderError
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.types import Price, Usage
 from tests.factories import NOW, make_agent, make_price, make_session
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
 

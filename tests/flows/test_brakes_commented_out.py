@@ -29,7 +29,11 @@ MUTATIONS = {
         "return brakes.temporal(boundary) or brakes.contextual(call.intent, boundary.phase)",
         "return None",
     ),
-    "R6": ("agents.policy.brakes", "return intent in PHASE_GRANTS.get(phase, frozenset())", "return True"),
+    "R6": (
+        "agents.policy.brakes",
+        "return None if intent in PHASE_GRANTS.get(phase, frozenset()) else",
+        "return None and",
+    ),
     "R4": (
         "agents.policy.brakes",
         "if session.cap is not None and session.approved + quote.estimate > session.cap:",

@@ -11,7 +11,6 @@ from agents.exceptions import SessionHalted
 from agents.guard import guarded_tool_call
 from agents.ledger.boundary import read_for_update
 from agents.models import AgentSession
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.halts import halt_all_work, session_halt
 from agents.types import Usage
@@ -20,6 +19,7 @@ from audit.receipts import build_receipt
 from tests.factories import make_price, make_session, make_user
 from tests.flows.processes import Worker, in_threads
 from tests.flows.workers import ASK, MODEL
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -23,7 +23,6 @@ from agents.models import AgentSession, Approval, Finding, ToolCall
 from agents.policy.brakes import PHASE_GRANTS
 from agents.policy.transitions import TERMINAL
 from agents.providers.base import ended_once
-from agents.providers.registry import serving
 from agents.runner import run_session
 from agents.sessions.approvals import MAX_PENDING, approval_reject
 from agents.sessions.questions import question_answer
@@ -35,6 +34,7 @@ from tests.agents.conftest import MODEL
 from tests.agents.skills import leaky
 from tests.factories import NOW, make_agent, make_price, make_user, start_run
 from tests.flows.scenes import Scene
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

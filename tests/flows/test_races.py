@@ -11,7 +11,6 @@ from agents.enums import BudgetScope, Level, Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.ledger.budgets import budget_set_cap
 from agents.models import AgentSession, Approval, Budget, Precedent, ToolCall
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import approval_approve
 from agents.sessions.leases import lease_claim
@@ -21,6 +20,7 @@ from tests.agents.conftest import Probe, tool
 from tests.factories import make_agent, make_price, make_session, make_user
 from tests.flows.processes import Worker, in_threads
 from tests.flows.workers import MODEL, spend
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,7 +12,6 @@ from agents.exceptions import CostCapReached
 from agents.guard import guarded_tool_call
 from agents.models import Approval
 from agents.providers.base import Fault, ProviderError
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import approval_approve
 from agents.sessions.ending import session_finish
@@ -24,6 +23,7 @@ from audit.verify import verify_log
 from tests.agents.conftest import Probe, tool
 from tests.factories import make_agent, make_price, make_session, make_user
 from tests.flows.workers import ASK, MODEL
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -16,7 +16,6 @@ from agents.guard import guarded_tool_call  # noqa: E402
 from agents.guard.intents import override  # noqa: E402
 from agents.guard.tools import Tool  # noqa: E402
 from agents.models import AgentSession  # noqa: E402
-from agents.providers.registry import serving  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.runner import run_session  # noqa: E402
 from agents.sessions.leases import lease_claim  # noqa: E402
@@ -25,6 +24,7 @@ from agents.triggers.schedules import schedules_fire  # noqa: E402
 from agents.triggers.watches import watches_fire  # noqa: E402
 from agents.types import Capability, Finished, Usage  # noqa: E402
 from tests.flows.processes import in_threads  # noqa: E402
+from tests.serving import serving  # noqa: E402
 
 MODEL = "test-model"
 ASK = {"model": MODEL, "prompt": "Is it in order?", "max_tokens": 500}

@@ -30,6 +30,13 @@ def test_second_start_uses_the_secrets_of_the_first(tmp_path):
     assert read_settings(tmp_path)["SECRET_KEY"] == read_settings(tmp_path)["SECRET_KEY"]
 
 
+def test_links_lead_to_the_running_installation_unless_the_address_is_set(tmp_path):
+    assert read_settings(tmp_path)["LQOPS_BASE_URL"] == "http://127.0.0.1:8000"
+    (tmp_path / "address").write_text("http://127.0.0.1:8123")
+    assert read_settings(tmp_path)["LQOPS_BASE_URL"] == "http://127.0.0.1:8123"
+    assert read_settings(tmp_path, LQOPS_BASE_URL="https://a.example/")["LQOPS_BASE_URL"] == "https://a.example"
+
+
 def test_sqlite_is_durable_and_locks_at_begin(tmp_path):
     options = read_settings(tmp_path)["DATABASES"]["default"]["OPTIONS"]
 

@@ -87,6 +87,7 @@ def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
         style, _ = ask(port, re.search(r'href="(/static/[^"]+\.css)"', text)[1])
         health, health_text = ask(port, "/healthz")
         parts = children_of(process.pid)
+        address = (var / "address").read_text()
         listening = open_stream(port, cookies=login.headers.get_all("Set-Cookie"))
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=60)
@@ -96,6 +97,8 @@ def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
     assert page.status == style.status == health.status == 200
     assert json.loads(health_text)["ok"] is True
     assert "/admin/password_change/" in printed
+    assert address == f"http://127.0.0.1:{port}"
+    assert not (var / "address").exists()
     assert process.returncode == 0, rest
     assert "Traceback" not in printed + rest
     assert "ERROR" not in rest  # also the open stream has ended by itself

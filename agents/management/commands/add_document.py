@@ -1,12 +1,13 @@
 """`add_document`: add files to a collection. Watches of the collection fire."""
 
+import stat
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
 
-from agents.exceptions import LqopsError
+from agents.exceptions import Invalid, LqopsError
 from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.search import collection_named
 from agents.management.base import RecordedCommand, named_user
@@ -50,6 +51,8 @@ def _collection(common: dict[str, Any], options: dict[str, Any]) -> Collection:
 
 def _add(path: Path, collection: Collection, common: dict[str, Any]) -> dict[str, str]:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block
+            raise Invalid("It is not a regular file.")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)  # one more than allowed shows that it is too long
         document, is_new = document_add(name=path.name, data=data, collection=collection, **common)

@@ -30,7 +30,7 @@ def _review(approval: Approval, by: User) -> str:
     """The call, and the commands that decide on it."""
     facts = json.dumps(approval_facts(approval), indent=2)
     if approval.status != ApprovalStatus.PENDING:
-        return f"{facts}\nThere is nothing to decide: it is {approval.status}."
+        return f"{facts}\nThere is nothing to decide: it is {approval.status_text}."
     arguments = f"{approval.public_id} --user {by.get_username()}"
     return (
         f"{facts}\nNothing is decided yet. To approve exactly this call:\n"

@@ -62,7 +62,9 @@ class Command(RecordedCommand):
 def _text(halted: AllHalted) -> str:
     if halted.already:
         return f"{already_halted_message(halted)} `manage.py release` lets work start again."
-    return f"All work is halted until `release`. Halt requested for sessions: {halted.sessions.requested}."
+    number = halted.sessions.requested
+    told = "1 run was" if number == 1 else f"{number} runs were"
+    return f"All work is halted until `release`. {told} told to stop."
 
 
 def _facts(halted: AllHalted) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from agents.management.base import RecordedCommand
+from agents.management.base import RecordedCommand, named_user
 from agents.people.sign_ins import WINDOW, sign_ins_clear
 from audit.management.base import not_empty
 
@@ -23,5 +23,7 @@ class Command(RecordedCommand):
         super().add_arguments(parser)
 
     def run(self, options: dict[str, Any]) -> None:
+        if options["username"]:
+            named_user(options["username"], active=False)
         cleared = sign_ins_clear(username=options["username"] or "", **self.actor(options))
         self.print({"cleared": cleared}, f"{cleared} counters of failed sign-ins were reset.", options)

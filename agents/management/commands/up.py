@@ -84,10 +84,14 @@ class Command(BaseCommand):
         with listening:
             password = self._prepare()
             web = Web(listening)
-            with everything(web, say=self._say) as children:
-                web.wait_until_it_answers()
-                self._announce(web.address, password)
-                children.watch()
+            settings.ADDRESS_FILE.write_text(web.address.rstrip("/"))  # other processes link to it
+            try:
+                with everything(web, say=self._say) as children:
+                    web.wait_until_it_answers()
+                    self._announce(web.address, password)
+                    children.watch()
+            finally:
+                settings.ADDRESS_FILE.unlink(missing_ok=True)
 
     def _check(self) -> None:
         if self._prepare():  # the output of a check ends up in logs: no password in it

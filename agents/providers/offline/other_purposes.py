@@ -113,8 +113,18 @@ def _new_alerts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
             alerts = []
         elif message.get("role") == "user":
             blocks = parse_blocks(_text(message))
-            alerts += [line for one in blocks if one.kind == "alerts" for line in one.text.splitlines() if line.strip()]
+            lines = [line for one in blocks if one.kind == "alerts" for line in one.text.splitlines()]
+            alerts += [_readable(line) for line in lines if line.strip()]
     return alerts
+
+
+def _readable(line: str) -> str:
+    """The line of an alert with its text as it was before it became JSON; a line that was cut stays as it is."""
+    name, colon, text = line.partition(": ")
+    try:
+        return " ".join(f"{name}{colon}{json.loads(text)}".split())
+    except ValueError:
+        return line
 
 
 # --- One question, one text ---

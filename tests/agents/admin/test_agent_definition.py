@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from agents.models import Agent, Sensor, Trigger
 from agents.roster.agents import agent_edit
-from agents.roster.files import agent_define
+from agents.roster.files import definition_write
 from agents.text.strict_yaml import MAX_BYTES
 from tests.agents.admin.rows import kinds_since, last_event, page, sign_in, text_of
 from tests.factories import NOW, make_agent, make_session, make_user
@@ -30,7 +30,7 @@ def seen(response):
 
 def test_page_shows_text_version_and_settings(client):
     user = sign_in(client)
-    agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
+    agent = definition_write(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW).agent
 
     shown = client.get(page(Agent, "change", agent.pk))
 
@@ -62,7 +62,7 @@ def test_a_definition_is_saved_from_the_page(client):
 
 def test_saving_without_changes_makes_no_version(client):
     user = sign_in(client)
-    agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
+    agent = definition_write(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW).agent
 
     answer = client.post(page(Agent, "definition", agent.pk), {"text": TEXT}, follow=True)
 
@@ -73,10 +73,10 @@ def test_saving_without_changes_makes_no_version(client):
 
 def test_second_of_two_editors_is_refused_and_keeps_the_text(client):
     user = sign_in(client)
-    agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
+    agent = definition_write(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW).agent
     for address in (page(Agent, "change", agent.pk), page(Agent, "definition", agent.pk)):
         assert 'name="version" value="1"' in text_of(client.get(address))
-    agent_define(agent=agent, text=f"{TEXT}zone: Europe/Paris\n", by=user, now=NOW)
+    definition_write(agent=agent, text=f"{TEXT}zone: Europe/Paris\n", by=user, now=NOW)
 
     answer = client.post(page(Agent, "definition", agent.pk), {"text": f"{TEXT}zone: Asia/Tokyo\n", "version": "1"})
     assert "it is at version 2, and this text was made from version 1" in seen(answer)
@@ -155,7 +155,7 @@ def test_broken_sensor_is_shown(client):
 
 def test_changes_on_the_page_are_shown(client):
     user = sign_in(client)
-    agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
+    agent = definition_write(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW).agent
     agent_edit(agent=agent, by=user, now=NOW, mode="semi")
 
     words = seen(client.get(page(Agent, "change", agent.pk)))

@@ -92,6 +92,12 @@ def test_session_without_a_cap_is_shown(client, approver):
     assert "no cap" in text_of(client.get(reverse(LIST)))
 
 
+def test_rest_of_the_cap_is_that_of_the_larger_cost(client, approver):
+    make_approval(waiting(max_cost_usd="2", cost_total_usd="0.25", cost_actual_usd="0.5", cost_held_usd="0.4"))
+
+    assert "$1.10" in text_of(client.get(reverse(LIST)))
+
+
 def test_list_shows_arguments_and_says_when_they_are_cut(client, approver):
     make_approval(arguments={"body": "x" * 5_000})
 

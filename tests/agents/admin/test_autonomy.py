@@ -287,7 +287,7 @@ def test_refreshing_page_of_another_users_loop_is_recorded_once(client):
     assert [event.subject for event in seen] == [f"session:{theirs.loop.public_id}"]
 
 
-def test_page_queries_do_not_grow_with_turns(client, django_assert_max_num_queries):
+def test_page_queries_do_not_grow_with_turns(framed, client, django_assert_max_num_queries):
     going = make_going(make_autonomous(owner=sign_in(client)))
     look(client, going.agent)
     with django_assert_max_num_queries(60) as few:

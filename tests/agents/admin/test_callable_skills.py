@@ -12,7 +12,8 @@ from django.urls import reverse
 
 from agents.conf import clock
 from agents.models import PromptSkill, SkillCount, SkillSetting
-from agents.skills.registry import hour_of, installed_skills
+from agents.policy.schedule import hour_of
+from agents.skills.registry import installed_skills
 from audit import recorder
 from audit.models import AuditEvent, SkillAudit
 from audit.recorder import record_skill_call

@@ -15,7 +15,7 @@ from agents.enums import HaltState, NoticeKind, Outcome, Status, ToolIntent, Tri
 from agents.guard.refusals import refuse_call
 from agents.models import AgentSession, Budget, Halt, Installation, Notification
 from agents.sessions import control_room
-from agents.sessions.halts import halt_all_work
+from agents.sessions.halts import halt_all_work, session_halt
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from tests.agents.admin.rows import kinds_since, last_event, make_approval, make_call, page, sign_in, text_of
@@ -136,6 +136,21 @@ def test_halt_of_everything_names_runs_and_notifies_owners(client):
         "Run halted: requested by a person, sensors of Inbox clerk",
     }
     assert "Inbox clerk, by itself" in text_of(client.get(reverse("admin:agents_notification_changelist")))
+
+
+def test_loop_that_a_person_stopped_is_no_problem():
+    owner = make_user()
+    loop = make_session(owner=owner, mode="loop", status=Status.SLEEPING)
+    session_halt(loop.pk, by=owner, reason="enough", now=clock())
+
+    assert control_room.refusals_lately() == ()
+
+
+def test_call_that_a_person_denied_says_so_once():
+    refuse_call(make_session(), ToolIntent.NOTIFY, "delivery", Outcome.DENIED, now=clock(), detail="rejected")
+
+    [refusal] = control_room.refusals_lately()
+    assert refusal.sentence == "Notify: denied (by a person)."
 
 
 def test_sign_in_page_shows_no_state(client):

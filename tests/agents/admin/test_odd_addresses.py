@@ -28,6 +28,13 @@ def test_unknown_owner_is_the_user(room, address):
         assert room.get(f"{address}{number}").status_code == 200, (number[:3], len(number))
 
 
+def test_selection_of_an_impossible_row_is_refused(room):
+    for number in ("zz", "1" * 30, ""):
+        chosen = {"action": "halt", "_selected_action": [number]}
+        answer = room.post("/admin/agents/agentsession/", chosen, follow=True)
+        assert "names a row that cannot exist" in answer.content.decode(), number
+
+
 def answers(room, page, years):
     address = f"/admin/{page.opts.app_label}/{page.opts.model_name}/"
     return {

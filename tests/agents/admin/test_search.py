@@ -60,6 +60,15 @@ def test_sessions_are_found_by_purpose(client):
     assert "Words of its purpose, the name of its agent" in text_of(found)
 
 
+def test_run_is_found_by_the_beginning_of_its_id(client):
+    sign_in(client)
+    wanted = make_session(public_id="0a1b2c3d-4e5f-4000-8000-000000000000")
+    make_session(public_id="0a1b2c3e-4e5f-4000-8000-000000000000")
+    for typed in ("0a1b2c3d", "0A1B2C3D-4e5", " 0a1b2c3d4e5f "):
+        found = client.get(page(AgentSession, "changelist"), {"q": typed})
+        assert list(found.context["cl"].result_list) == [wanted], typed
+
+
 def test_other_words_are_searched_as_usual(client):
     sign_in(client)
     make_run()

@@ -109,7 +109,7 @@ ACTS = {
         lambda w, row: agents.agent_edit(agent=row, mode="manual", **actor(w)), {"mode": "manual"}
     ),
     "agent:define": Act(
-        lambda w, row: files.agent_define(agent=row, text="mode: manual\n", **actor(w)),
+        lambda w, row: files.definition_write(agent=row, text="mode: manual\n", **actor(w)),
         {"definition": "mode: manual\n"},
     ),
     "agent:import_yaml": Act(

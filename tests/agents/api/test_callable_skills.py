@@ -8,7 +8,8 @@ from django.contrib.auth.models import Group
 
 from agents.conf import clock
 from agents.models import SkillCount, SkillSetting
-from agents.skills.registry import hour_of, installed_skills
+from agents.policy.schedule import hour_of
+from agents.skills.registry import installed_skills
 from audit.models import AuditEvent
 from audit.recorder import record_skill_call
 from tests.factories import NOW, make_user

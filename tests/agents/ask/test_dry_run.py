@@ -168,7 +168,7 @@ def test_dry_run_in_a_busy_chat_is_refused(scene):
 def test_approval_that_cannot_be_decided_is_refused(scene):
     assert "has changed" in is_refused(scene, "approve {a} 000000000000")
     Approval.objects.update(status="rejected")
-    assert "is rejected" in is_refused(scene, "reject {a} {d}")
+    assert "is denied" in is_refused(scene, "reject {a} {d}")
     scene.owner.user_permissions.clear()
     scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
     assert "may not decide" in is_refused(scene, "approve {a} {d}")

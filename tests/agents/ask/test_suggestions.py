@@ -7,7 +7,7 @@ from agents.models import AgentSession, Installation
 from tests.agents.ask.corpus import SUGGESTED, rows
 from tests.agents.ask.scene import asked, is_pending, last_row, make_scene, nothing_was_inferred, trail
 from tests.agents.triggers.rows import halt_all
-from tests.factories import NOW, make_starter
+from tests.factories import NOW, make_starter, make_trigger
 
 pytestmark = pytest.mark.django_db
 
@@ -49,6 +49,17 @@ def test_suggestion_repeats_the_request_without_typing_errors(scene):
     assert answer.text == f"Nothing was done. Did you mean: approve {scene.a}"
     assert answer.data["repeat"] == f"approve {scene.a}"
     assert asked(scene, answer.data["repeat"]).path == "decide_approval"
+
+
+def test_beginning_of_a_trigger_name_is_completed(scene):
+    make_trigger(owner=scene.owner, name="Monthly review of reports", query="reports")
+    for text in ("run the monthly review", "Start my schedule Monthly Review."):
+        answer = asked(scene, text)
+        assert answer.data["repeat"] == "run trigger Monthly review of reports"
+        assert not answer.changed
+    assert asked(scene, answer.data["repeat"]).kind == Kind.SESSION
+    make_trigger(owner=scene.owner, name="Monthly review of leases")
+    assert "repeat" not in asked(scene, "run the monthly review").data
 
 
 def test_user_without_rows_gets_no_choices(scene):

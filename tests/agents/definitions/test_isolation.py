@@ -6,7 +6,7 @@ from agents.skills.registry import installed_skills
 from tests.table import every_row
 
 AGENTS = Path(__file__).resolve().parents[3] / "agents"
-WRITERS = ("agents.roster.files", "agents.roster.agents ", "definition_write", "agent_define", "agent_import")
+WRITERS = ("agents.roster.files", "agents.roster.agents ", "definition_write", "agent_import")
 REACHED = ("guard", "skills", "builtin_skills", "engine", "walk", "loop", "sensors")
 
 

@@ -63,6 +63,12 @@ def test_tools_may_be_a_list_and_empty_keys_are_dropped(root, write_skill):
     assert front == {"name": "reader", "description": "Reads reports.", "allowed-tools": ["Read", "Bash(git *)"]}
 
 
+def test_metadata_may_be_without_a_value(root, write_skill):
+    write_skill(metadata="{author: }")
+
+    assert read_skill(root, "reader").front_matter["metadata"] == {"author": ""}
+
+
 def test_digest_covers_sorted_paths_and_contents(root, write_skill):
     folder = write_skill(files={"refs/b.md": b"two", "refs/a.md": b"one", "Z": b""})
 
@@ -134,7 +140,11 @@ def test_any_file_change_changes_the_digest(root, write_skill, change):
         ),
         (
             "---\nname: reader\ndescription: d\nallowed-tools: [[a]]\n---\nx",
-            "allowed-tools[0]: expected text; got a list",
+            "allowed-tools[0]: expected the name of a tool; got a list",
+        ),
+        (
+            "---\nname: reader\ndescription: d\nallowed-tools: [Read, null]\n---\nx",
+            "allowed-tools[1]: expected the name of a tool; got nothing (line 4)",
         ),
         ("---\nname: !!python/name:os.system\n---\nx", "SKILL.md: Tags (!) are not read (line 2)"),
         ("---\nname: &a reader\ndescription: *a\n---\nx", "Anchors (&) and aliases (*) are not read (line 2)"),

@@ -6,9 +6,9 @@ from io import StringIO
 
 import pytest
 import time_machine
+from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from agents.conf import approval_lifetime
 from agents.engine.loop import Answered
 from agents.enums import QuestionStatus, Status, WaitingOn
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
@@ -106,8 +106,8 @@ def test_run_continues_after_the_approval_or_the_answer(loop, session, approver,
 
 def test_unanswered_question_expires_and_the_run_continues(waiting, loop, session):
     waiting()
-    assert questions_expire(NOW + approval_lifetime() - timedelta(seconds=1)) == 0
-    assert questions_expire(NOW + approval_lifetime()) == 1
+    assert questions_expire(NOW + settings.LQOPS_APPROVAL_LIFETIME - timedelta(seconds=1)) == 0
+    assert questions_expire(NOW + settings.LQOPS_APPROVAL_LIFETIME) == 1
     with script(Step("I go on alone.")):
         assert loop().run() == Answered("I go on alone.")
     assert tool_result(session) == "Nobody answered in time."

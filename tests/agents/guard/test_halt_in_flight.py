@@ -17,7 +17,7 @@ from agents.ledger import halt_watch
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.providers.base import Chunk, Fault, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
-from agents.providers.registry import Limited, serving
+from agents.providers.registry import Limited
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
 from agents.sessions.halts import halt_all_work, release_all_work, session_halt
@@ -28,6 +28,7 @@ from tests.agents.providers.hostile_servers import SSE_HEAD, delta, events
 from tests.agents.providers.hostile_servers import serving as server_playing
 from tests.agents.skills.conftest import sample_skills  # noqa: F401 a fixture
 from tests.factories import make_agent, make_price, make_session
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -39,7 +39,7 @@ def bound_session():
 
 
 def served(provider):
-    from agents.providers.registry import serving
+    from tests.serving import serving
 
     make_price(MODEL, overhead_tokens=1_000)
     return serving(MODEL, provider)

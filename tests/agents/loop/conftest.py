@@ -14,7 +14,6 @@ from agents.loop.cycle import run_loop as engine
 from agents.loop.state import hot_write
 from agents.loop.turns import alert_push
 from agents.models import AgentEvent, AgentSession, ModelPrice, Turn
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.roster.loops import loop_start
 from agents.runner import run_session
@@ -24,6 +23,7 @@ from tests.agents.conftest import MODEL
 from tests.agents.loop import samples
 from tests.agents.loop.scripted_replies import SHORT, SMALL, START
 from tests.factories import make_agent, make_price
+from tests.serving import serving
 
 SKILLS = "[echo, look, fail, act, press, set_state]"  # few, so that each turn is quick
 

@@ -12,7 +12,7 @@ from agents.enums import Outcome, Status, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.loop.state import VALUE_BYTES, changes_from, diff_since, hot_delete_old, hot_snapshot, hot_summary
 from agents.models import HotField, Message
-from agents.roster.loops import loop_restart
+from agents.roster.agents import agent_restart
 from tests.agents.conftest import script
 from tests.agents.loop import samples
 from tests.agents.loop.conftest import Driven
@@ -199,7 +199,7 @@ def test_opening_messages_are_marked_as_internal(loop):
 
 def test_new_run_starts_with_an_empty_hot_state(loop, time):
     loop.see("cash", 7)
-    again = Driven(loop_restart(agent=loop.session.agent, by=None, now=clock()), time)
+    again = Driven(agent_restart(agent=loop.session.agent, by=None, now=clock()).loop, time)
     with script(sleeps(9)) as model:
         again.task()
     assert "cash: (not yet loaded)" in prompt(model.requests[0])

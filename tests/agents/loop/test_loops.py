@@ -13,7 +13,8 @@ from agents.conf import clock
 from agents.enums import HaltState, Mode, Status, TerminalReason
 from agents.exceptions import Invalid, NotAllowed, NotFound, SessionHalted
 from agents.models import AgentSession, Sensor
-from agents.roster.loops import loop_restart, loop_start, loop_stop
+from agents.roster.agents import agent_restart
+from agents.roster.loops import loop_start, loop_stop
 from agents.sessions.halts import halt_all_work
 from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent
@@ -73,7 +74,7 @@ def test_running_loop_is_halted_and_the_next_one_may_start(agent, drive):
     first = drive(watcher)
     held = lease_claim(first.session.pk, owner="worker", now=clock())
     assert held is not None
-    second = loop_restart(agent=watcher, by=None, now=clock())
+    second = agent_restart(agent=watcher, by=None, now=clock()).loop
     assert first.row.halt_state == HaltState.HALT_REQUESTED
     assert second.pk != first.session.pk
     assert second.restarted_from == first.session

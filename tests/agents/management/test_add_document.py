@@ -1,6 +1,7 @@
 """`add_document`: add files to a collection."""
 
 import json
+import os
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -81,6 +82,14 @@ def test_unreadable_file_is_reported_and_others_added(owner, files, capsys, tmp_
     assert "bad.txt: refused. The document is not text" in out
     assert "absent.txt: refused. No such file or directory" in out
     assert Document.objects.get().name == "good.txt"
+
+
+def test_pipe_is_refused_and_does_not_block(owner, capsys, tmp_path):
+    make_collection(owner)
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(CommandError):
+        run(capsys, str(tmp_path / "pipe.txt"), "--collection", "contracts", "--owner", "ada")
+    assert "pipe.txt: refused. It is not a regular file." in capsys.readouterr().out
 
 
 def test_too_long_file_is_not_read_completely(owner, capsys, tmp_path):

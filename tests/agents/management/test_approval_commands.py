@@ -91,7 +91,7 @@ def test_approve_of_a_decided_call_says_so(waiting, approver):
     output("deny", str(waiting.public_id), "--user", approver.username)
     text = output("approve", str(waiting.public_id), "--user", approver.username)
 
-    assert text.endswith("There is nothing to decide: it is rejected.\n")
+    assert text.endswith("There is nothing to decide: it is denied.\n")
     assert "--digest" not in text
 
 

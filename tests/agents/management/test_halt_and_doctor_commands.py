@@ -134,7 +134,7 @@ def test_repeated_halt_all_prints_the_first_halt(capsys):
     make_user(username="ada")
     make_session(status=Status.QUEUED)
     output = run(capsys, "halt", "--all", "--reason", "incident", "--user", "ada")
-    assert output == "All work is halted until `release`. Halt requested for sessions: 1.\n"
+    assert output == "All work is halted until `release`. 1 run was told to stop.\n"
 
     again = run(capsys, "halt", "--all", "--reason", "another")
     facts = json.loads(run(capsys, "halt", "--all", "--reason", "another", "--json"))

@@ -165,9 +165,14 @@ def test_run_now_stops_waiting_after_the_limit(owner):
         (["--skill", "s", "--document", "absent"], "no document 'absent'"),
         (["--skill", "s", "--document", "4554cdd9-0000-4000-8000-000000000000"], "no document"),
         (["--skill", "s", "--max-cost", "much"], "not an amount"),
-        (["--skill", "s", "--query", "q", "--max-cost", "-1"], "0 or more"),
-        (["--skill", "s", "--query", "q", "--max-cost", "NaN"], "0 or more"),
+        (["--skill", "s", "--query", "q", "--max-cost", "-1"], "from 0 to 9223372036854"),
+        (["--skill", "s", "--query", "q", "--max-cost", "NaN"], "from 0 to 9223372036854"),
+        (["--skill", "s", "--query", "q", "--max-cost", "1e30"], "from 0 to 9223372036854"),
         (["--skill", "s", "--playbook", "p"], "not allowed with"),
+        (
+            ["--skill", "s", "--document", "d", "--collection", "c"],
+            "not allowed with argument --document",
+        ),
         ([], "exactly one playbook or skill, or a goal"),
     ],
 )

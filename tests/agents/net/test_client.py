@@ -97,9 +97,9 @@ def test_response_may_end_with_the_connection(fetch, world):
 def test_each_request_opens_a_connection_and_keeps_no_cookie(world):
     server = world.serve("site.example.com", answer(200, b"ok", "Set-Cookie: a=1; Path=/"))
 
-    with SafeClient(resolve=world.resolve, reroute=world.reroute) as client:
-        client.get(SITE)
-        client.get(SITE)
+    client = SafeClient(resolve=world.resolve, reroute=world.reroute)
+    client.get(SITE)
+    client.get(SITE)
 
     assert world.asked == ["site.example.com"] * 2
     assert world.dialled == [(FIRST, 80)] * 2
@@ -128,7 +128,7 @@ def test_stream_yields_the_body_as_it_arrives(world):
     world.serve("site.example.com", slowly)
     settings = {"resolve": world.resolve, "reroute": world.reroute}
 
-    with SafeClient(**settings) as client, client.stream("GET", SITE) as live:
+    with SafeClient(**settings).stream("GET", SITE) as live:
         assert (live.status, live.url) == (200, SITE)
         assert b"".join(live.iter_bytes()) == b"one two"
 
@@ -143,11 +143,8 @@ def test_stream_yields_the_body_as_it_arrives(world):
 def test_stream_left_early_is_closed(world):
     world.serve("site.example.com", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
 
-    with (
-        SafeClient(resolve=world.resolve, reroute=world.reroute) as client,
-        pytest.raises(KeyError),
-        client.stream("GET", SITE) as live,
-    ):
+    client = SafeClient(resolve=world.resolve, reroute=world.reroute)
+    with pytest.raises(KeyError), client.stream("GET", SITE) as live:
         assert next(live.iter_bytes()) == b"half"
         raise KeyError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.net.streams import MAX_EVENT_BYTES, MAX_ID_CHARS, EventReader, OversizedEvent, ServerSentEvent
+from agents.net.streams import MAX_EVENT_BYTES, MAX_ID_CHARS, EventReader, ServerSentEvent
 from tests.table import every_row
 
 STREAM = (
@@ -82,19 +82,19 @@ def test_invalid_utf8_is_replaced():
 def test_oversized_event_is_reported_and_the_next_one_read():
     found = read(b"id: 1\ndata: ", b"x" * 20, b"\nid: 2\ndata: more\n\ndata: next\n\n", max_bytes=16)
 
-    assert found == [OversizedEvent(16, "2", named=True), ServerSentEvent("next", "2")]
+    assert found == [ServerSentEvent(None, "2", named=True), ServerSentEvent("next", "2")]
 
 
 def test_lines_that_are_too_large_together_are_reported_once():
     assert read(b"data: 12345\n" * 10 + b"\n" + b"data: next\n\n", max_bytes=32) == [
-        OversizedEvent(32),
+        ServerSentEvent(None),
         ServerSentEvent("next"),
     ]
 
 
 def test_oversized_first_line_ends_the_start_of_the_stream():
     assert read(b"x" * 20 + b"\n\n\xef\xbb\xbfdata: y\n\ndata: z\n\n", max_bytes=16) == [
-        OversizedEvent(16),
+        ServerSentEvent(None),
         ServerSentEvent("z"),
     ]
 
@@ -117,4 +117,4 @@ def test_line_of_ten_megabytes_uses_little_memory():
     tracemalloc.stop()
 
     assert peak < 3 * MAX_EVENT_BYTES
-    assert list(reader.feed(b"\n\ndata: next\n\n")) == [OversizedEvent(MAX_EVENT_BYTES), ServerSentEvent("next")]
+    assert list(reader.feed(b"\n\ndata: next\n\n")) == [ServerSentEvent(None), ServerSentEvent("next")]

@@ -107,8 +107,7 @@ class Fetch:
     def __call__(self, url, method="GET", *, client=None, **options):
         settings = {"resolve": self.world.resolve, "reroute": self.world.reroute, **(client or {})}
         if self.kind == "sync":
-            with SafeClient(**settings) as sync_client:
-                return sync_client.request(method, url, **options)
+            return SafeClient(**settings).request(method, url, **options)
         return asyncio.run(self._later(url, method, settings, options))
 
     async def _later(self, url, method, settings, options):

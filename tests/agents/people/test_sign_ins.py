@@ -231,7 +231,14 @@ def unlock(*arguments):
     return out.getvalue()
 
 
+def test_unlock_refuses_an_unknown_user():
+    with pytest.raises(CommandError, match="There is no user 'nobody'"):
+        unlock("nobody")
+    assert not AuditEvent.objects.filter(kind="sign_in.cleared").exists()
+
+
 def test_unlock_clears_one_account():
+    make_user(username="ada")
     tries(ACCOUNT_TRIES + 1)
     tries(ACCOUNT_TRIES + 1, username="bob")
 

@@ -132,14 +132,14 @@ LONG = [system(), user("the task"), *(message for number in range(30) for messag
 @pytest.mark.parametrize(("strategy", "window"), [("none", 1), ("sliding_window", 0), ("compact", 0)])
 def test_without_a_window_or_a_strategy_nothing_changes(strategy, window):
     assert fit(LONG, window=window, strategy=strategy) == fit(LONG, window=10**6, strategy="compact")
-    assert fit(LONG, window=window, strategy=strategy).messages == tuple(LONG)
+    assert fit(LONG, window=window, strategy=strategy) == tuple(LONG)
 
 
 @pytest.mark.parametrize("strategy", ["sliding_window", "compact", "summarize"])
 def test_what_just_fits_is_left_alone(strategy):
-    assert fit(LONG, window=estimate_tokens(LONG), strategy=strategy).messages == tuple(LONG)
-    assert fit(LONG, window=estimate_tokens(LONG) - 1, strategy=strategy).dropped > 0
-    assert fit([], window=1, strategy=strategy).messages == ()
+    assert fit(LONG, window=estimate_tokens(LONG), strategy=strategy) == tuple(LONG)
+    assert len(fit(LONG, window=estimate_tokens(LONG) - 1, strategy=strategy)) < len(LONG)
+    assert fit([], window=1, strategy=strategy) == ()
 
 
 def test_refuses_an_unknown_strategy():
@@ -150,55 +150,54 @@ def test_refuses_an_unknown_strategy():
 def test_sliding_drops_the_oldest_until_the_rest_fits():
     chat = [system(), *(make(f"{make.__name__} {number:04}") for number in range(20) for make in (user, said))]
     fitted = fit(chat, window=estimate_tokens(chat) // 2, strategy="sliding_window")
-    assert fitted.messages == (chat[0], *chat[fitted.dropped + 1 :])
-    assert fitted.dropped == 21
+    assert fitted == (chat[0], *chat[22:])
 
 
 def test_sliding_does_not_drop_the_last_question():
     fitted = fit(LONG, window=70, strategy="sliding_window")
-    assert fitted.messages[:2] == (LONG[0], user("the task"))
-    assert fitted.messages[2:] == tuple(LONG[-(len(fitted.messages) - 2) :])
-    assert 0 < fitted.dropped == len(LONG) - len(fitted.messages)
-    assert estimate_tokens(fitted.messages) <= 70
+    assert fitted[:2] == (LONG[0], user("the task"))
+    assert fitted[2:] == tuple(LONG[-(len(fitted) - 2) :])
+    assert len(fitted) < len(LONG)
+    assert estimate_tokens(fitted) <= 70
 
 
 @pytest.mark.parametrize("last", [told, aside])
 def test_sliding_does_not_take_for_a_question_what_the_user_did_not_ask(last):
     chat = [user("the task"), *(message for number in range(9) for message in (said(f"{number:04}"), last("x" * 40)))]
     fitted = fit(chat, window=56, strategy="sliding_window")
-    assert fitted.messages[0] == user("the task")
-    assert fitted.messages[-2:] == tuple(chat[-2:])
-    assert fitted.messages[1]["role"] == ("assistant" if last is told else "user")
-    assert estimate_tokens(fitted.messages) <= 56
+    assert fitted[0] == user("the task")
+    assert fitted[-2:] == tuple(chat[-2:])
+    assert fitted[1]["role"] == ("assistant" if last is told else "user")
+    assert estimate_tokens(fitted) <= 56
 
 
 def test_sliding_in_a_history_without_a_question_keeps_its_end():
     answers = [said(str(number)) for number in range(100, 120)]
-    assert fit(answers, window=2, strategy="sliding_window").messages == tuple(answers[-2:])
+    assert fit(answers, window=2, strategy="sliding_window") == tuple(answers[-2:])
 
 
 def test_compact_keeps_the_first_and_the_last_and_says_what_is_missing():
     fitted = fit(LONG, window=estimate_tokens(LONG) - 1, strategy="compact", keep_last=4)
     last = [*step(28), *step(29), said("the end")]  # the fourth from the end is a result: its call stays with it
-    assert fitted.messages[:2] == (system(), user("the task"))
-    assert fitted.messages[3:] == tuple(last)
-    assert fitted.messages[2]["role"] == "user"
-    assert "56 of the earlier messages" in fitted.messages[2]["content"]
-    assert fitted.dropped == 56 == len(LONG) - 2 - len(last)
+    assert fitted[:2] == (system(), user("the task"))
+    assert fitted[3:] == tuple(last)
+    assert fitted[2]["role"] == "user"
+    assert "56 of the earlier messages" in fitted[2]["content"]
+    assert len(LONG) - 2 - len(last) == 56
 
 
 def test_compact_keeps_fewer_where_so_many_do_not_fit():
     fitted = fit(LONG, window=70, strategy="compact")
-    assert fitted.messages[:2] == (system(), user("the task"))
-    assert fitted.messages[-3:] == (*step(29), said("the end"))
-    assert estimate_tokens(fitted.messages) <= 70
+    assert fitted[:2] == (system(), user("the task"))
+    assert fitted[-3:] == (*step(29), said("the end"))
+    assert estimate_tokens(fitted) <= 70
 
 
 def test_summarise_trims_like_compact_so_that_a_summary_stays():
     summarised = with_summary("all of it", LONG[2:], LONG[:1], nonce=NONCE)
     fitted = fit(summarised, window=250, strategy="summarize")
     assert fitted == fit(summarised, window=250, strategy="compact")
-    assert fitted.messages[1] == summarised[1]
+    assert fitted[1] == summarised[1]
 
 
 # --- Cutting ---
@@ -208,12 +207,12 @@ def test_summarise_trims_like_compact_so_that_a_summary_stays():
 def test_a_last_result_that_is_too_long_is_cut_in_its_middle(strategy):
     chat = [system(), user("task"), said(), called("a"), result("a", "<" + "x" * 40_000 + ">")]
     fitted = fit(chat, window=1_000, strategy=strategy)
-    text = fitted.messages[-1]["content"]
+    text = fitted[-1]["content"]
     assert text.startswith("<x")
     assert text.endswith("x>")
     assert "[cut here, of 40002 characters]" in text
-    assert texts(fitted.messages)[:2] == ["rules", "task"]
-    assert 990 <= estimate_tokens(fitted.messages) <= 1_000
+    assert texts(fitted)[:2] == ["rules", "task"]
+    assert 990 <= estimate_tokens(fitted) <= 1_000
 
 
 def test_the_longest_contents_are_cut_and_short_ones_are_not():
@@ -225,43 +224,43 @@ def test_the_longest_contents_are_cut_and_short_ones_are_not():
         result("c", "z" * 9_000),
     ]
     fitted = fit(chat, window=1_000, strategy="compact")
-    lengths = [len(text or "") for text in texts(fitted.messages)]
+    lengths = [len(text or "") for text in texts(fitted)]
     assert lengths[0] == 5
     assert lengths[2] == lengths[4] > lengths[3] == 600
-    assert fitted.dropped == 0
+    assert len(fitted) == len(chat)
 
 
 def test_the_system_message_is_spared_while_the_others_can_still_be_read():
     chat = [system("s" * 3_000), user("u" * 20_000)]
-    assert fit(chat, window=900, strategy="compact").messages[0] == chat[0]
-    assert len(fit(chat, window=900, strategy="compact").messages[1]["content"]) > CONTENT_CHARS
+    assert fit(chat, window=900, strategy="compact")[0] == chat[0]
+    assert len(fit(chat, window=900, strategy="compact")[1]["content"]) > CONTENT_CHARS
 
 
 def test_a_system_message_is_cut_to_its_bound_and_no_further():
     chat = [system("s" * 9_000), user("u" * 9_000)]
-    one = fit(chat, window=2_000, strategy="sliding_window").messages
+    one = fit(chat, window=2_000, strategy="sliding_window")
     assert len(one[0]["content"]) == len(one[1]["content"]) > SYSTEM_CHARS
-    two = fit(chat, window=512, strategy="sliding_window").messages
+    two = fit(chat, window=512, strategy="sliding_window")
     assert len(two[0]["content"]) == SYSTEM_CHARS
     assert 0 < len(two[1]["content"]) < 60
-    three = fit(chat, window=1, strategy="sliding_window").messages
+    three = fit(chat, window=1, strategy="sliding_window")
     assert len(three[0]["content"]) == SYSTEM_CHARS
     assert three[1]["content"] == SHORT_MARK
 
 
 def test_system_messages_alone_are_cut_too():
-    assert len(fit([system("s" * 9_000)], window=1, strategy="compact").messages[0]["content"]) == SYSTEM_CHARS
+    assert len(fit([system("s" * 9_000)], window=1, strategy="compact")[0]["content"]) == SYSTEM_CHARS
 
 
 def test_arguments_of_calls_are_never_cut():
     chat = [user("u" * 100), called("a", arguments="x" * 8_000, text="t" * 100), result("a", "r" * 100)]
-    fitted = fit(chat, window=10, strategy="compact").messages
+    fitted = fit(chat, window=10, strategy="compact")
     assert fitted[1]["tool_calls"] == chat[1]["tool_calls"]
     assert texts(fitted) == [SHORT_MARK] * 3
 
 
 def shortened(text, tokens):
-    return fit([user(text)], window=tokens, strategy="compact").messages[0]["content"]
+    return fit([user(text)], window=tokens, strategy="compact")[0]["content"]
 
 
 def test_a_marked_block_keeps_both_its_ends():

@@ -75,16 +75,15 @@ def least(messages):
 def test_what_is_sent_fits_and_is_well_formed(history, window, strategy, keep_last):
     before = copy.deepcopy(history)
     fitted = fit(history, window=window, strategy=strategy, keep_last=keep_last)
-    sent = [message for message in fitted.messages if "number" in message]
+    sent = [message for message in fitted if "number" in message]
     numbers = [message["number"] for message in sent]
 
     assert history == before
     assert sent
-    assert estimate_tokens(fitted.messages) <= max(window, least(fitted.messages))
+    assert estimate_tokens(fitted) <= max(window, least(fitted))
     assert is_paired(history)
-    assert is_paired(fitted.messages)
+    assert is_paired(fitted)
     assert numbers == sorted(set(numbers))
-    assert len(history) - len(sent) == fitted.dropped
     assert history[-1]["number"] == numbers[-1]
     for message in sent:
         original = history[message["number"]]
@@ -100,16 +99,17 @@ def test_what_is_sent_fits_and_is_well_formed(history, window, strategy, keep_la
 def test_compact_keeps_the_first_says_what_is_missing_and_keeps_no_more_than_asked(history, window, keep_last):
     fitted = fit(history, window=window, strategy="compact", keep_last=keep_last)
     leading, rest = parted(history)
-    markers = [message for message in fitted.messages if "number" not in message]
-    if not fitted.dropped:
+    markers = [message for message in fitted if "number" not in message]
+    dropped = len(history) - len(fitted) + len(markers)
+    if not dropped:
         assert not markers
         return
-    assert fitted.messages[len(leading)]["number"] == rest[0]["number"]
-    assert [f" {fitted.dropped} of the earlier" in marker["content"] for marker in markers] == [True]
+    assert fitted[len(leading)]["number"] == rest[0]["number"]
+    assert [f" {dropped} of the earlier" in marker["content"] for marker in markers] == [True]
     first, *others = blocks(rest)
-    at = fitted.messages.index(markers[0])
+    at = fitted.index(markers[0])
     assert at == len(leading) + len(first)
-    kept = blocks(fitted.messages[at + 1 :])
+    kept = blocks(fitted[at + 1 :])
     assert sum(map(len, kept[1:])) < keep_last
     assert [block[0]["number"] for block in kept] == [block[0]["number"] for block in others[-len(kept) :]]
 
@@ -118,7 +118,7 @@ def test_compact_keeps_the_first_says_what_is_missing_and_keeps_no_more_than_ask
 def test_sliding_drops_no_more_than_it_must_and_leaves_a_question(history, window):
     fitted = fit(history, window=window, strategy="sliding_window")
     _, rest = parted(history)
-    kept = {message["number"] for message in fitted.messages}
+    kept = {message["number"] for message in fitted}
     users = [message["number"] for message in rest if is_asked(message)]
     assert not users or users[-1] in kept
     lost = [block for block in blocks(rest) if block[0]["number"] not in kept]

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from agents.enums import Phase, ToolIntent
-from agents.policy.brakes import PHASE_GRANTS, NotGranted, contextual, is_granted
+from agents.policy.brakes import PHASE_GRANTS, NotGranted, contextual
 from tests.table import every_row
 
 GRANTED = {
@@ -40,18 +40,16 @@ def test_membership_is_exact(phase):
 def test_the_brake_refuses_exactly_what_is_not_granted(phase, intent):
     refused = None if intent.value in GRANTED[phase] else NotGranted(intent, phase)
     assert contextual(intent, phase) == refused
-    assert is_granted(intent, phase) is (refused is None)
 
 
 @every_row("phase", ["", "INTAKE", "intake ", "review", "None"])
 @every_row("intent", ToolIntent)
 def test_an_unknown_phase_grants_nothing(phase, intent):
-    assert not is_granted(intent, phase)
     assert contextual(intent, phase) == NotGranted(intent, phase)
 
 
 def test_an_unknown_intent_is_granted_nowhere():
-    assert not any(is_granted("delete_project", phase) for phase in Phase)
+    assert all(contextual("delete_project", phase) == NotGranted("delete_project", phase) for phase in Phase)
 
 
 def test_the_map_cannot_be_changed():

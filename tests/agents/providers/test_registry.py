@@ -11,6 +11,7 @@ from agents.providers.scripted import ScriptedProvider, Step
 from agents.types import ModelRequest
 from tests.agents.providers.hostile_servers import answer, reply, serving
 from tests.agents.providers.listeners import ignore
+from tests.serving import serving as model_serving
 
 REQUEST = ModelRequest("m", ({"role": "user", "content": "?"},))
 
@@ -102,8 +103,8 @@ def test_no_more_calls_at_once_than_declared():
 def test_a_provider_can_be_replaced_inside_a_block(settings):
     settings.LQOPS_MODELS = {}
     first, second = ScriptedProvider(), ScriptedProvider()
-    with registry.serving("m", first):
-        with registry.serving("m", second):
+    with model_serving("m", first):
+        with model_serving("m", second):
             assert registry.provider_for("m") is second
         assert registry.provider_for("m") is first
     with pytest.raises(ProviderError):

@@ -14,7 +14,7 @@ from agents.enums import ApprovalMode, BudgetScope, SensorState
 from agents.exceptions import InvalidTransition, NotFound
 from agents.models import Agent, Budget
 from agents.roster.agents import agent_edit
-from agents.roster.files import agent_define, agent_export, agent_import, definition_write
+from agents.roster.files import agent_export, agent_import, definition_write
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_create
 from audit.models import AuditEvent
@@ -69,7 +69,7 @@ def test_changed_text_becomes_the_next_version_and_is_applied():
     agent = imported(owner).agent
     text = "name: Night watch\nmode: semi\nmax_cost_per_day_usd: 3\n"
 
-    agent = agent_define(agent=agent, text=text, by=owner, now=NOW)
+    agent = definition_write(agent=agent, text=text, by=owner, now=NOW).agent
 
     assert (agent.name, agent.mode, agent.definition_version) == ("Night watch", "semi", 2)
     assert Budget.objects.get(scope=BudgetScope.AGENT, subject_id=agent.pk).cap_usd == 3
@@ -95,7 +95,7 @@ def test_settings_changed_by_people_stay_until_the_text_changes_them():
     agent_edit(agent=agent, by=owner, now=NOW, enabled=False, max_cost_per_day_usd=Decimal(1))
     agent.refresh_from_db()
 
-    agent = agent_define(agent=agent, text=TEXT + "enabled: true\ndescription: more\n", by=owner, now=NOW)
+    agent = definition_write(agent=agent, text=TEXT + "enabled: true\ndescription: more\n", by=owner, now=NOW).agent
 
     assert (agent.enabled, agent.max_cost_per_day_usd) == (False, 1)
     assert (definition_of(agent).enabled, definition_of(agent).max_cost_per_day_usd) == (False, 1)
@@ -109,7 +109,7 @@ def test_removed_settings_return_to_defaults_except_name_and_mode():
     owner = make_user()
     agent = imported(owner, TEXT + "enabled: false\n").agent
 
-    agent = agent_define(agent=agent, text="description: bare\n", by=owner, now=NOW)
+    agent = definition_write(agent=agent, text="description: bare\n", by=owner, now=NOW).agent
 
     assert (agent.enabled, agent.max_cost_per_day_usd) == (True, None)
     assert (agent.name, agent.mode) == ("Watch", "manual")
@@ -118,7 +118,7 @@ def test_removed_settings_return_to_defaults_except_name_and_mode():
 def test_agent_without_a_text_takes_its_first_one():
     agent = make_agent(mode=ApprovalMode.AUTO, max_cost_per_day_usd=Decimal(9))
 
-    agent = agent_define(agent=agent, text="instructions: Be brief.\n", by=agent.owner, now=NOW)
+    agent = definition_write(agent=agent, text="instructions: Be brief.\n", by=agent.owner, now=NOW).agent
 
     assert (agent.mode, agent.max_cost_per_day_usd, agent.definition_version) == ("auto", 9, 1)
     assert definition_of(agent).instructions == "Be brief."
@@ -130,10 +130,10 @@ def test_mode_is_not_loosened_while_sessions_are_active():
     make_session(owner=owner, agent=agent)
 
     with pytest.raises(InvalidTransition, match="not loosened to auto"):
-        agent_define(agent=agent, text=TEXT.replace("manual", "auto"), by=owner, now=NOW)
+        definition_write(agent=agent, text=TEXT.replace("manual", "auto"), by=owner, now=NOW)
     agent.refresh_from_db()
     assert (agent.mode, agent.definition_version) == ("manual", 1)
-    assert agent_define(agent=agent, text=TEXT.replace("60", "90"), by=owner, now=NOW).definition_version == 2
+    assert definition_write(agent=agent, text=TEXT.replace("60", "90"), by=owner, now=NOW).agent.definition_version == 2
 
 
 def test_name_of_another_agent_is_refused_with_its_line():
@@ -141,7 +141,7 @@ def test_name_of_another_agent_is_refused_with_its_line():
     make_agent(owner=owner, name="Taken")
 
     with pytest.raises(DefinitionError) as caught:
-        agent_define(agent=imported(owner).agent, text="# renamed\nname: Taken\n", by=owner, now=NOW)
+        definition_write(agent=imported(owner).agent, text="# renamed\nname: Taken\n", by=owner, now=NOW)
     assert str(caught.value) == 'agent.yaml:2: name: expected a name that no other agent of the owner has; got "Taken"'
 
 
@@ -172,13 +172,13 @@ def test_secret_is_refused_even_in_a_comment(text, line):
 def test_definition_is_hidden_from_strangers_without_permission():
     agent, other = make_agent(), make_user()
     with pytest.raises(NotFound):
-        agent_define(agent=agent, text=TEXT, by=other, now=NOW)
+        definition_write(agent=agent, text=TEXT, by=other, now=NOW)
     with pytest.raises(NotFound):
         agent_import(owner=agent.owner, text=TEXT, by=other, now=NOW)
     other.user_permissions.add(Permission.objects.get(codename="change_agent"))
     other = type(other).objects.get(pk=other.pk)
 
-    assert agent_define(agent=agent, text=TEXT, by=other, now=NOW).edited_by == other
+    assert definition_write(agent=agent, text=TEXT, by=other, now=NOW).agent.edited_by == other
 
 
 def test_refused_text_changes_nothing():
@@ -192,7 +192,7 @@ def test_sessions_keep_the_version_they_started_with():
     owner = make_user()
     agent = imported(owner).agent
     session = session_create(owner=owner, agent=agent, now=NOW)
-    newer = agent_define(agent=agent, text=TEXT + "description: newer\n", by=owner, now=NOW)
+    newer = definition_write(agent=agent, text=TEXT + "description: newer\n", by=owner, now=NOW).agent
 
     session.refresh_from_db()
     assert (session.definition_version, session.definition_digest) == (1, agent.definition_digest)
@@ -215,7 +215,7 @@ def test_sensors_become_rows_and_a_broken_one_shows_its_problem():
         ("feed", SensorState.WAITING),
     ]
     assert "sensors[1].interval: expected a whole number of seconds" in agent.sensors.get(name="bad").problem
-    agent_define(agent=agent, text=f"{TEXT}sensors: [{sensor}]\n", by=owner, now=NOW)
+    definition_write(agent=agent, text=f"{TEXT}sensors: [{sensor}]\n", by=owner, now=NOW)
     assert [row.name for row in agent.sensors.all()] == ["feed"]
 
 
@@ -235,7 +235,7 @@ def test_export_returns_the_stored_text():
     agent = imported(owner, text).agent
 
     assert agent_export(agent) == text
-    assert not agent_define(agent=agent, text=agent_export(agent), by=owner, now=NOW).definition_version > 1
+    assert not definition_write(agent=agent, text=agent_export(agent), by=owner, now=NOW).agent.definition_version > 1
 
 
 def test_agent_without_a_text_is_exported_from_its_settings():

@@ -57,7 +57,11 @@ def trigger(name):
 def test_triggers_are_created_with_their_references(owner):
     defined = load(owner)
 
-    assert defined.messages == ("Trigger 'New papers' created.", "Trigger 'Mondays' created.")
+    assert defined.messages == (
+        "Collection 'Papers' created.",
+        "Trigger 'New papers' created.",
+        "Trigger 'Mondays' created.",
+    )
     watch, schedule = trigger("New papers"), trigger("Mondays")
     assert (watch.agent, watch.owner, watch.kind) == (defined.agent, owner, TriggerKind.WATCH)
     assert (watch.collection.name, watch.playbook.name, watch.max_cost_usd) == ("Papers", "Terms", Decimal("0.5"))

@@ -4,8 +4,8 @@ import pytest
 from django.db import connection
 
 from agents.ledger.prices import invalidate_estimates
-from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
+from tests.serving import serving as model_serving
 
 MODEL = "test-model"
 WAITS = {

@@ -10,12 +10,12 @@ from agents.enums import Mode, Outcome, Status
 from agents.ledger.prices import invalidate_estimates
 from agents.models import AgentSession, ToolCall
 from agents.providers.base import Fault, ProviderError
-from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
 from tests.agents.sensors.scene import Scene, poll, running_slice
 from tests.agents.sensors.sources import Web
 from tests.factories import make_price
 from tests.flows.processes import until
+from tests.serving import serving as model_serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MODEL = "test-model"

@@ -3,12 +3,12 @@
 import pytest
 
 from agents.ledger.prices import invalidate_estimates
-from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
 from tests.agents.sensors.scene import Scene, running_slice, stream
 from tests.agents.sensors.sources import Script
 from tests.factories import make_price
 from tests.flows.processes import until
+from tests.serving import serving as model_serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MODEL = "test-model"

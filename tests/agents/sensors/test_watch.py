@@ -9,12 +9,12 @@ import pytest
 from agents.enums import SensorState
 from agents.ledger.prices import invalidate_estimates
 from agents.models import AgentEvent, Alert, HotField, Sensor, ToolCall
-from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sensors.sensing import FileChangeWatcher
 from tests.agents.sensors.scene import Scene, running_slice, watch
 from tests.factories import make_price
 from tests.flows.processes import until
+from tests.serving import serving as model_serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MODEL = "test-model"

@@ -94,6 +94,15 @@ def test_a_no_is_told_to_the_model_and_holds_for_the_rest_of_the_session(approve
     assert letter.calls == []
 
 
+def test_a_no_without_a_note_is_told_as_denied(approver, letter):
+    session = make_session()
+    send(session)
+    ticket = Approval.objects.get()
+    approval_reject(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    told = "A person did not allow this call: denied"
+    assert (send(session).error, send(session, key="turn:2").error) == (told, told)
+
+
 @pytest.mark.parametrize("arguments", [{}, {"too": "Ada"}, {"to": 5}, {"to": "Ada", "cc": "Eve"}])
 def test_an_edit_changes_values_and_neither_names_nor_kinds(approver, letter, arguments):
     session = make_session()

@@ -4,9 +4,9 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 
 from agents.admin.approvals import EditedForm, StandingForm
-from agents.conf import approval_lifetime
 from agents.enums import Outcome, Phase, Risk, Status, ToolIntent
 from agents.exceptions import Invalid, NotAllowed
 from agents.guard import guarded_tool_call
@@ -148,7 +148,7 @@ def test_yes_is_used_up_and_expires(ask, always):
 
     assert [ask("act", f"a:{number}", what="it") for number in (2, 3, 4)] == [Outcome.SUCCESS, Outcome.SUCCESS, WAITS]
     StandingApproval.objects.update(uses_left=5)
-    late = NOW + approval_lifetime() + timedelta(seconds=1)
+    late = NOW + settings.LQOPS_APPROVAL_LIFETIME + timedelta(seconds=1)
     assert ask("act", "a:5", what="it", now=late) == WAITS
 
 

@@ -8,8 +8,8 @@ from itertools import product
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 
-from agents.conf import approval_lifetime
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import ToolNotGranted
 from agents.guard import guarded_group, guarded_tool_call
@@ -109,7 +109,7 @@ def test_call_with_an_expired_approval_is_not_counted(session, approver):
     ticket = Approval.objects.get()
     approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
 
-    late = ask(session, "act", key="a:1", now=NOW + approval_lifetime(), what="it")
+    late = ask(session, "act", key="a:1", now=NOW + settings.LQOPS_APPROVAL_LIFETIME, what="it")
 
     assert (late.outcome, late.detail) == (Outcome.DENIED, "ticket_refused")
     assert not SkillCount.objects.exists()

@@ -6,6 +6,7 @@ from agents.enums import Phase, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import Finding, ToolCall
 from agents.text.clean import json_safe
+from audit.redaction import redact_data
 from tests.agents.conftest import Probe, tool
 from tests.factories import make_session
 
@@ -19,11 +20,12 @@ def test_unstorable_characters_are_replaced_visibly():
 
 
 def test_a_value_that_is_nested_too_deep_is_refused():
-    deep = []
-    for _ in range(200):
+    deep = ["kept"]
+    for _ in range(63):
         deep = [deep]
-    with pytest.raises(ValueError, match="100 levels"):
-        json_safe(deep)
+    assert redact_data(json_safe(deep)) == deep
+    with pytest.raises(ValueError, match="64 levels"):
+        json_safe([deep])
 
 
 @pytest.mark.django_db

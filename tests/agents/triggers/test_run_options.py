@@ -21,7 +21,7 @@ from agents.management.commands.run_now import _KINDS, Command
 from agents.models import AgentSession, Trigger
 from agents.policy.run_spec import MAX_NUMBER, OPTION_CHARS, OPTION_NAMES, OPTIONS, RunSpec, option
 from agents.triggers.firing import trigger_spec
-from agents.triggers.triggers import KINDS, checked_fields
+from agents.triggers.triggers import TRIGGER_KINDS, checked_fields
 from tests.factories import NOW
 
 OBJECTS = {"loop": {"max_steps": 3}, "guardrails": {"max_repeated_tool_steps": 2}}
@@ -95,7 +95,7 @@ def test_run_now_command_has_a_flag_for_every_option(option):
 
 
 @every_option
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TRIGGER_KINDS)
 def test_triggers_of_every_kind_take_every_option(option, kind):
     value = value_of(option)
     assert checked_fields(kind, {option.name: value}, owner_id=1) == {option.name: value}

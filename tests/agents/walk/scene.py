@@ -9,7 +9,6 @@ from agents.enums import Status
 from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.playbooks import playbook_create
 from agents.models import AgentSession
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
 from agents.sessions.lifecycle import session_create
@@ -18,6 +17,7 @@ from agents.types import Usage
 from agents.walk.walk import walk
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
+from tests.serving import serving
 
 LEASE = "The Customer shall pay invoices within 60 days of receipt. The lease renews automatically each year."
 QUOTE = "shall pay invoices within 60 days"

@@ -11,7 +11,6 @@ from agents.enums import Outcome, Phase, Status, TerminalReason, ToolIntent, Wai
 from agents.models import AgentEvent, AgentSession, Approval, InferenceLog, Message, Question, ToolCall
 from agents.policy.brakes import PHASE_GRANTS
 from agents.providers.base import Fault, ProviderError
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
 from agents.sessions.approvals import approval_approve
@@ -25,6 +24,7 @@ from audit.receipts import build_receipt
 from tests.agents.admin.rows import page, sign_in, text_of
 from tests.agents.walk.scene import LEASE, PHASES, blocks_of, lose, model, phases, reply, run, shown
 from tests.factories import NOW, make_agent, make_price
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
 

@@ -3,8 +3,9 @@
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 
-from agents.conf import approval_lifetime, clock
+from agents.conf import clock
 from agents.enums import ApprovalStatus, Status, TerminalReason, WaitingOn
 from agents.models import Approval, Document, Notification, Playbook
 from agents.sessions.approvals import approval_approve, approval_reject, approvals_expire
@@ -87,7 +88,7 @@ def test_a_no_ends_the_run_without_a_word(flagged, approver):
 
 
 def test_silence_ends_the_run_without_a_word(flagged):
-    approvals_expire(clock() + approval_lifetime() + timedelta(seconds=1))
+    approvals_expire(clock() + settings.LQOPS_APPROVAL_LIFETIME + timedelta(seconds=1))
     flagged.refresh_from_db()
     assert flagged.status == Status.QUEUED
     run(flagged)

@@ -11,13 +11,13 @@ from django.test import override_settings
 from agents.enums import Purpose, Status, TerminalReason
 from agents.models import InferenceLog
 from agents.providers.base import ProviderError
-from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.walk import intake
 from agents.walk.walk import walk
 from audit.models import AuditEvent
 from tests.agents.walk.scene import LEASE, QUOTE, Scene, blocks_of, intents, model, phases, reply, run
 from tests.factories import make_price
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
 YES, NO = '{"supported": true, "why": "it does"}', "No."

@@ -44,7 +44,9 @@ def test_one_reply_passes_alerts_on_and_ends_the_turn():
 
     assert (first, last, reply.stop_reason) == ("tell_owner", "yield", "tool_use")
     assert notice["title"] == "2 alerts for the agent"
-    assert "! spike (figures)" in notice["text"]
+    assert notice["text"].startswith(
+        '! spike (figures): figures: spike scored 1.00. {"cpu": 96}\n! other (figures): x\n'
+    )
     assert "not a language model" in notice["text"]
     assert ending["reason"] == "2 alerts; by rule, without understanding them"
     assert (ending["mode"], ending["sleep"], ending["wake_early_if"]) == ("sleep", 60, ["spike", "other"])

@@ -1,4 +1,4 @@
-"""POST /hooks/<id>, signed messages to an event trigger; and YAML downloads.
+"""POST /hooks/<id>: signed messages to event triggers. Also the YAML download, which admin and API share.
 
 A webhook needs no sign-in and no CSRF token: it is authenticated by its signature over the raw bytes.
 """
@@ -12,6 +12,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from agents.conf import clock
+from agents.sessions.reads import as_uuid
 from agents.triggers.events import EventAnswer, webhook_receive
 from agents.triggers.signing import MAX_BODY_BYTES
 
@@ -22,7 +23,7 @@ SERVER_ERROR = 500
 @require_POST
 def receive_webhook(request: HttpRequest, public_id: str) -> JsonResponse:
     body = request.read(MAX_BODY_BYTES + 1)  # one byte more than allowed shows that the body is too long
-    trigger_id = _uuid(public_id)
+    trigger_id = as_uuid(public_id) or UUID(int=0)  # an invalid id is answered like one of no trigger
     answer = webhook_receive(trigger_public_id=trigger_id, headers=request.headers, body=body, now=clock())
     response = JsonResponse(_response_data(answer, request), status=answer.status)
     if answer.retry_after:
@@ -32,14 +33,6 @@ def receive_webhook(request: HttpRequest, public_id: str) -> JsonResponse:
             "Postponed, %s: %s", answer.code, request.path, response=response, request=request, level="warning"
         )
     return response
-
-
-def _uuid(text: str) -> UUID:
-    """Parse an id. An invalid one is answered like one of no trigger."""
-    try:
-        return UUID(text)
-    except ValueError:
-        return UUID(int=0)
 
 
 def _response_data(answer: EventAnswer, request: HttpRequest) -> dict[str, str | None]:
