@@ -192,9 +192,9 @@ def test_full_run_has_its_effects():
 def test_full_run_without_dispatch_has_no_effect(monkeypatch):
     real = guard._dispatch
 
-    def without_handler(call):
+    def without_handler(call, stopped):
         inert = replace(call.tool, handler=lambda context, params: None)
-        return real(replace(call, tool=inert))
+        return real(replace(call, tool=inert), stopped)
 
     monkeypatch.setattr(guard, "_dispatch", without_handler)
     monkeypatch.setattr("agents.guard.selftest._armed", True)

@@ -26,7 +26,7 @@ from agents.guard.intents import override, request_of
 from agents.guard.metering import AskedTwice
 from agents.guard.tools import Tool
 from agents.ledger.budgets import budget_set_cap
-from agents.models import Agent, AgentSession, Approval, Budget, InferenceLog, ToolCall
+from agents.models import Agent, AgentSession, Approval, Budget, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
@@ -202,26 +202,6 @@ def test_a_session_has_one_end_also_when_a_provider_overbills_after_the_halt():
     session.refresh_from_db()
     assert terminal_rows(session) == ["external_halt"]
     assert session.terminal_reason == session.result["terminal_reason"] == "external_halt"
-
-
-def test_a_halt_during_the_wait_books_the_failed_attempt_once():
-    make_price(MODEL, input_usd="0", output_usd="10")
-    session = make_session()
-    failed = Step(error=ProviderError("503", fault=Fault.SERVER, usage=Usage(0, 100)))
-
-    def halt(seconds):
-        if seconds:  # the scripted provider sleeps too, for no time
-            AgentSession.objects.update(halt_state=HaltState.HALT_REQUESTED)
-
-    with (
-        script(failed),
-        patch("agents.guard.metering.next_wait", return_value=4.0),
-        patch("agents.guard.metering.time.sleep", halt),
-    ):
-        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
-    session.refresh_from_db()
-    assert session.cost_actual_usd == ToolCall.objects.get().actual_usd == Decimal("0.001")
-    assert InferenceLog.objects.count() == 1
 
 
 def test_an_attempt_whose_booking_failed_is_not_counted_twice():

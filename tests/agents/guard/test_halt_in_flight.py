@@ -125,13 +125,15 @@ def test_a_silent_model_is_left():
     assert ToolCall.objects.get().detail == "halted"
 
 
-def test_the_wait_between_two_attempts_is_left():
-    make_price(MODEL)
+def test_the_wait_between_two_attempts_is_left_and_the_first_one_booked_once():
+    make_price(MODEL, input_usd="0", output_usd="10")
     session, asked = make_session(), threading.Event()
-    error = ProviderError("503", fault=Fault.SERVER, usage=Usage(0, 0), retry_after=4.5)
+    error = ProviderError("503", fault=Fault.SERVER, usage=Usage(0, 100), retry_after=4.5)
     with serving(MODEL, ScriptedProvider([Step(error=error, before_reply=asked.set)])) as model:
         halted(session, asked)
-    assert len(model.requests) == 1
+    assert len(model.requests) == InferenceLog.objects.count() == 1
+    session.refresh_from_db()
+    assert session.cost_actual_usd == ToolCall.objects.get().actual_usd == Decimal("0.001")
 
 
 def test_a_call_that_waits_for_its_turn_is_left_and_costs_nothing():

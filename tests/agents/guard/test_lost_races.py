@@ -131,21 +131,6 @@ def test_a_session_lost_between_two_attempts_gets_no_second_one():
     assert result.outcome == Outcome.ERROR
 
 
-def test_a_halt_in_the_middle_of_a_wait_ends_it():
-    make_price(MODEL)
-    session = make_session()
-    failed = Step(error=ProviderError("503", fault=Fault.SERVER, usage=Usage(0, 0)))
-    looks = iter([False, True])
-    with (
-        script(failed) as model,
-        patch("agents.guard.metering.next_wait", return_value=4.0),
-        patch("agents.guard.metering.time.sleep"),
-        patch.object(guard, "is_halted", side_effect=lambda _: next(looks)),
-    ):
-        assert guarded_tool_call(session, ToolIntent.RUN_SKILL, ask()).outcome == Outcome.GATEWAY_ERROR
-    assert len(model.requests) == 1
-
-
 def passing(session, intent, params, **_):
     return ToolResult(0, None, Outcome.SUCCESS)
 

@@ -92,7 +92,7 @@ def test_no_more_calls_at_once_than_declared():
             inside.pop()
 
     limited = registry.Limited(ScriptedProvider([Step("x", before_reply=enter)]), {"concurrency": 2})
-    threads = [threading.Thread(target=limited.complete, args=(REQUEST,)) for _ in range(8)]
+    threads = [threading.Thread(target=limited.stream, args=(REQUEST, ignore)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
