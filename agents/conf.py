@@ -46,6 +46,11 @@ def requeue_after() -> timedelta:
     return timedelta(seconds=settings.LQOPS_REQUEUE_SECONDS)
 
 
+def model_wait_limit() -> timedelta:
+    """How long a run waits for a model that does not answer before it is given up."""
+    return timedelta(hours=settings.LQOPS_MODEL_WAIT_HOURS)
+
+
 def skill_folders() -> list[Path]:
     """Folders that are searched for skills (SKILL.md), in order."""
     return [Path(folder) for folder in settings.LQOPS_SKILL_FOLDERS]

@@ -68,6 +68,7 @@ class WaitingOn(models.TextChoices):
     APPROVAL = "approval"
     INPUT = "input"
     OPERATOR = "operator"
+    MODEL = "model"
 
 
 class TerminalReason(models.TextChoices):
@@ -96,6 +97,7 @@ class AgentState(models.TextChoices):
     WAITING_FOR_TOOL = "waiting_for_tool"
     WAITING_FOR_INPUT = "waiting_for_input"
     WAITING_FOR_APPROVAL = "waiting_for_approval"
+    WAITING_FOR_MODEL = "waiting_for_model"
     SLEEPING = "sleeping"
     COMPLETED = "completed"
     ERROR = "error"
@@ -238,6 +240,8 @@ class NoticeKind(models.TextChoices):
     OUTCOME_UNKNOWN = "outcome_unknown"
     WATCH_BEHIND = "watch_behind"
     SENSOR_FAILING = "sensor_failing"
+    MODEL_AWAY = "model_away"
+    MODEL_BACK = "model_back"
 
 
 class AnalysisMode(models.TextChoices):

@@ -85,6 +85,7 @@ class ModelSuspended(AutonomousBrake):
 
     def __init__(self, model: str) -> None:
         super().__init__(f"Model {model!r} is suspended: a reply cost more than its bound. Accept it to use it again.")
+        self.model = model
 
 
 class LeaseLost(LqopsError):
@@ -126,13 +127,13 @@ class OutcomeUnknown(LqopsError):
 
 
 class RetryLater(LqopsError):
-    """The model server wants a pause; the session sleeps and asks again then."""
+    """The model's server does not answer, or wants a pause; the session waits and asks again."""
 
     code = "retry_later"
 
-    def __init__(self, wake_at: datetime) -> None:
-        super().__init__(f"The model may be asked again at {wake_at:%Y-%m-%d %H:%M:%S} UTC.")
-        self.wake_at = wake_at
+    def __init__(self, model: str, retry_at: datetime) -> None:
+        super().__init__(f"Model {model} does not answer; it is tried again at {retry_at:%Y-%m-%d %H:%M:%S} UTC.")
+        self.model = model
 
 
 class TicketRefused(LqopsError):

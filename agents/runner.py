@@ -47,7 +47,6 @@ _BRAKE_REASONS: dict[type[AutonomousBrake], TerminalReason] = {
     BudgetRefused: TerminalReason.BUDGET_EXCEEDED,
     ToolNotGranted: TerminalReason.TOOL_NOT_GRANTED,
     UnpricedModel: TerminalReason.UNPRICED_MODEL,
-    ModelSuspended: TerminalReason.PROVIDER_ERROR,
 }
 
 
@@ -76,10 +75,10 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
         return None
     except SessionHalted as halted:
         return Finished(TerminalReason(halted.reason))
+    except (RetryLater, ModelSuspended) as away:
+        return Waiting(WaitingOn.MODEL, model=away.model)
     except AutonomousBrake as brake:
         return Finished(_BRAKE_REASONS.get(type(brake), TerminalReason.REFUSED), error=redact_exception(brake))
-    except RetryLater as pause:
-        return Asleep(pause.wake_at)
     except OutcomeUnknown:
         return Waiting(WaitingOn.OPERATOR)
     except Exception as error:  # whatever happens, the session ends with a status
@@ -97,8 +96,8 @@ def record_end(session: AgentSession, end: End | None) -> None:
             session_rest(session, Status.QUEUED, now=now)
         case Asleep(wake_at):
             session_rest(session, Status.SLEEPING, now=now, wake_at=wake_at)
-        case Waiting(on):
-            session_rest(session, Status.WAITING, now=now, waiting_on=on)
+        case Waiting(on, model):
+            session_rest(session, Status.WAITING, now=now, waiting_on=on, model=model)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from agents.process_end import SignalEvent
 from agents.roster.loops import loops_renew
 from agents.sensors.rows import sensor_slices_enqueue
 from agents.sessions.approvals import approvals_expire
-from agents.sessions.leases import idle_sweep, requeue_lost, requeue_stuck, sleepers_wake
+from agents.sessions.leases import idle_sweep, model_waiters_wake, requeue_lost, requeue_stuck, sleepers_wake
 from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_delete_old
 from agents.triggers.schedules import schedules_fire, schedules_replan
@@ -96,6 +96,7 @@ def _checkpoint(now: datetime) -> int:
 
 DUTIES = (
     Duty("wake sleepers", 0, sleepers_wake),
+    Duty("try models that are away", 1, model_waiters_wake),
     Duty("fire schedules", 0, lambda now: schedules_fire(now=now)),
     Duty("fire watches", 1, lambda now: watches_fire_unfired(now=now)),
     Duty("take over lost sessions", 1, requeue_lost),

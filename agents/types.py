@@ -171,6 +171,7 @@ class Asleep:
 @dataclass(frozen=True)
 class Waiting:
     on: WaitingOn
+    model: str = ""  # that it waits for
 
 
 End = Finished | SliceOver | Asleep | Waiting

@@ -181,6 +181,8 @@ _KINDS = (
         also="call_id",
     ),
     _kind("model.accepted", "Model {model} was accepted again."),
+    _kind("model.away", "Model {model} did not answer; runs wait for it."),
+    _kind("model.back", "Model {model} answered again after {seconds} seconds."),
     _kind(
         "citation_ensemble.fallback",
         "Verification fell back to one judge: {judges} judges on {citations} citations would cost {projected_usd} USD.",

@@ -297,6 +297,7 @@ _models = configured_models(env)
 LQOPS_MODELS = _models.declared
 LQOPS_MODEL_ROLES = _models.roles
 LQOPS_MODEL_TRIES = env.whole("LQOPS_MODEL_TRIES", 3, least=1)
+LQOPS_MODEL_WAIT_HOURS = env.whole("LQOPS_MODEL_WAIT_HOURS", 24)
 
 # --- Skills (docs/playbooks.md, docs/skills.md) ---
 

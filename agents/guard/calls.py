@@ -103,6 +103,7 @@ class Call:
     held: Decimal = ZERO
     ledgers: tuple[Ledger, ...] = ()
     head: Head | None = None
+    is_probe: bool = False  # it tries a model that is away
 
     @property
     def journal(self) -> ToolCall:

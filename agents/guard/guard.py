@@ -19,11 +19,18 @@ from django.db import transaction
 
 from agents.conf import clock
 from agents.enums import Outcome, Risk, ToolIntent
-from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, ToolFailed, UnpricedModel
+from agents.exceptions import (
+    ModelSuspended,
+    OpenTransaction,
+    OutcomeUnknown,
+    RetryLater,
+    ToolFailed,
+    UnpricedModel,
+)
 from agents.guard import dispatch
 from agents.guard.calls import Call, plan_call
 from agents.guard.consent import consent, denied, use_ticket
-from agents.guard.metering import LongWait, Meter, outgoing_request
+from agents.guard.metering import Meter, ModelAway, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
 from agents.guard.tools import most_tries
@@ -31,6 +38,7 @@ from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.halt_watch import watching
 from agents.ledger.journal import HALTED, RETRY_LATER, journal_open, journal_place, journal_record
+from agents.ledger.outages import outage_note, outage_over, outage_probe
 from agents.ledger.prices import declared_price, estimate_tool_cost
 from agents.models import AgentSession
 from agents.policy import brakes, costs
@@ -150,6 +158,9 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     except (ModelSuspended, UnpricedModel) as refusal:
         denied(call, refusal.code, str(refusal), model=request.model)
         return refusal
+    away_until = locked.model_away_until
+    if away_until is not None and not outage_probe(request.model, now=call.now):
+        return RetryLater(request.model, away_until)
     quote = brakes.Quote(call.estimate, request, price, costs.input_bound(request, price))
     ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
     verdict = brakes.economic(
@@ -163,7 +174,12 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     if not isinstance(verdict, brakes.Affordable):
         return refuse_unaffordable(call.session, call.intent, verdict, phase=call.phase, now=call.now)
     return replace(
-        call, outgoing=call.outgoing.limited(verdict.max_tokens), price=price, held=verdict.held, ledgers=ledgers
+        call,
+        outgoing=call.outgoing.limited(verdict.max_tokens),
+        price=price,
+        held=verdict.held,
+        ledgers=ledgers,
+        is_probe=away_until is not None,
     )
 
 
@@ -193,11 +209,23 @@ def _finish(call: Call | ToolResult) -> ToolResult:
     started = time.monotonic()
     with watching(call.session) as stopped:
         result, meter = _dispatch(call, stopped)
-    end = settle_durably(call, result, meter, took=timedelta(seconds=time.monotonic() - started))
-    if isinstance(end, ToolResult) and end.detail == HALTED:
-        with transaction.atomic():
-            end = _refuse_if_stopped(call, read_for_update(call.session)) or end
+    took = timedelta(seconds=time.monotonic() - started)
+    end = settle_durably(call, result, meter, took=took)
+    if isinstance(end, ToolResult):
+        end = _after(call, end, meter, now=call.now + took)
     return _conclude(end)
+
+
+def _after(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
+    """Return what follows from a settled call: the halt that ended it, the wait for its model, or its result."""
+    if result.detail == HALTED:
+        with transaction.atomic():
+            return _refuse_if_stopped(call, read_for_update(call.session)) or result
+    if result.detail == RETRY_LATER:
+        return RetryLater(call.model, outage_note(call.model, result.error, pause=meter.pause, now=now))
+    if call.is_probe and meter.contacted and not meter.failed:
+        outage_over(call.model, now=now)
+    return result
 
 
 def _conclude(end: Refusal) -> ToolResult:
@@ -300,8 +328,7 @@ def _failure(  # noqa: PLR0911 one line for each kind of failure
     match raised:
         case ProviderError():
             return Outcome.GATEWAY_ERROR, meter.failure, ""
-        case LongWait():
-            meter.wait_seconds = raised.seconds
+        case ModelAway():
             return Outcome.GATEWAY_ERROR, str(raised), RETRY_LATER
         case SkillStopped():
             return lost, str(raised), HALTED

@@ -17,7 +17,7 @@ from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest
 from agents.ledger.journal import Attempt
 from agents.models import AgentSession
-from agents.providers.base import Chunk, Fault, ProviderError, Tries, next_wait, wait_listening
+from agents.providers.base import AWAY, Chunk, Fault, ProviderError, Tries, next_wait, wait_listening
 from agents.providers.registry import is_in_process, provider_for
 from agents.types import ModelReply, ModelRequest, Usage
 from audit.redaction import redact_exception
@@ -42,12 +42,8 @@ class AskedTwice(LqopsError):
     code = "asked_twice"
 
 
-class LongWait(Exception):
-    """The server asks for a longer pause than a worker should wait for."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"The model may be asked again in {seconds:.0f} seconds.")
-        self.seconds = seconds
+class ModelAway(Exception):
+    """The server does not answer, or asks for a longer pause than a worker should wait for."""
 
 
 class Meter:
@@ -75,7 +71,7 @@ class Meter:
         self.failed = False
         self.failure = ""
         self.halted = False
-        self.wait_seconds = 0.0
+        self.pause: float | None = None  # seconds that the server asked for
 
     def close(self) -> None:
         """Refuse further requests: the call is over."""
@@ -98,10 +94,11 @@ class Meter:
                 self._tries = self._tries.after(error)
                 self.failure = redact_exception(error)
                 wait = next_wait(error, self._tries, random.SystemRandom())
-                if wait is None:
+                if wait is None and error.fault not in AWAY:
                     raise
-                if wait > LONGEST_WAIT_SECONDS:
-                    raise LongWait(wait) from error
+                if wait is None or wait > LONGEST_WAIT_SECONDS:
+                    self.pause = wait
+                    raise ModelAway(self.failure) from error
                 if self.last is None or not self._book(self.last):
                     raise
                 self.last = None  # booked; only the next attempt is still to be booked

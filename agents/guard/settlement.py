@@ -10,12 +10,11 @@ from decimal import Decimal
 from django.db import InterfaceError, OperationalError, connection, transaction
 
 from agents.enums import Outcome, TerminalReason
-from agents.exceptions import BudgetExceeded, LeaseLost, RetryLater
+from agents.exceptions import BudgetExceeded, LeaseLost
 from agents.guard.calls import Call, note_skill
 from agents.guard.metering import Meter
 from agents.guard.refusals import Refusal, brake_session
 from agents.ledger.journal import (
-    RETRY_LATER,
     Attempt,
     inference_record,
     journal_local,
@@ -132,7 +131,7 @@ def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
     if attempt is not None:
         _log(call, attempt, booked, now=now)
     if booked <= row.held_usd:
-        return RetryLater(now + timedelta(seconds=meter.wait_seconds)) if result.detail == RETRY_LATER else result
+        return result
     # The provider billed more than its bound: book it in full, and suspend the model until an operator accepts it.
     model_suspend(row, actual_usd=booked, now=now)
     brake_session(call.session, TerminalReason.BUDGET_EXCEEDED, now=now, detail="dimension:cost")

@@ -7,6 +7,7 @@ lets a session be created.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -16,7 +17,17 @@ from django.db.models import Model, QuerySet
 from agents.enums import HaltState, Status, TerminalReason
 from agents.exceptions import Invalid, LeaseLost, NotAllowed, SessionHalted
 from agents.ledger.prices import PRICE_COLUMNS, longest_prefix_sql
-from agents.models import Agent, AgentSession, Halt, Installation, Profile, SuspendedModel, ToolCall, agents_may_run
+from agents.models import (
+    Agent,
+    AgentSession,
+    Halt,
+    Installation,
+    ModelOutage,
+    Profile,
+    SuspendedModel,
+    ToolCall,
+    agents_may_run,
+)
 from agents.policy.brakes import Boundary
 from agents.types import Ledger
 
@@ -68,6 +79,7 @@ class LockedRead:
     agent_id: int | None
     trigger_id: int | None
     model_suspended: bool
+    model_away_until: datetime | None
     price_row: tuple[Any, ...]
 
 
@@ -88,17 +100,19 @@ def read_unlocked(session: AgentSession, key: str) -> UnlockedRead:
 
 def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
     """Read the session under lock in one SELECT, with the model's price; only inside a transaction."""
-    columns = [*(f"s.{name}" for name in _LOCKED), "i.halt_id", "x.model", *(f"p.{name}" for name in PRICE_COLUMNS)]
+    own = [f"s.{name}" for name in _LOCKED]
+    columns = [*own, "i.halt_id", "x.model", "o.next_try_at", *(f"p.{name}" for name in PRICE_COLUMNS)]
     share = "FOR NO KEY UPDATE OF s FOR SHARE OF i" if connection.vendor == "postgresql" else ""
     rows = _select(
         f"SELECT {', '.join(columns)} FROM {AgentSession._meta.db_table} s "  # noqa: S608
         f"JOIN {Installation._meta.db_table} i ON i.id = 1 "
         f"LEFT JOIN {SuspendedModel._meta.db_table} x ON x.model = %s "
+        f"LEFT JOIN {ModelOutage._meta.db_table} o ON o.model = %s "
         f"LEFT JOIN ({longest_prefix_sql()}) p ON true "
         f"WHERE s.id = %s {share}",
-        [model, model, session.pk],
+        [model, model, model, session.pk],
     )
-    row, (all_work_halt, suspended, *price) = _held(session, _LOCKED, rows)
+    row, (all_work_halt, suspended, away_until, *price) = _held(session, _LOCKED, rows)
     return LockedRead(
         boundary=_boundary(row, all_work_halt),
         ledger=AgentSession(**row).ledger,
@@ -107,6 +121,7 @@ def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
         agent_id=row["agent_id"],
         trigger_id=row["trigger_id"],
         model_suspended=suspended is not None,
+        model_away_until=_from_db(ModelOutage, "next_try_at", away_until),
         price_row=tuple(price),
     )
 

@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 from agents.conf import clock
 from agents.enums import Purpose, ToolIntent
 from agents.exceptions import UnpricedModel
+from agents.ledger.outages import waiting_go_on
 from agents.models import InferenceLog, ModelPrice, SuspendedModel, ToolCall
 from agents.policy.costs import COLD_START_USD, NotMoney, checked_price, usd
 from agents.types import ZERO, Price
@@ -103,6 +104,7 @@ def model_accept(*, model: str, actor: str, now: datetime) -> bool:
     """Accept a suspended model again. Return False if it was not suspended."""
     deleted, _ = SuspendedModel.objects.filter(model=model).delete()
     if deleted:
+        waiting_go_on(model, now=now)
         recorder.append(SYSTEM_CHAIN, "model.accepted", now=now, actor=actor, details={"model": model})
     return bool(deleted)
 

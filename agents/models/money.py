@@ -103,3 +103,17 @@ class SuspendedModel(models.Model):
 
     def __str__(self) -> str:
         return self.model
+
+
+class ModelOutage(models.Model):
+    """A model whose server does not answer. While the row exists, one call at a time tries it; the others wait."""
+
+    model = models.CharField(max_length=128, unique=True)
+    since = models.DateTimeField()
+    next_try_at = models.DateTimeField()
+    tries = models.PositiveIntegerField(default=0)
+    woken_at = models.DateTimeField(null=True, blank=True, help_text="When a waiting run was last woken to try it.")
+    error = models.CharField(max_length=500, blank=True)
+
+    def __str__(self) -> str:
+        return self.model

@@ -145,6 +145,7 @@ class AgentSession(models.Model):
             models.Index(fields=["owner", "-id"], name="session_owner"),
             models.Index(fields=["enqueued_at"], condition=Q(status=Status.QUEUED), name="session_queued"),
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.SLEEPING), name="session_asleep"),
+            models.Index(fields=["next_wake_at"], condition=Q(status=Status.WAITING), name="session_waiting"),
             models.Index(fields=["trigger", "-id"], name="session_trigger"),
         ]
 

@@ -56,6 +56,7 @@ _WAITING_STATES: Final[Mapping[str, AgentState]] = {
     WaitingOn.APPROVAL: AgentState.WAITING_FOR_APPROVAL,
     WaitingOn.INPUT: AgentState.WAITING_FOR_INPUT,
     WaitingOn.OPERATOR: AgentState.WAITING_FOR_INPUT,
+    WaitingOn.MODEL: AgentState.WAITING_FOR_MODEL,
 }
 _STATUS_STATES: Final[Mapping[str, AgentState]] = {
     Status.SLEEPING: AgentState.SLEEPING,

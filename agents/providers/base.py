@@ -70,7 +70,8 @@ class Fault(StrEnum):
     CANCELLED = "cancelled"
 
 
-RECOVERABLE: Final = frozenset({Fault.RATE_LIMITED, Fault.SERVER, Fault.TIMEOUT, Fault.CONNECTION, Fault.MALFORMED})
+AWAY: Final = frozenset({Fault.RATE_LIMITED, Fault.SERVER, Fault.TIMEOUT, Fault.CONNECTION})
+RECOVERABLE: Final = AWAY | {Fault.MALFORMED}
 _STATUS_FAULTS: Final = {
     401: Fault.AUTH,
     403: Fault.AUTH,

@@ -11,8 +11,10 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import Sum
 
+from agents.conf import model_wait_limit
 from agents.enums import HaltScope, HaltState, Mode, NoticeKind, Status, TerminalReason, TurnState, WaitingOn
 from agents.ledger.journal import journal_recover
+from agents.ledger.outages import model_wait_note
 from agents.ledger.trigger_health import trigger_note_end
 from agents.models import AgentSession, Halt, Installation, ToolCall, Turn
 from agents.people.notifications import notification_create, receipt_path
@@ -111,8 +113,9 @@ def session_rest(
     now: datetime,
     waiting_on: WaitingOn | None = None,
     wake_at: datetime | None = None,
+    model: str = "",
 ) -> None:
-    """Give a held session back: queued, sleeping until `wake_at`, or waiting on somebody.
+    """Give a held session back: queued, sleeping until `wake_at`, or waiting on somebody or on a model.
 
     Work that came this far is progress, so the count of recoveries starts at zero. A session whose halt was requested
     meanwhile ends instead.
@@ -121,9 +124,15 @@ def session_rest(
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         _end(row, halt_reason(row), now=now)
         return
+    if waiting_on == WaitingOn.MODEL:
+        wake_at = model_wait_note(row, model, now=now)
+        if wake_at <= now:
+            error = f"Model {model} did not answer for {model_wait_limit()}; the run was given up."
+            _end(row, TerminalReason.PROVIDER_ERROR, now=now, error=error)
+            return
     if waiting_on is not None and not still_pending(row, waiting_on):
-        status, waiting_on = Status.QUEUED, None  # the decision came before the session rested
-    if wake_at is not None and has_wake_event(row):
+        status, waiting_on, wake_at = Status.QUEUED, None, None  # the decision came before the session rested
+    if status == Status.SLEEPING and has_wake_event(row):
         status, wake_at = Status.QUEUED, None  # the alert came before the session slept
     check_move(row.status, status)
     row.status = status
@@ -134,7 +143,16 @@ def session_rest(
     row.recoveries = 0
     row.fencing += 1  # whatever of this slice still runs can no longer write
     row.save(
-        update_fields=["status", "waiting_on", "next_wake_at", "lease_owner", "lease_until", "recoveries", "fencing"]
+        update_fields=[
+            "status",
+            "waiting_on",
+            "next_wake_at",
+            "lease_owner",
+            "lease_until",
+            "recoveries",
+            "fencing",
+            "metadata",
+        ]
     )
     if status == Status.QUEUED:
         session_enqueue(row.pk, now=now)
@@ -144,7 +162,8 @@ def session_rest(
 def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
     """End a held session. What a brake recorded stands; whatever ends during a requested halt ends as halted."""
     row = held(session)
-    if row.halt_state == HaltState.HALT_REQUESTED or Installation.objects.filter(pk=1, halt__isnull=False).exists():
+    all_work = Installation.objects.filter(pk=1, halt__requested_at__gte=row.created_at)
+    if row.halt_state == HaltState.HALT_REQUESTED or all_work.exists():
         reason = halt_reason(row)
     return _end(row, reason, now=now, error=error)
 

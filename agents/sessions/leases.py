@@ -17,6 +17,7 @@ from django.db.models.functions import RowNumber
 from agents.conf import lease_lifetime, requeue_after
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
 from agents.ledger.journal import journal_recover
+from agents.ledger.outages import probers_due
 from agents.models import AgentSession, Installation, ToolCall
 from agents.people.notifications import notification_create
 from agents.queue import TaskName, enqueue, queue_length
@@ -158,7 +159,17 @@ REQUEUE_LOST_AFTER = timedelta(seconds=10)
 
 def sleepers_wake(now: datetime) -> int:
     """Put sleeping sessions whose time has come back into the queue."""
-    due = AgentSession.objects.filter(status=Status.SLEEPING, next_wake_at__lte=now).order_by("next_wake_at")
+    return _wake_due(AgentSession.objects.filter(status=Status.SLEEPING), now)
+
+
+def model_waiters_wake(now: datetime) -> int:
+    """Wake sessions whose model is back or whose patience is over, and one for each model that is to be tried."""
+    probers = sum(session_wake(pk, now=now) for pk in probers_due(now))
+    return probers + _wake_due(AgentSession.objects.filter(status=Status.WAITING, waiting_on=WaitingOn.MODEL), now)
+
+
+def _wake_due(rows: QuerySet[AgentSession], now: datetime) -> int:
+    due = rows.filter(next_wake_at__lte=now).order_by("next_wake_at")
     return sum(session_wake(pk, now=now) for pk in list(due.values_list("pk", flat=True)[:MOST]))
 
 

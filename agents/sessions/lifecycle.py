@@ -27,6 +27,7 @@ from agents.enums import (
 )
 from agents.exceptions import InvalidTransition, LeaseLost
 from agents.ledger.boundary import require_may_start
+from agents.ledger.outages import WAIT, is_away
 from agents.models import Agent, AgentSession, Alert, Approval, Project, Question, ToolCall, Trigger
 from agents.policy.costs import usd
 from agents.policy.transitions import STATUS_MOVES
@@ -203,6 +204,8 @@ def still_pending(row: AgentSession, waiting_on: WaitingOn) -> bool:
     """Return whether what it waits for is still pending."""
     if waiting_on == WaitingOn.APPROVAL:
         return Approval.objects.filter(session=row, status=ApprovalStatus.PENDING).exists()
+    if waiting_on == WaitingOn.MODEL:
+        return is_away(row.metadata[WAIT]["model"])
     if waiting_on == WaitingOn.OPERATOR:
         return ToolCall.objects.filter(session=row, outcome=Outcome.UNKNOWN).exists()
     return Question.objects.filter(session=row, status=QuestionStatus.PENDING).exists()

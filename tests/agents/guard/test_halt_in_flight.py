@@ -5,6 +5,7 @@ import threading
 import time
 from contextlib import contextmanager
 from decimal import Decimal
+from unittest.mock import patch
 
 import pytest
 from django.db import connection
@@ -53,6 +54,17 @@ def halted_when(is_out, halt):
         yield
     finally:
         thread.join()
+
+
+class Happened:
+    """A condition, awaited like an event."""
+
+    def __init__(self, condition):
+        self._condition = condition
+
+    def wait(self, seconds):
+        _until(self._condition)
+        return True
 
 
 def halted(session, is_out, *, halt=None, key="turn:1", params=None):
@@ -127,10 +139,12 @@ def test_a_silent_model_is_left():
 
 def test_the_wait_between_two_attempts_is_left_and_the_first_one_booked_once():
     make_price(MODEL, input_usd="0", output_usd="10")
-    session, asked = make_session(), threading.Event()
-    error = ProviderError("503", fault=Fault.SERVER, usage=Usage(0, 100), retry_after=4.5)
-    with serving(MODEL, ScriptedProvider([Step(error=error, before_reply=asked.set)])) as model:
-        halted(session, asked)
+    session = make_session()
+    error = ProviderError("503", fault=Fault.SERVER, usage=Usage(0, 100))
+    waiting = patch("agents.guard.metering.next_wait", return_value=LONG)
+    patient = patch("agents.guard.metering.LONGEST_WAIT_SECONDS", LONG)
+    with serving(MODEL, ScriptedProvider([Step(error=error)])) as model, waiting, patient:
+        halted(session, Happened(InferenceLog.objects.exists))
     assert len(model.requests) == InferenceLog.objects.count() == 1
     session.refresh_from_db()
     assert session.cost_actual_usd == ToolCall.objects.get().actual_usd == Decimal("0.001")
@@ -258,23 +272,16 @@ def test_a_skill_that_looks_ends_early_and_keeps_its_result(at_work):
     assert (done[0].outcome, done[0].data, looked) == (Outcome.SUCCESS, "ended early", ["halted"])
 
 
-class Written:
-    """A file that a skill writes; awaited like an event."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def wait(self, seconds):
-        _until(lambda: self.path.exists() and self.path.read_text())
-        return True
-
-
 @pytest.mark.usefixtures("sample_skills")
 def test_a_skill_in_a_process_is_killed(tmp_path, monkeypatch):
     monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
     session = skill_session()
     path = tmp_path / "pid"
-    halted(session, Written(path), params={"skill": "linger", "arguments": {"path": str(path)}})
+    halted(
+        session,
+        Happened(lambda: path.exists() and path.read_text()),
+        params={"skill": "linger", "arguments": {"path": str(path)}},
+    )
     row = ToolCall.objects.get()
     assert (row.outcome, row.detail) == (Outcome.UNKNOWN, "halted")
     with pytest.raises(ProcessLookupError):

@@ -105,7 +105,7 @@ def test_loop_of_a_lost_worker_ends_when_taken_over():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_run_that_finishes_before_the_halt_is_completed():
+def test_run_that_finishes_after_the_halt_was_requested_is_halted():
     run = make_session(Status.QUEUED)
 
     def engine(held):
@@ -113,7 +113,7 @@ def test_run_that_finishes_before_the_halt_is_completed():
         return Finished()
 
     run_session(run.pk, engine, owner="worker:1")
-    assert ended(run) == (Status.COMPLETED, TerminalReason.COMPLETED)
+    assert ended(run) == (Status.HALTED, TerminalReason.OPTED_OUT)
 
 
 def test_earlier_halt_of_an_operator_keeps_its_reason():

@@ -1,0 +1,123 @@
+"""Models whose server does not answer: who waits for them, when they are tried again, and who is told.
+
+An outage is noted by the call that found it and ends with the first call that succeeds. Between the two the server is
+asked by one call at a time, after pauses that grow; every other run waits without asking. People are told once that a
+model is away and once that it is back.
+"""
+
+import random
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import QuerySet
+
+from agents.conf import model_wait_limit
+from agents.enums import NoticeKind, Status, WaitingOn
+from agents.models import AgentSession, ModelOutage, SuspendedModel
+from agents.people.access import HALT_PERMISSION
+from agents.people.notifications import notification_create
+from agents.policy.schedule import backoff
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
+from audit.redaction import redact
+
+FIRST_PAUSE: Final = 5.0
+LONGEST_PAUSE: Final = 3_600.0
+PROBE: Final = timedelta(minutes=5)  # no second call tries the server meanwhile, unless the first has failed
+WAKE_AGAIN: Final = timedelta(seconds=30)  # another run is woken if the first has not asked by then
+WAIT: Final = "model_wait"  # in a session's metadata: the model it waits for, and since when
+ERROR_CHARS: Final = 500
+
+
+def is_away(model: str) -> bool:
+    return ModelOutage.objects.filter(model=model).exists() or SuspendedModel.objects.filter(model=model).exists()
+
+
+@transaction.atomic
+def outage_note(model: str, error: str, *, pause: float | None, now: datetime) -> datetime:
+    """Note that the model's server failed a call, and return when it is tried again.
+
+    `pause` is what the server asked for, in seconds. Pauses double from seconds to an hour, spread by a fifth.
+    """
+    row, is_new = ModelOutage.objects.select_for_update(no_key=True).get_or_create(
+        model=model, defaults={"since": now, "next_try_at": now}
+    )
+    row.tries += 1
+    seconds = backoff(row.tries, first=FIRST_PAUSE, longest=LONGEST_PAUSE) * random.SystemRandom().uniform(0.8, 1.2)
+    row.next_try_at = now + timedelta(seconds=min(max(seconds, pause or 0.0), LONGEST_PAUSE))
+    row.woken_at = None
+    row.error = redact(error)[:ERROR_CHARS]
+    row.save()
+    if is_new:
+        recorder.append(SYSTEM_CHAIN, "model.away", now=now, details={"model": model})
+        body = f"{row.error}\nRuns that need it wait and go on by themselves when it is back."
+        _tell(NoticeKind.MODEL_AWAY, f"Model {model} does not answer", body, now=now)
+    return row.next_try_at
+
+
+def outage_probe(model: str, *, now: datetime) -> bool:
+    """Return whether this call may try a model that is away. Of several calls one may."""
+    due = ModelOutage.objects.filter(model=model, next_try_at__lte=now)
+    return due.update(next_try_at=now + PROBE) == 1
+
+
+@transaction.atomic
+def outage_over(model: str, *, now: datetime) -> None:
+    """The model answered: tell people, and let the runs that wait for it go on."""
+    row = ModelOutage.objects.select_for_update(no_key=True).filter(model=model).first()
+    if row is None:
+        return
+    row.delete()
+    seconds = int((now - row.since).total_seconds())
+    recorder.append(SYSTEM_CHAIN, "model.back", now=now, details={"model": model, "seconds": seconds})
+    woken = waiting_go_on(model, now=now)
+    body = f"It was away since {row.since:%Y-%m-%d %H:%M} UTC. Runs that waited for it: {woken}."
+    _tell(NoticeKind.MODEL_BACK, f"Model {model} answers again", body, now=now)
+
+
+def waiting_go_on(model: str, *, now: datetime) -> int:
+    """Make the runs that wait for the model due; the ticker wakes them. Return their number."""
+    return waiting_for(model).update(next_wake_at=now)
+
+
+def waiting_for(model: str) -> QuerySet[AgentSession]:
+    rows = AgentSession.objects.filter(status=Status.WAITING, waiting_on=WaitingOn.MODEL)
+    return rows.filter(**{f"metadata__{WAIT}__model": model})
+
+
+def model_wait_note(row: AgentSession, model: str, *, now: datetime) -> datetime:
+    """Note on the row, which the caller saves, what the run waits for. Return when it is given up.
+
+    Its patience is counted from when it first met this outage.
+    """
+    outage = ModelOutage.objects.filter(model=model).first()
+    which = outage.since.isoformat() if outage else "suspended"
+    before = row.metadata.get(WAIT) or {}
+    is_same = (before.get("model"), before.get("outage")) == (model, which)
+    since = datetime.fromisoformat(before["since"]) if is_same else now
+    row.metadata = {**row.metadata, WAIT: {"model": model, "outage": which, "since": since.isoformat()}}
+    return since + model_wait_limit()
+
+
+def outage_try_now(model: str, *, now: datetime) -> None:
+    """Have the model tried at once: the next call may, and a waiting run is woken to make it."""
+    ModelOutage.objects.filter(model=model).update(next_try_at=now, woken_at=None)
+
+
+def probers_due(now: datetime) -> list[int]:
+    """Return one waiting run for each model that is to be tried, the oldest; it is the caller's to wake."""
+    found = []
+    for row in ModelOutage.objects.filter(next_try_at__lte=now):
+        if row.woken_at is not None and row.woken_at > now - WAKE_AGAIN:
+            continue
+        first = waiting_for(row.model).order_by("pk").values_list("pk", flat=True).first()
+        if first is not None and ModelOutage.objects.filter(pk=row.pk, woken_at=row.woken_at).update(woken_at=now):
+            found.append(first)
+    return found
+
+
+def _tell(kind: NoticeKind, title: str, body: str, *, now: datetime) -> None:
+    for user in User.objects.with_perm(HALT_PERMISSION, backend="django.contrib.auth.backends.ModelBackend"):
+        notification_create(owner_id=user.pk, kind=kind, title=title, body=body, now=now)
