@@ -4,7 +4,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from agents.guard.selftest import Check, run_checks
-from agents.models import Installation, SuspendedModel
+from agents.models import Installation, ModelOutage, SuspendedModel
 from agents.skills.registry import skills_left_out
 from audit import models
 
@@ -18,6 +18,7 @@ def diagnose() -> list[Check]:
     has_row = Installation.objects.filter(pk=1).exists()
     suspended = sorted(SuspendedModel.objects.values_list("model", flat=True))
     too_dear = f"suspended because they cost more than their bound: {', '.join(suspended)}"
+    away = sorted(ModelOutage.objects.values_list("model", flat=True))
     left_out = skills_left_out()
     return [
         migrated,
@@ -26,6 +27,7 @@ def diagnose() -> list[Check]:
         _durable(),
         Check.of("the installation's row exists", ok=has_row, fault="every call is refused; run `manage.py migrate`"),
         Check.of("no model is suspended", ok=not suspended, fault=too_dear),
+        Check.of("every model answers", ok=not away, fault=f"not answering: {', '.join(away)}"),
         Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
     ]
 

@@ -193,6 +193,7 @@ def _health_data(found: Health) -> dict[str, Any]:
         "brakes": "armed" if selftest.is_armed() else "not tested in this process",
         "halted": found.halted,
         "suspended_models": list(found.suspended),
+        "models_away": [one.model for one in found.away],
         "oldest_lease_until": _moment(found.oldest_lease_until),
         "ticker_done_at": _moment(found.ticker_done_at),
         "queued": found.queued,

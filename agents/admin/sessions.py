@@ -43,12 +43,15 @@ from agents.enums import (
     Outcome,
     TerminalReason,
     ToolIntent,
+    WaitingOn,
 )
+from agents.ledger.outages import model_wait_of
 from agents.models import AgentSession, Approval, Document, Halt, Playbook, ToolCall, Trigger
 from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
+from agents.sessions.leases import session_try_now
 from agents.sessions.questions import may_answer
 from agents.sessions.reads import as_uuid, read_by, timeline, titled
 from agents.sessions.transcripts import questions_open, transcript_shown
@@ -157,6 +160,7 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
     return {
         "session": session,
         "over": over,
+        "model_wait": model_wait_of(session),
         "line": timeline(session),
         "findings": list(findings[:SHOWN_FINDINGS]),
         "calls": list(calls[:SHOWN_CALLS]),
@@ -243,6 +247,10 @@ def _restart(action: ActionRequest) -> ActionResult:
         return [session_restart(session=row, by=action.by, now=action.now, max_cost_usd=cap)]
 
     return start_each(action, restart, "started again")
+
+
+def _try_now(action: ActionRequest) -> ActionResult:
+    return for_each(action, lambda row: session_try_now(row.pk, by=action.by, now=action.now), "tries its model again")
 
 
 class RestartForm(ActionForm):
@@ -356,6 +364,14 @@ class AgentSessionAdmin(FormAdmin):
             danger=True,
             available=lambda row: row.status not in TERMINAL,
             description="No further call starts. A call that was sent already ends first.",
+        ),
+        RowAction(
+            "try_now",
+            "Try now",
+            _try_now,
+            permission=CHANGE,
+            available=lambda row: row.waiting_on == WaitingOn.MODEL,
+            description="Asks the model again at once. If it answers, all runs that wait for it go on.",
         ),
         RowAction(
             "restart",

@@ -30,6 +30,7 @@ from agents.api.knowledge import DocumentSerializer
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.enums import AgentState, Outcome, Status, TriggerKind
+from agents.ledger.outages import model_wait_of
 from agents.models import (
     Agent,
     AgentSession,
@@ -46,6 +47,7 @@ from agents.policy.run_spec import GOAL_CHARS, MAX_NUMBER, OPTION_CHARS, OPTIONS
 from agents.policy.transitions import agent_state
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
+from agents.sessions.leases import session_try_now
 from agents.sessions.reads import PURPOSES, purpose_kind, purposes
 from agents.sessions.transcripts import INTERNAL
 from agents.triggers.firing import run_now, session_restart
@@ -151,13 +153,26 @@ class SessionSerializer(RowSerializer):
         )
 
 
+class ModelWaitSerializer(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    since = serializers.DateTimeField()
+    next_try_at = serializers.DateTimeField(allow_null=True, help_text="null: the model is suspended.")
+    error = serializers.CharField()
+
+
 class SessionDetailSerializer(SessionSerializer):
+    model_wait = serializers.SerializerMethodField(help_text="The model that does not answer; null: none is awaited.")
     receipt = serializers.SerializerMethodField(
         help_text="Built from the audit log at request time, also while the session runs; null before it has started."
     )
 
     class Meta(SessionSerializer.Meta):
-        fields = [*SessionSerializer.Meta.fields, "params", "context_version", "receipt"]
+        fields = [*SessionSerializer.Meta.fields, "params", "context_version", "model_wait", "receipt"]
+
+    @extend_schema_field(ModelWaitSerializer(allow_null=True))
+    def get_model_wait(self, session: Any) -> dict[str, Any] | None:
+        found = model_wait_of(session)
+        return None if found is None else dict(ModelWaitSerializer(found).data)
 
     def get_receipt(self, session: Any) -> dict[str, Any] | None:
         try:
@@ -257,6 +272,11 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
         answer = session_halt(session.pk, reason=data["reason"], **self.actor)
         fresh = self.get_queryset().get(pk=session.pk)
         return Response(HaltSerializer({"answer": answer, "session": fresh}).data)
+
+    @detail_action({200: SessionDetailSerializer})
+    def try_now(self, request: Request, **_: Any) -> Response:
+        """Ask the model that the session waits for again at once. If it answers, all that wait for it go on."""
+        return self.respond(session_try_now(self.get_object().pk, **self.actor))
 
     @list_action(HaltCountSerializer, body=HaltBody)
     def halt_all(self, request: Request) -> Response:

@@ -6,6 +6,7 @@ model is away and once that it is back.
 """
 
 import random
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -99,6 +100,26 @@ def model_wait_note(row: AgentSession, model: str, *, now: datetime) -> datetime
     since = datetime.fromisoformat(before["since"]) if is_same else now
     row.metadata = {**row.metadata, WAIT: {"model": model, "outage": which, "since": since.isoformat()}}
     return since + model_wait_limit()
+
+
+@dataclass(frozen=True)
+class ModelWait:
+    """What a run waits for, for people."""
+
+    model: str
+    since: datetime
+    next_try_at: datetime | None  # None: until somebody accepts the model again
+    error: str
+
+
+def model_wait_of(session: AgentSession) -> ModelWait | None:
+    if session.waiting_on != WaitingOn.MODEL:
+        return None
+    noted = session.metadata[WAIT]
+    row = ModelOutage.objects.filter(model=noted["model"]).first()
+    next_try_at = row.next_try_at if row else None
+    error = row.error if row else "It is suspended: it billed more than its bound."
+    return ModelWait(noted["model"], datetime.fromisoformat(noted["since"]), next_try_at, error)
 
 
 def outage_try_now(model: str, *, now: datetime) -> None:

@@ -36,6 +36,7 @@ from agents.models import (
     Installation,
     Lease,
     Memory,
+    ModelOutage,
     Notification,
     OutboxMessage,
     Question,
@@ -271,6 +272,7 @@ class Health:
     outbox_failed: int
     outbox_oldest_at: datetime | None
     suspended: tuple[str, ...]
+    away: tuple[ModelOutage, ...]
     checkpoint_at: datetime | None
     red: tuple[str, ...] = ()
 
@@ -304,6 +306,7 @@ def health(now: datetime) -> Health:
         outbox_failed=OutboxMessage.objects.filter(status=OutboxStatus.FAILED).count(),
         outbox_oldest_at=outbox["oldest"],
         suspended=tuple(SuspendedModel.objects.order_by("model").values_list("model", flat=True)),
+        away=tuple(ModelOutage.objects.order_by("model")),
         checkpoint_at=_checkpoint_at(),
     )
     return replace(found, red=_red(found, now))
@@ -316,6 +319,7 @@ def _checkpoint_at() -> datetime | None:
 
 def _red(found: Health, now: datetime) -> tuple[str, ...]:
     lines = [f"Model {model} is suspended: it billed more than its bound." for model in found.suspended]
+    lines += [f"Model {one.model} has not answered since {one.since:%Y-%m-%d %H:%M} UTC." for one in found.away]
     if found.halted:
         lines.append(HALTED)
     if found.lost:

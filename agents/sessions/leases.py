@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from agents.conf import lease_lifetime, requeue_after
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
+from agents.exceptions import InvalidTransition
 from agents.ledger.journal import journal_recover
-from agents.ledger.outages import probers_due
+from agents.ledger.outages import WAIT, outage_try_now, probers_due
 from agents.models import AgentSession, Installation, ToolCall
+from agents.people.access import require_access
 from agents.people.notifications import notification_create
 from agents.queue import TaskName, enqueue, queue_length
 from agents.sessions.ending import session_end_unheld
@@ -166,6 +169,19 @@ def model_waiters_wake(now: datetime) -> int:
     """Wake sessions whose model is back or whose patience is over, and one for each model that is to be tried."""
     probers = sum(session_wake(pk, now=now) for pk in probers_due(now))
     return probers + _wake_due(AgentSession.objects.filter(status=Status.WAITING, waiting_on=WaitingOn.MODEL), now)
+
+
+@transaction.atomic
+def session_try_now(session_pk: int, *, by: User | None, now: datetime) -> AgentSession:
+    """Have the model that a run waits for tried at once, by this run."""
+    row = session_lock(session_pk)
+    require_access(by, owner_id=row.owner_id, permission="agents.change_agentsession")
+    if row.waiting_on != WaitingOn.MODEL:
+        raise InvalidTransition("The run does not wait for a model; there is nothing to try.")
+    outage_try_now(row.metadata[WAIT]["model"], now=now)
+    session_wake(row.pk, now=now)
+    row.refresh_from_db()
+    return row
 
 
 def _wake_due(rows: QuerySet[AgentSession], now: datetime) -> int:
