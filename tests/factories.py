@@ -1,6 +1,6 @@
 """Rows with sensible defaults, written straight to the database."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import count
 
@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 
 from agents.enums import Phase, Status, TriggerKind
-from agents.models import Agent, AgentSession, ModelPrice, Profile, Trigger
+from agents.models import Agent, AgentSession, ModelOutage, ModelPrice, Profile, Trigger
 from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import run_now
 
@@ -65,3 +65,11 @@ def start_run(*, owner, by, now, **what):
         name: what.pop(name) for name in ("trigger", "agent", "project", "restarted_from", "actor") if name in what
     }
     return run_now(RunSpec.of(**what), owner=owner, by=by, now=now, **bound)
+
+
+def make_waiting_for_model(model="test-model", **fields):
+    """A run that waits for a model that does not answer."""
+    ModelOutage.objects.get_or_create(model=model, defaults={"since": NOW, "next_try_at": NOW + timedelta(hours=1)})
+    wait = {"model": model, "outage": NOW.isoformat(), "since": NOW.isoformat()}
+    later = NOW + timedelta(days=1)
+    return make_session(Status.WAITING, waiting_on="model", metadata={"model_wait": wait}, next_wake_at=later, **fields)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from agents.conf import model_for
 from agents.definitions.in_force import definition_of
 from agents.enums import Purpose, Risk, ToolIntent
+from agents.exceptions import RetryLater
 from agents.guard import guarded_tool_call
 from agents.guard.tools import listening
 from agents.models import Agent, AgentSession, Message, SkillSetting
@@ -197,7 +198,10 @@ class Prompter:
             "max_tokens": SUMMARY_TOKENS,
             "purpose": str(Purpose.COMPACTION),
         }
-        result = journaled_call(self._session, ToolIntent.RUN_SKILL, f"{place}:summary", params)
+        try:
+            result = journaled_call(self._session, ToolIntent.RUN_SKILL, f"{place}:summary", params)
+        except RetryLater:
+            return None
         text = str(result.data.get("text") or "") if result.ok else ""
         if not text.strip():
             return None

@@ -162,7 +162,7 @@ def session_rest(
 def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
     """End a held session. What a brake recorded stands; whatever ends during a requested halt ends as halted."""
     row = held(session)
-    all_work = Installation.objects.filter(pk=1, halt__requested_at__gte=row.created_at)
+    all_work = Installation.objects.filter(pk=1, halt__requested_at__gt=row.created_at)
     if row.halt_state == HaltState.HALT_REQUESTED or all_work.exists():
         reason = halt_reason(row)
     return _end(row, reason, now=now, error=error)

@@ -21,7 +21,7 @@ from agents.exceptions import InvalidTransition
 from agents.ledger.journal import journal_recover
 from agents.ledger.outages import WAIT, outage_try_now, probers_due
 from agents.models import AgentSession, Installation, ToolCall
-from agents.people.access import require_access
+from agents.people.access import actor_of, require_access
 from agents.people.notifications import notification_create
 from agents.queue import TaskName, enqueue, queue_length
 from agents.sessions.ending import session_end_unheld
@@ -178,7 +178,10 @@ def session_try_now(session_pk: int, *, by: User | None, now: datetime) -> Agent
     require_access(by, owner_id=row.owner_id, permission="agents.change_agentsession")
     if row.waiting_on != WaitingOn.MODEL:
         raise InvalidTransition("The run does not wait for a model; there is nothing to try.")
-    outage_try_now(row.metadata[WAIT]["model"], now=now)
+    model = row.metadata[WAIT]["model"]
+    outage_try_now(model, now=now)
+    details = {"model": model}
+    recorder.append(row.chain, "autonomous_session.try_now", now=now, actor=actor_of(by), details=details)
     session_wake(row.pk, now=now)
     row.refresh_from_db()
     return row

@@ -10,7 +10,7 @@ from django.db import OperationalError, transaction
 
 from agents import runner
 from agents.enums import HaltState, Phase, Status, TerminalReason, ToolIntent, WaitingOn
-from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, Unarmed
+from agents.exceptions import OpenTransaction, OutcomeUnknown, Unarmed
 from agents.guard import guarded_tool_call, selftest
 from agents.models import AgentSession, SuspendedModel, ToolCall
 from agents.runner import run_session
@@ -86,16 +86,12 @@ def test_each_brake_ends_the_run_with_its_own_reason(provider):
     def unpriced(held):
         guarded_tool_call(held, ToolIntent.RUN_SKILL, ask(model="unknown"))
 
-    def suspended(held):
-        raise ModelSuspended("x")
-
     capped = run(ask_model, max_cost_usd=Decimal("0.001"))
     assert (capped.status, capped.terminal_reason) == (Status.HALTED, TerminalReason.COST_CAP_REACHED)
     assert run(halted).terminal_reason == TerminalReason.EXTERNAL_HALT
     notify = run(lambda held: guarded_tool_call(held, ToolIntent.NOTIFY, {}), current_phase=Phase.INTAKE)
     assert (notify.status, notify.terminal_reason) == (Status.FAILED, TerminalReason.TOOL_NOT_GRANTED)
     assert run(unpriced).terminal_reason == TerminalReason.UNPRICED_MODEL
-    assert run(suspended).terminal_reason == TerminalReason.PROVIDER_ERROR
     assert run(ungranted).terminal_reason == TerminalReason.TOOL_NOT_GRANTED
     for session in AgentSession.objects.all():
         terminal = AuditEvent.objects.filter(chain=session.chain, details__has_key="reason")

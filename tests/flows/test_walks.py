@@ -10,7 +10,7 @@ from django.urls import reverse
 from agents.accounts import profile_set
 from agents.enums import HaltState, Mode, Outcome, Phase, Status, TerminalReason, TriggerKind
 from agents.knowledge.projects import precedent_promote, proposal_accept
-from agents.models import AgentSession, Halt, Lease, Memory, Notification, Precedent, Trigger
+from agents.models import AgentSession, Halt, Lease, Memory, ModelOutage, Notification, Precedent, Trigger
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from audit.verify import verify_chain
@@ -153,10 +153,10 @@ def test_halt_in_the_admin_returns_at_once_and_stops_the_run_at_its_next_call(mo
     assert len(started) == 1
 
 
-def test_model_that_fails_is_told_honestly_and_nothing_is_made_up(model):
+def test_model_that_refuses_is_told_honestly_and_nothing_is_made_up(model):
     scene = Scene()
     watch = scene.watch()
-    model.status = 500
+    model.status = 401
 
     scene.attach("Broken.")
     session = ended(session_of(watch))
@@ -166,6 +166,23 @@ def test_model_that_fails_is_told_honestly_and_nothing_is_made_up(model):
     assert session.findings.filter(severity="warn").count() == 1
     assert not Memory.objects.filter(owner=scene.owner).exists()
     assert not Precedent.objects.filter(owner=scene.owner).exists()
+
+
+def test_run_waits_for_a_model_that_is_away_and_goes_on_by_itself(model):
+    scene = Scene()
+    watch = scene.watch()
+    model.status = 500
+
+    scene.attach("Away.")
+    session = session_of(watch)
+    until(lambda: AgentSession.objects.filter(pk=session.pk, waiting_on="model").exists())
+    model.status = 200
+    session = ended(session)
+
+    assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED)
+    assert len(model.asked_about("Away.")) >= 2
+    assert session.findings.filter(title="Liability is not capped").count() == 1
+    assert not ModelOutage.objects.exists()
 
 
 def test_killed_worker_is_replaced_and_the_lost_call_is_charged_once(model):

@@ -45,6 +45,7 @@ def test_healthy_installation(monkeypatch, ticker):
             "brakes": "not tested in this process",
             "halted": False,
             "suspended_models": [],
+            "models_away": [],
             "oldest_lease_until": None,
             "ticker_done_at": ticker.done_at.isoformat(),
             "queued": 0,

@@ -27,7 +27,7 @@ TABLE = {
     "agents.agentevent": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
     "agents.agentsession": {
         "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": NOBODY, "act halt": OPERATORS,
-        "act restart": OPERATORS,
+        "act restart": OPERATORS, "act try_now": OPERATORS,
     },
     "agents.apikey": {"view": EVERYBODY, "add": ADMINS, "change": NOBODY, "delete": NOBODY, "act revoke": ADMINS},
     "agents.approval": {

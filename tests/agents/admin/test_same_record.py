@@ -47,6 +47,7 @@ from agents.people.notifications import notification_mark_read
 from agents.roster.agents import agent_delete, agent_restart, agent_start, agent_stop
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, tool_call_resolve
 from agents.sessions.halts import sessions_halt
+from agents.sessions.leases import session_try_now
 from agents.skills.registry import installed_skills, skill_set
 from agents.triggers.firing import session_restart
 from agents.triggers.triggers import (
@@ -68,7 +69,15 @@ from tests.agents.admin.rows import (
     sign_in,
 )
 from tests.agents.autonomy import make_autonomous, make_going
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_user, start_run
+from tests.factories import (
+    NOW,
+    make_agent,
+    make_session,
+    make_trigger,
+    make_user,
+    make_waiting_for_model,
+    start_run,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -174,6 +183,10 @@ CASES = {
         lambda by: make_session(owner=by),
         lambda row, by, now: sessions_halt([row.pk], by=by, reason="r", now=now),
         lambda row: {"reason": "r"},
+    ),
+    ("agentsession", "try_now"): Case(
+        lambda by: make_waiting_for_model(owner=by),
+        lambda row, by, now: session_try_now(row.pk, by=by, now=now),
     ),
     ("agentsession", "restart"): Case(run_again, lambda row, by, now: session_restart(session=row, by=by, now=now)),
     ("apikey", "revoke"): Case(key, lambda row, by, now: api_key_revoke(key=row, by=by, now=now)),

@@ -22,11 +22,11 @@ from agents.knowledge import documents, playbooks, projects
 from agents.models import ContextProposal, ToolCall
 from agents.people import notifications
 from agents.roster import agents, files
-from agents.sessions import approvals, halts, questions
+from agents.sessions import approvals, halts, leases, questions
 from agents.skills import registry
 from agents.triggers import events, firing, triggers
 from audit.models import AuditEvent
-from tests.factories import NOW, make_user, start_run
+from tests.factories import NOW, make_user, make_waiting_for_model, start_run
 
 from .conftest import client_of
 from .world import make_world, routes, undone
@@ -243,6 +243,10 @@ ACTS = {
     "session:restart": Act(
         lambda w, row: firing.session_restart(session=w.over, **actor(w)),
         before=lambda w, row: w.rows.update(session=w.over),
+    ),
+    "session:try_now": Act(
+        lambda w, row: leases.session_try_now(w.rows["session"].pk, **actor(w)),
+        before=lambda w, row: w.rows.update(session=make_waiting_for_model(owner=w.by)),
     ),
     "tool-call:resolve": Act(
         lambda w, row: approvals.tool_call_resolve(row.pk, approvals.Decision.HAPPENED, **actor(w)),

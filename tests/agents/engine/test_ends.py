@@ -8,7 +8,7 @@ import time_machine
 from agents.engine import loop as engine
 from agents.engine.loop import Answered
 from agents.enums import EventKind, Mode, TerminalReason, WaitingOn
-from agents.exceptions import BudgetRefused, CostCapReached, LeaseLost, SessionHalted
+from agents.exceptions import BudgetRefused, CostCapReached, LeaseLost, RetryLater, SessionHalted
 from agents.guard import metering
 from agents.models import AgentEvent, Approval, InferenceLog
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
@@ -23,6 +23,7 @@ from .conftest import Step, calls, native, script
 pytestmark = pytest.mark.django_db
 
 DONE = Step("All done.")
+REFUSED = Step(error=ProviderError("401 from the model server", fault=Fault.AUTH))
 BROKEN = Step(error=ProviderError("503 from the model server", fault=Fault.SERVER))
 
 
@@ -45,9 +46,9 @@ def errors(session, **data):
 )
 def test_failing_model_is_tried_as_often_as_both_limits_allow(loop, settings, retries, tries, attempts):
     settings.LQOPS_MODEL_TRIES = tries
-    with script(BROKEN) as model:
-        end = loop(config=LoopConfig(max_retries=retries)).run()
-    assert (end.reason, len(model.requests)) == (TerminalReason.PROVIDER_ERROR, attempts)
+    with script(BROKEN) as model, pytest.raises(RetryLater):
+        loop(config=LoopConfig(max_retries=retries)).run()
+    assert len(model.requests) == attempts
 
 
 def test_success_on_the_third_attempt_answers(loop):
@@ -64,7 +65,7 @@ def test_success_on_the_third_attempt_answers(loop):
     [
         ([calls('look(place="a")')], LoopConfig(), "stuck_loop", "max_repeated_tool_steps"),
         ([native("look", place="a"), native("look", place="b")], LoopConfig(max_steps=1), "max_steps", "max steps"),
-        ([BROKEN], LoopConfig(), "provider_error", "503 from the model server"),
+        ([REFUSED], LoopConfig(), "provider_error", "401 from the model server"),
         ([Step("No.", stop_reason="refusal")], LoopConfig(), "refused", "refused to answer"),
     ],
     ids=["stuck", "steps", "provider", "refusal"],

@@ -14,12 +14,14 @@ from agents.exceptions import BudgetRefused, LeaseLost, SessionHalted
 from agents.ledger.budgets import budget_set_cap
 from agents.models import Approval, InferenceLog, SuspendedModel, ToolCall
 from agents.providers.base import Fault, ProviderError
+from agents.providers.scripted import ScriptedProvider
 from agents.sessions.approvals import approval_approve
 from agents.sessions.halts import session_halt
 from agents.skills.registry import installed_skills
 from agents.types import Usage, Waiting
 from tests.agents.skills import samples
 from tests.factories import NOW
+from tests.serving import serving
 
 from .conftest import MODEL, Step, calls, script
 
@@ -115,11 +117,13 @@ def test_unusable_small_model_skips_the_prediction(loop, unattended, messages, s
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_failing_small_model_is_not_retried(loop, unattended, messages, fault):
-    with script(ACTS, Step(error=ProviderError("no", fault=fault)), DONE) as model:
+def test_failing_small_model_is_not_retried(loop, unattended, messages, settings, fault):
+    settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "small": [f"{MODEL}-small"]}
+    failing = ScriptedProvider([Step(error=ProviderError("no", fault=fault))])
+    with script(ACTS, DONE), serving(f"{MODEL}-small", failing) as small:
         assert loop().run() == Answered("All done.")
     assert messages(role="tool")[0].content == "did it"
-    assert len(model.requests) == 3
+    assert len(small.requests) == 1
 
 
 def test_prediction_leaves_the_daily_budget_to_the_run(loop, unattended, messages):

@@ -9,12 +9,11 @@ import pytest
 from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
 from agents.exceptions import BudgetExceeded, RetryLater
 from agents.guard import guarded_tool_call, metering
-from agents.models import AgentSession, Budget, InferenceLog, ToolCall
+from agents.models import AgentSession, Budget, InferenceLog, ModelOutage, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.sessions.leases import lease_claim
-from agents.sessions.lifecycle import session_wake
+from agents.sessions.leases import lease_claim, session_try_now
 from agents.types import Finished, Usage
 from tests.agents.conftest import MODEL, ask, script
 from tests.factories import NOW, make_price, make_session
@@ -69,15 +68,23 @@ def test_a_call_that_fails_twice_and_then_works_is_charged_once_and_every_attemp
 
 
 @pytest.mark.usefixtures("_no_waiting")
-def test_a_model_that_never_works_is_given_up_after_three_attempts():
+def test_a_model_that_does_not_work_is_left_after_three_attempts_and_not_charged():
     make_price(MODEL, input_usd="0", output_usd="1")
     session = make_session()
-    with script(broken()) as model:
-        result = call(session)
-    assert (result.outcome, len(model.requests)) == (Outcome.GATEWAY_ERROR, 3)
+    with script(broken()) as model, pytest.raises(RetryLater):
+        call(session)
+    assert len(model.requests) == 3
     charged, actual = books(session)
-    assert charged == Decimal("0.005")
+    assert charged == 0
     assert actual == 3 * ToolCall.objects.get().held_usd
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_model_that_talks_nonsense_is_given_up_after_three_attempts():
+    make_price(MODEL)
+    with script(broken(Fault.MALFORMED)) as model:
+        assert call(make_session()).outcome == Outcome.GATEWAY_ERROR
+    assert len(model.requests) == 3
 
 
 @pytest.mark.usefixtures("_no_waiting")
@@ -93,9 +100,9 @@ def test_what_would_fail_again_is_not_asked_again(fault):
 def test_a_server_that_is_never_reached_is_tried_and_costs_nothing():
     make_price(MODEL)
     session = make_session()
-    with script(broken(Fault.CONNECTION, contacted=False)) as model:
-        result = call(session)
-    assert (len(model.requests), result.cost_usd) == (3, 0)
+    with script(broken(Fault.CONNECTION, contacted=False)) as model, pytest.raises(RetryLater):
+        call(session)
+    assert len(model.requests) == 3
     assert books(session) == (0, 0)
 
 
@@ -150,10 +157,10 @@ def test_a_long_wait_is_not_sat_out_but_becomes_a_row_and_the_call_is_made_again
     ):
         run_session(session.pk, engine, owner="worker")
         session.refresh_from_db()
-        assert session.status == Status.SLEEPING
-        assert timedelta(seconds=89) < session.next_wake_at - NOW < timedelta(seconds=100)
+        assert (session.status, session.waiting_on) == (Status.WAITING, "model")
+        assert timedelta(seconds=89) < ModelOutage.objects.get().next_try_at - NOW < timedelta(seconds=110)
         assert books(session) == (0, 0)  # nothing is charged for a call that is still to be made
-        session_wake(session.pk, now=NOW)
+        session_try_now(session.pk, by=None, now=NOW)
         run_session(session.pk, engine, owner="worker")
     session.refresh_from_db()
     assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED)
@@ -163,17 +170,6 @@ def test_a_long_wait_is_not_sat_out_but_becomes_a_row_and_the_call_is_made_again
         (1, "gateway_error", "retry_later"),
         (2, "success", ""),
     ]
-
-
-def test_a_server_that_only_ever_asks_to_wait_is_given_up():
-    make_price(MODEL)
-    session = make_session()
-    with script(broken(Fault.RATE_LIMITED, usage=Usage(0, 0))) as model:
-        for _ in range(2):
-            with pytest.raises(RetryLater):
-                call(session)
-        assert call(session).outcome == Outcome.GATEWAY_ERROR
-    assert len(model.requests) == 3
 
 
 @pytest.mark.usefixtures("_no_waiting")

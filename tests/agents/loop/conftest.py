@@ -10,6 +10,7 @@ from django.core.cache import cache
 from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.enums import EventKind, Status
+from agents.ledger.outages import model_wait_of
 from agents.loop.cycle import run_loop as engine
 from agents.loop.state import hot_write
 from agents.loop.turns import alert_push
@@ -17,7 +18,7 @@ from agents.models import AgentEvent, AgentSession, ModelPrice, Turn
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.roster.loops import loop_start
 from agents.runner import run_session
-from agents.sessions.leases import sleepers_wake
+from agents.sessions.leases import model_waiters_wake, sleepers_wake
 from agents.skills.registry import installed_skills
 from tests.agents.conftest import MODEL
 from tests.agents.loop import samples
@@ -83,8 +84,11 @@ class Driven:
 
     def sleep_out(self):
         """Move the clock to its wake time, and wake it."""
-        self.time.move_to(self.row.next_wake_at)
+        row = self.row
+        wait = model_wait_of(row)
+        self.time.move_to(wait.next_try_at if wait else row.next_wake_at)
         sleepers_wake(clock())
+        model_waiters_wake(clock())
         assert self.row.status == Status.QUEUED
 
     def until(self, when, most=2_000):

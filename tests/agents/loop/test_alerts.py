@@ -173,9 +173,9 @@ def test_named_event_is_shown_after_a_guardrail_pause(agent, drive, when):
 def test_event_during_an_interrupted_turn_is_kept_until_its_end(loop):
     busy = Step(error=ProviderError("busy", fault=Fault.RATE_LIMITED, contacted=True, retry_after=60))
     with script(busy, sleeps(600, wake=["market_open"])):
-        assert loop.task() == Status.SLEEPING
+        assert loop.task() == Status.WAITING
         happens(loop, "market_open")
-        assert loop.row.status == Status.SLEEPING
+        assert loop.row.status == Status.WAITING
         loop.sleep_out()
         assert loop.task() == Status.QUEUED
     assert pending() == ["market_open"]

@@ -174,7 +174,7 @@ def test_new_definition_applies_from_the_next_turn(agent, drive):
     watcher.refresh_from_db()
     loop = drive(watcher)
     with script(says(("look", {})), SLOW_DOWN, GO_ON, sleeps(5)) as model:
-        assert loop.task() == Status.SLEEPING
+        assert loop.task() == Status.WAITING
         define(watcher, wide)
         loop.sleep_out()
         loop.task()

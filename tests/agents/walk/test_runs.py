@@ -13,7 +13,7 @@ from agents.knowledge.documents import document_delete
 from agents.knowledge.playbooks import playbook_delete
 from agents.models import AgentSession, Document, InferenceLog, Memory, Notification, Precedent
 from agents.policy.costs import COLD_START_USD
-from agents.providers.base import ProviderError
+from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_enter_phase
@@ -90,7 +90,7 @@ def test_a_second_run_counts_the_precedent_again(scene):
 @pytest.mark.parametrize(
     "failing",
     [
-        Step(error=ProviderError("The server said no.", contacted=True)),
+        Step(error=ProviderError("The server said no.", fault=Fault.AUTH)),
         Step(""),
         Step("  \n "),
         Step("I would rather not.", stop_reason="refusal"),
@@ -122,7 +122,7 @@ def test_what_a_refused_answer_really_cost_is_in_the_books(scene):
 
 def test_runs_that_could_not_ask_the_model_pause_their_trigger_as_failing(scene):
     trigger = make_trigger(owner=scene.owner, pause_after=2)
-    fails = Step(error=ProviderError("no", contacted=True))
+    fails = Step(error=ProviderError("no", fault=Fault.AUTH))
     with model(fails, fails):
         for text in (LEASE, "Another text."):
             run(scene.of_document(text, trigger=trigger))

@@ -1,0 +1,242 @@
+"""A model that does not answer: runs wait, one call at a time tries it, people are told once, all go on at its end."""
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+import time_machine
+from django.contrib.auth.models import Permission
+
+from agents.enums import NoticeKind, Status, TerminalReason, ToolIntent
+from agents.exceptions import InvalidTransition, NotFound, RetryLater
+from agents.guard import guarded_tool_call, metering
+from agents.ledger.outages import model_wait_of, outage_note, outage_over, outage_probe, probers_due
+from agents.ledger.prices import model_accept
+from agents.models import AgentSession, ModelOutage, Notification, SuspendedModel
+from agents.providers.base import Fault, ProviderError
+from agents.providers.scripted import Step
+from agents.runner import run_session
+from agents.sessions.halts import session_halt
+from agents.sessions.leases import model_waiters_wake, session_try_now
+from agents.types import Finished, Usage
+from audit.models import AuditEvent
+from tests.agents.conftest import MODEL, ask, script
+from tests.factories import NOW, make_price, make_session, make_user, make_waiting_for_model
+
+pytestmark = pytest.mark.django_db
+
+DOWN = Step(error=ProviderError("503 from the model server", fault=Fault.SERVER, usage=Usage(0, 0)))
+
+
+@pytest.fixture(autouse=True)
+def travel(monkeypatch):
+    monkeypatch.setattr(metering.Meter, "_wait", lambda *_: None)
+    monkeypatch.setattr("agents.runner.lease_renewal_seconds", lambda: 60)
+    with time_machine.travel(NOW, tick=False) as moved:
+        yield moved
+
+
+@pytest.fixture
+def operator():
+    user = make_user()
+    user.user_permissions.add(Permission.objects.get(codename="halt_everything"))
+    return user
+
+
+def engine(held):
+    guarded_tool_call(held, ToolIntent.RUN_SKILL, ask(), key="step:1")
+    return Finished()
+
+
+def run(session):
+    run_session(session.pk, engine, owner="worker")
+    session.refresh_from_db()
+    return session
+
+
+def waits(session):
+    return (session.status, session.waiting_on) == (Status.WAITING, "model")
+
+
+def test_run_waits_and_goes_on_where_it_was(travel):
+    make_price(MODEL)
+    session = make_session(Status.QUEUED)
+    with script(DOWN, DOWN, DOWN, Step("ok")) as model:
+        assert waits(run(session))
+        wait = model_wait_of(session)
+        assert (wait.model, wait.since) == (MODEL, NOW)
+        assert "503 from the model server" in wait.error
+        assert model_waiters_wake(NOW) == 0
+        travel.move_to(wait.next_try_at)
+        assert model_waiters_wake(wait.next_try_at) == 1
+        assert run(session).status == Status.COMPLETED
+    assert len(model.requests) == 4
+    assert not ModelOutage.objects.exists()
+
+
+def test_one_run_tries_the_model_and_the_others_wait_without_asking(travel):
+    make_price(MODEL)
+    sessions = [make_session(Status.QUEUED) for _ in range(5)]
+    with script(DOWN, DOWN, DOWN, Step("ok")) as model:
+        for session in sessions:
+            assert waits(run(session))
+        assert len(model.requests) == 3  # all of the first run
+        later = ModelOutage.objects.get().next_try_at
+        travel.move_to(later)
+        assert model_waiters_wake(later) == 1
+        assert model_waiters_wake(later) == 0  # the first is on its way
+        assert run(sessions[0]).status == Status.COMPLETED
+        assert model_waiters_wake(later + timedelta(seconds=9)) == 4  # it is back, so all go on
+        assert [run(session).status for session in sessions[1:]] == [Status.COMPLETED] * 4
+
+
+def test_of_two_calls_one_tries():
+    outage_note(MODEL, "down", pause=None, now=NOW)
+    later = NOW + timedelta(minutes=1)
+    assert [outage_probe(MODEL, now=later) for _ in range(2)] == [True, False]
+
+
+def test_another_run_is_woken_when_the_first_does_not_ask():
+    first, second = make_waiting_for_model(), make_waiting_for_model()
+    later = NOW + timedelta(hours=2)
+    assert probers_due(later) == [first.pk]
+    AgentSession.objects.filter(pk=first.pk).update(status=Status.QUEUED, waiting_on="")
+    assert probers_due(later) == []
+    assert probers_due(later + timedelta(minutes=1)) == [second.pk]
+
+
+def test_an_outage_that_nobody_waits_for_wakes_nobody():
+    outage_note(MODEL, "down", pause=None, now=NOW)
+    assert probers_due(NOW + timedelta(hours=2)) == []
+
+
+def test_pauses_grow_from_seconds_to_an_hour_and_keep_to_what_the_server_asks():
+    pauses = [(outage_note(MODEL, "down", pause=None, now=NOW) - NOW).total_seconds() for _ in range(14)]
+    assert 4 <= pauses[0] <= 6
+    assert all(later > earlier for earlier, later in pairwise(pauses[:9]))
+    assert 2_880 <= pauses[-1] <= 3_600
+    ModelOutage.objects.all().delete()
+    assert outage_note(MODEL, "slow down", pause=90, now=NOW) == NOW + timedelta(seconds=90)
+
+
+def test_people_are_told_once_that_it_is_away_and_once_that_it_is_back(operator):
+    make_user()
+    for _ in range(3):
+        outage_note(MODEL, "down", pause=None, now=NOW)
+    make_waiting_for_model()
+    for _ in range(2):
+        outage_over(MODEL, now=NOW + timedelta(minutes=7))
+    told = Notification.objects.order_by("pk").values_list("owner", "kind", "title")
+    assert list(told) == [
+        (operator.pk, NoticeKind.MODEL_AWAY, f"Model {MODEL} does not answer"),
+        (operator.pk, NoticeKind.MODEL_BACK, f"Model {MODEL} answers again"),
+    ]
+    assert "waited for it: 1" in Notification.objects.get(kind=NoticeKind.MODEL_BACK).body
+    kinds = AuditEvent.objects.filter(kind__startswith="model.").order_by("pk").values_list("kind", "details")
+    assert [kind for kind, _ in kinds] == ["model.away", "model.back"]
+    assert kinds[1][1] == {"model": MODEL, "seconds": 420}
+
+
+def test_run_is_given_up_when_its_patience_is_over(travel, settings):
+    settings.LQOPS_MODEL_WAIT_HOURS = 2
+    make_price(MODEL)
+    session = make_session(Status.QUEUED)
+    with script(DOWN):
+        assert waits(run(session))
+        for minutes in (30, 110):
+            travel.move_to(NOW + timedelta(minutes=minutes))
+            session_try_now(session.pk, by=None, now=NOW + timedelta(minutes=minutes))
+            assert waits(run(session))
+        over = NOW + timedelta(hours=2)
+        travel.move_to(over)
+        assert model_waiters_wake(over) == 1
+        run(session)
+    assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.PROVIDER_ERROR)
+    assert "did not answer for 2:00:00" in session.error
+
+
+def test_no_patience_ends_the_run_at_once(settings):
+    settings.LQOPS_MODEL_WAIT_HOURS = 0
+    make_price(MODEL)
+    with script(DOWN):
+        assert run(make_session(Status.QUEUED)).terminal_reason == TerminalReason.PROVIDER_ERROR
+
+
+def test_patience_begins_anew_with_each_outage(travel):
+    make_price(MODEL)
+    session = make_session(Status.QUEUED)
+    with script(DOWN):
+        assert waits(run(session))
+        later = NOW + timedelta(hours=20)
+        outage_over(MODEL, now=later)
+        travel.move_to(later)
+        assert model_waiters_wake(later) == 1
+        assert waits(run(session))
+    assert model_wait_of(session).since == later
+
+
+def test_model_that_came_back_before_the_run_rested_is_asked_at_once():
+    make_price(MODEL)
+    session = make_session(Status.QUEUED)
+
+    def unlucky(held):
+        try:
+            return engine(held)
+        finally:
+            outage_over(MODEL, now=NOW)
+
+    with script(DOWN):
+        run_session(session.pk, unlucky, owner="worker")
+    session.refresh_from_db()
+    assert session.status == Status.QUEUED
+
+
+def test_suspended_model_is_waited_for_until_it_is_accepted():
+    make_price(MODEL)
+    SuspendedModel.objects.create(model=MODEL, bound_usd=1, actual_usd=2)
+    session = make_session(Status.QUEUED)
+    with script(Step("ok")):
+        assert waits(run(session))
+        assert model_wait_of(session).next_try_at is None
+        model_accept(model=MODEL, actor="system", now=NOW)
+        assert model_waiters_wake(NOW) == 1
+        assert run(session).status == Status.COMPLETED
+
+
+def test_halt_ends_a_run_that_waits():
+    session = make_waiting_for_model()
+    session_halt(session.pk, by=None, reason="", now=NOW)
+    session.refresh_from_db()
+    assert session.status == Status.HALTED
+
+
+# --- Try now ---
+
+
+def test_try_now_wakes_the_run_and_lets_it_ask():
+    session = make_waiting_for_model()
+    session_try_now(session.pk, by=session.owner, now=NOW)
+    session.refresh_from_db()
+    assert session.status == Status.QUEUED
+    assert outage_probe(MODEL, now=NOW)
+
+
+def test_try_now_is_for_those_who_may_and_for_runs_that_wait():
+    with pytest.raises(NotFound):
+        session_try_now(make_waiting_for_model().pk, by=make_user(), now=NOW)
+    with pytest.raises(InvalidTransition, match="does not wait for a model"):
+        session_try_now(make_session().pk, by=None, now=NOW)
+
+
+def test_a_run_that_does_not_wait_has_no_wait():
+    assert model_wait_of(make_session()) is None
+
+
+def test_refused_call_leaves_no_row_in_the_journal():
+    make_price(MODEL)
+    outage_note(MODEL, "down", pause=None, now=NOW)
+    session = make_session()
+    with script(Step("ok")) as model, pytest.raises(RetryLater, match="does not answer; it is tried again at"):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="step:1", now=NOW)
+    assert not model.requests
+    assert not session.tool_calls.exists()
