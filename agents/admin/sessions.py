@@ -363,7 +363,7 @@ class AgentSessionAdmin(FormAdmin):
             ReasonForm,
             danger=True,
             available=lambda row: row.status not in TERMINAL,
-            description="No further call starts. A call that was sent already ends first.",
+            description="No further call starts, and a call that is out is ended within a second.",
         ),
         RowAction(
             "try_now",
