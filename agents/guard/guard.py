@@ -329,7 +329,7 @@ def _failure(  # noqa: PLR0911 one line for each kind of failure
         case ProviderError():
             return Outcome.GATEWAY_ERROR, meter.failure, ""
         case ModelAway():
-            return Outcome.GATEWAY_ERROR, str(raised), RETRY_LATER
+            return Outcome.GATEWAY_ERROR, redact(str(raised)), RETRY_LATER
         case SkillStopped():
             return lost, str(raised), HALTED
         case SkillTimeout():

@@ -98,7 +98,7 @@ class Meter:
                     raise
                 if wait is None or wait > LONGEST_WAIT_SECONDS:
                     self.pause = wait
-                    raise ModelAway(self.failure) from error
+                    raise ModelAway(str(error)) from error
                 if self.last is None or not self._book(self.last):
                     raise
                 self.last = None  # booked; only the next attempt is still to be booked
