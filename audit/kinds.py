@@ -52,7 +52,7 @@ _KINDS = (
         also="owner_id agent_id asked_by trigger_kind trigger_ref restarted_from project_id "
         "definition_version definition_digest",
     ),
-    _kind("autonomous_session.try_now", "Model {model} is to be tried again at once."),
+    _kind("session.try_now", "Model {model} is to be tried again at once."),
     _kind(
         "autonomous_session.resumed",
         "Run picked up by a worker: {cause}. Workers lost so far: {recoveries}.",

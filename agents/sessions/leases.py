@@ -181,7 +181,7 @@ def session_try_now(session_pk: int, *, by: User | None, now: datetime) -> Agent
     model = row.metadata[WAIT]["model"]
     outage_try_now(model, now=now)
     details = {"model": model}
-    recorder.append(row.chain, "autonomous_session.try_now", now=now, actor=actor_of(by), details=details)
+    recorder.append(row.chain, "session.try_now", now=now, actor=actor_of(by), details=details)
     session_wake(row.pk, now=now)
     row.refresh_from_db()
     return row

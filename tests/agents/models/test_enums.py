@@ -14,14 +14,14 @@ CLOSED = {
     "Mode": "phased loop chat heartbeat sensor",
     "Status": "queued running sleeping waiting completed halted failed",
     "HaltState": "running halt_requested halted paused",
-    "WaitingOn": "approval input operator",
+    "WaitingOn": "approval input operator model",
     "TerminalReason": (
         "completed agent_shutdown external_halt timed_out max_steps budget_exceeded cost_cap_reached idle_timeout "
         "stuck_loop provider_error tool_not_granted worker_error worker_lost opted_out refused unpriced_model"
     ),
     "AgentState": (
-        "running waiting_for_tool waiting_for_input waiting_for_approval sleeping completed error cancelled timed_out "
-        "max_steps budget_exceeded"
+        "running waiting_for_tool waiting_for_input waiting_for_approval waiting_for_model sleeping completed "
+        "error cancelled timed_out max_steps budget_exceeded"
     ),
     "Outcome": (
         "started success tool_not_granted gateway_error skipped storage_error rate_limited denied approval_pending "
@@ -41,7 +41,8 @@ CLOSED = {
     "EventOutcome": "spawned no_match refused",
     "OutboxStatus": "pending sent failed",
     "NoticeKind": (
-        "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind sensor_failing"
+        "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind sensor_failing "
+        "model_away model_back"
     ),
     "QuestionStatus": "pending answered expired cancelled",
     "QuoteCheck": "verified unverified",

@@ -71,9 +71,7 @@ def expected_state(status, waiting_on, reason, calls_open):
     if status in {"queued", "running"}:
         return "waiting_for_tool" if calls_open else "running"
     if status == "waiting":
-        return {"approval": "waiting_for_approval", "input": "waiting_for_input", "operator": "waiting_for_input"}[
-            waiting_on
-        ]
+        return "waiting_for_input" if waiting_on == "operator" else f"waiting_for_{waiting_on}"
     if status == "halted":
         named = {"timed_out", "max_steps", "budget_exceeded"}
         return reason if reason in named else "budget_exceeded" if reason == "cost_cap_reached" else "cancelled"
