@@ -41,8 +41,8 @@ CLOSED = {
     "EventOutcome": "spawned no_match refused",
     "OutboxStatus": "pending sent failed",
     "NoticeKind": (
-        "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind sensor_failing "
-        "model_away model_back"
+        "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind "
+        "sensor_failing model_away model_back"
     ),
     "QuestionStatus": "pending answered expired cancelled",
     "QuoteCheck": "verified unverified",
