@@ -22,6 +22,8 @@ ROLES: Final = ("main", "small", "judges")
 OFFLINE: Final = {"provider": "offline", "input_usd": "3", "output_usd": "15", "overhead_tokens": 0}
 
 _TEXT: Final = ((str,), "text")
+CALL_SECONDS: Final = 290.0  # of one call with all its tries, unless total_seconds says otherwise
+SKILL_SECONDS: Final = 180.0  # the longest timeout of a skill
 _WHOLE: Final = ((int,), "a whole number")
 _NUMBER: Final = ((int, float), "a number")
 _KEYS: Final = {
@@ -138,3 +140,16 @@ def _check_values(where: str, entry: dict[str, Any]) -> None:
             usd(Decimal(entry[key]))
         except (InvalidOperation, NotMoney):
             raise ImproperlyConfigured(f"{where}: {key}={entry[key]!r} is not an amount of US dollars.") from None
+
+
+def check_task_time(models: dict[str, dict[str, Any]], *, slice_seconds: float, task_seconds: float) -> None:
+    """Refuse time limits that do not add up: a call that begins at the end of a slice must end before its task does."""
+    for name, declared in models.items():
+        call = declared.get("total_seconds", CALL_SECONDS)
+        needed = slice_seconds + call + SKILL_SECONDS
+        if needed > task_seconds:
+            raise ImproperlyConfigured(
+                f"LQOPS_SLICE_SECONDS={slice_seconds:g} + total_seconds={call:g} of model {name!r} + {SKILL_SECONDS:g} "
+                f"for skills = {needed:g} seconds, more than LQOPS_TASK_SECONDS={task_seconds:g}: a worker would be "
+                "stopped in the middle of a call. Raise LQOPS_TASK_SECONDS, or lower one of the others."
+            )

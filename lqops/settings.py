@@ -9,7 +9,7 @@ from django.templatetags.static import static
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from lqops.env import Env, masked_forms, private_database, private_folder
-from lqops.model_catalogue import configured_models
+from lqops.model_catalogue import check_task_time, configured_models
 
 env = Env()
 
@@ -94,12 +94,13 @@ _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 # --- Queue: transport only. Our own rows find tasks that it loses and refuse those that it delivers twice ---
 
 _broker = env.text("LQOPS_REDIS_URL")
+_task_seconds = env.seconds("LQOPS_TASK_SECONDS", 600)
 Q_CLUSTER = {
     "name": "lqops",
     "workers": env.whole("LQOPS_WORKERS", 2, least=1),
     # A task is one slice of a session; it ends at the first boundary after LQOPS_SLICE_SECONDS.
-    "timeout": 300,
-    "retry": 960,
+    "timeout": int(_task_seconds),
+    "retry": int(2 * _task_seconds),
     "queue_limit": 1,
     "poll": 0.05,
     "save_limit": -1,
@@ -296,6 +297,7 @@ LQOPS_FOUR_EYES = env.flag("LQOPS_FOUR_EYES", default=False)
 _models = configured_models(env)
 LQOPS_MODELS = _models.declared
 LQOPS_MODEL_ROLES = _models.roles
+check_task_time(LQOPS_MODELS, slice_seconds=LQOPS_SLICE_SECONDS, task_seconds=_task_seconds)
 LQOPS_MODEL_TRIES = env.whole("LQOPS_MODEL_TRIES", 3, least=1)
 LQOPS_MODEL_WAIT_HOURS = env.whole("LQOPS_MODEL_WAIT_HOURS", 24)
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from django.conf import settings
+
 from agents.anonymize import Anonymizer
 from agents.enums import Outcome
 from agents.exceptions import LqopsError
@@ -19,6 +21,7 @@ from agents.ledger.journal import Attempt
 from agents.models import AgentSession
 from agents.providers.base import AWAY, Chunk, Fault, ProviderError, Tries, next_wait, wait_listening
 from agents.providers.registry import is_in_process, provider_for
+from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest, Usage
 from audit.redaction import redact_exception
 
@@ -49,7 +52,8 @@ class ModelAway(Exception):
 class Meter:
     """Asks the model and remembers the last attempt.
 
-    `book` books a failed attempt and returns whether there is room for another; `stopped` tells of a halt.
+    `book` books a failed attempt and returns whether there is room for another; `stopped` tells of a halt. The
+    time limit of a call is for all attempts and the waits between them.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Meter:
         self._book = book
         self._stopped = stopped
         self._tries = tries
+        self._ends_at = time.monotonic() + (_call_seconds(outgoing.request.model) if outgoing else 0.0)
         self.last: Attempt | None = None
         self._lock = threading.Lock()
         self._closed = outgoing is None
@@ -96,7 +101,7 @@ class Meter:
                 wait = next_wait(error, self._tries, random.SystemRandom())
                 if wait is None and error.fault not in AWAY:
                     raise
-                if wait is None or wait > LONGEST_WAIT_SECONDS:
+                if wait is None or wait > LONGEST_WAIT_SECONDS or time.monotonic() + wait >= self._ends_at:
                     self.pause = wait
                     raise ModelAway(str(error)) from error
                 if self.last is None or not self._book(self.last):
@@ -150,6 +155,12 @@ class Meter:
         if self._stopped():
             self.halted = True
             raise ProviderError("The session was halted.", fault=Fault.CANCELLED)
+        if time.monotonic() >= self._ends_at:
+            raise ProviderError("The model took too long to answer.", fault=Fault.TIMEOUT)
+
+
+def _call_seconds(model: str) -> float:
+    return float(settings.LQOPS_MODELS.get(model, {}).get("total_seconds", Timeouts.total))
 
 
 def _ignore(chunk: Chunk) -> None:

@@ -11,7 +11,7 @@ from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.registry import _BUILDERS
 from agents.providers.scripted import ScriptedProvider
 from lqops.env import Env
-from lqops.model_catalogue import configured_models, read_models_file
+from lqops.model_catalogue import check_task_time, configured_models, read_models_file
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
 KINDS = {"openai_compatible": OpenAICompatible, "offline": OfflineProvider, "scripted": ScriptedProvider}
@@ -26,6 +26,17 @@ def test_every_sample_file_loads_with_prices_and_providers(path, settings):
         assert isinstance(provider, KINDS[entry["provider"]])
         assert declared_price(name, None).model == name
     assert set(models.roles) == {"main", "small", "judges"}
+    check_task_time(models.declared, slice_seconds=60, task_seconds=600)
+
+
+@pytest.mark.parametrize(
+    ("declared", "task", "total"), [({}, 300, "= 530 seconds"), ({"total_seconds": 900}, 600, "= 1140 seconds")]
+)
+def test_time_limits_that_do_not_add_up_are_refused_with_the_sum(declared, task, total):
+    with pytest.raises(
+        ImproperlyConfigured, match=rf"of model 'slow' \+ 180 for skills {total}, more than LQOPS_TASK_SECONDS={task}"
+    ):
+        check_task_time({"slow": declared}, slice_seconds=60, task_seconds=task)
 
 
 def test_offline_analyst_has_every_role_by_default():

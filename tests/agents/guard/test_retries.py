@@ -79,6 +79,17 @@ def test_a_model_that_does_not_work_is_left_after_three_attempts_and_not_charged
     assert actual == 3 * ToolCall.objects.get().held_usd
 
 
+def test_all_attempts_of_a_call_share_one_time_limit(settings):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"total_seconds": 0.6}}
+    make_price(MODEL)
+    slow = Step("too late", delay_seconds=0.4)
+    down = Step(error=ProviderError("503", fault=Fault.SERVER, usage=Usage(0, 0)), delay_seconds=0.4)
+    with patch.object(metering, "next_wait", return_value=0.0), script(down, slow) as model, pytest.raises(RetryLater):
+        call(make_session())
+    assert len(model.requests) == 2
+    assert "took too long" in ToolCall.objects.get().error
+
+
 @pytest.mark.usefixtures("_no_waiting")
 def test_a_model_that_talks_nonsense_is_given_up_after_three_attempts():
     make_price(MODEL)
