@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 
 from agents.conf import clock, lease_renewal_seconds
 from agents.enums import Status, TerminalReason, WaitingOn
@@ -64,7 +64,15 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
         record_end(session, end)
     except LeaseLost:
         logger.warning("session %s was taken over; this worker leaves it alone", session.public_id)
+    except (OperationalError, InterfaceError) as error:
+        _leave(session, error)
     return True
+
+
+def _leave(session: AgentSession, error: Exception) -> None:
+    """The connection to the database broke: leave the session to whoever takes it over when its lease has run out."""
+    logger.warning("session %s is left to be taken over: %s", session.public_id, redact_exception(error))
+    connection.close()
 
 
 def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 one line for each way to end
@@ -72,6 +80,9 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
     try:
         return engine(session)
     except LeaseLost:
+        return None
+    except (OperationalError, InterfaceError) as error:
+        _leave(session, error)
         return None
     except SessionHalted as halted:
         return Finished(TerminalReason(halted.reason))

@@ -6,14 +6,16 @@ from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
-from django.db import OperationalError, transaction
+from django.db import InterfaceError, OperationalError, transaction
 
 from agents import runner
+from agents.conf import clock
 from agents.enums import HaltState, Phase, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import OpenTransaction, OutcomeUnknown, Unarmed
 from agents.guard import guarded_tool_call, selftest
 from agents.models import AgentSession, SuspendedModel, ToolCall
 from agents.runner import run_session
+from agents.sessions.leases import lease_claim
 from agents.types import Asleep, Finished, SliceOver, Waiting
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, ask
@@ -57,6 +59,27 @@ def test_a_run_that_rests_gives_its_worker_back(end, expected):
     session = run(lambda held: end)
     assert {name: getattr(session, name) for name in expected} == expected
     assert session.lease_owner == ""
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_run_whose_database_broke_off_is_left_to_be_taken_over(error):
+    def engine(held):
+        raise error("the connection is closed")
+
+    session = run(engine)
+    assert (session.status, session.recoveries) == (Status.RUNNING, 0)
+    later = clock() + timedelta(hours=1)
+    assert lease_claim(session.pk, owner="another", now=later).recoveries == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_run_whose_end_could_not_be_written_is_left_to_be_taken_over(monkeypatch):
+    def refuse(*_, **__):
+        raise OperationalError("the server is away")
+
+    monkeypatch.setattr("agents.runner.session_finish", refuse)
+    assert run(lambda held: Finished()).status == Status.RUNNING
 
 
 def test_any_error_ends_the_run_and_never_escapes():

@@ -33,9 +33,8 @@ def test_every_sample_file_loads_with_prices_and_providers(path, settings):
     ("declared", "task", "total"), [({}, 300, "= 530 seconds"), ({"total_seconds": 900}, 600, "= 1140 seconds")]
 )
 def test_time_limits_that_do_not_add_up_are_refused_with_the_sum(declared, task, total):
-    with pytest.raises(
-        ImproperlyConfigured, match=rf"of model 'slow' \+ 180 for skills {total}, more than LQOPS_TASK_SECONDS={task}"
-    ):
+    said = rf"of model 'slow' \+ 180 for skills {total}, more than LQOPS_TASK_SECONDS={task}"
+    with pytest.raises(ImproperlyConfigured, match=said):
         check_task_time({"slow": declared}, slice_seconds=60, task_seconds=task)
 
 

@@ -141,7 +141,7 @@ def test_the_wait_between_two_attempts_is_left_and_the_first_one_booked_once():
     make_price(MODEL, input_usd="0", output_usd="10")
     session = make_session()
     error = ProviderError("503", fault=Fault.SERVER, usage=Usage(0, 100))
-    waiting = patch("agents.guard.metering.next_wait", return_value=LONG)
+    waiting = patch("agents.guard.metering.next_wait", return_value=200.0)
     patient = patch("agents.guard.metering.LONGEST_WAIT_SECONDS", LONG)
     with serving(MODEL, ScriptedProvider([Step(error=error)])) as model, waiting, patient:
         halted(session, Happened(InferenceLog.objects.exists))
