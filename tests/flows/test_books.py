@@ -10,6 +10,7 @@ from agents.enums import ToolIntent
 from agents.exceptions import RetryLater
 from agents.guard import guarded_tool_call
 from agents.ledger.budgets import budget_set_cap
+from agents.ledger.outages import outage_try_now
 from agents.models import Budget, InferenceLog, ToolCall
 from agents.policy.costs import cost_of
 from agents.providers.base import Fault, ProviderError
@@ -57,7 +58,7 @@ def many_calls(count, seed):
             try:
                 guarded_tool_call(sessions[number % 5], ToolIntent.RUN_SKILL, asked, key=f"call:{number}", now=NOW)
             except RetryLater:
-                continue
+                outage_try_now(MODEL, now=NOW)
     played = [steps[min(n, count - 1)].usage for n in range(len(model.requests))]
     reported = sum((cost_of(PRICE, usage) for usage in played), Decimal(0))
     for session in sessions:
