@@ -22,7 +22,7 @@ MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name
 FULLY_COVERED := agents/guard/guard.py agents/guard/consent.py agents/policy/brakes.py agents/policy/consent.py \
 	agents/policy/costs.py agents/guard/metering.py agents/guard/selftest.py agents/sessions/approvals.py \
 	agents/ledger/boundary.py agents/ledger/budgets.py agents/ledger/prices.py agents/sessions/halts.py \
-	agents/ledger/journal.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/approvals.py \
+	agents/ledger/journal.py agents/ledger/halt_watch.py agents/ledger/outages.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/approvals.py \
 	agents/guard/settlement.py agents/guard/calls.py agents/guard/dispatch.py agents/guard/intents.py \
 	agents/text/clean.py agents/skills/parsing.py agents/skills/literals.py agents/policy/guardrails.py \
 	agents/policy/context_window.py agents/net/*.py audit/*.py audit/redaction/*.py

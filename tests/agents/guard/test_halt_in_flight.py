@@ -24,7 +24,7 @@ from agents.runner import run_session
 from agents.sessions.halts import halt_all_work, release_all_work, session_halt
 from agents.skills.skill import SkillContext, skill
 from agents.types import Finished, Usage
-from tests.agents.conftest import MODEL, ask
+from tests.agents.conftest import MODEL, ask, tool
 from tests.agents.providers.hostile_servers import SSE_HEAD, delta, events
 from tests.agents.providers.hostile_servers import serving as server_playing
 from tests.agents.skills.conftest import sample_skills  # noqa: F401 a fixture
@@ -288,6 +288,15 @@ def test_a_skill_in_a_process_is_killed(tmp_path, monkeypatch):
         os.kill(int(path.read_text()), 0)
 
 
+def test_a_local_call_is_never_interrupted():
+    def act(context, params):
+        return {"stopped": context.stopped()}
+
+    with tool(ToolIntent.NOTIFY, probe=act, remote=False):
+        result = guarded_tool_call(make_session(), ToolIntent.NOTIFY, {})
+    assert result.data == {"stopped": False}
+
+
 # --- The end of the run ---
 
 
@@ -343,6 +352,13 @@ def test_the_reader_ends_after_the_last_call_and_survives_a_broken_database(monk
     reader.join(SOON)
     assert not reader.is_alive()
     assert watch._thread is None
+
+
+def test_a_forked_process_watches_for_itself(monkeypatch):
+    before = halt_watch._watch
+    monkeypatch.setattr(halt_watch, "_watch", before)
+    halt_watch._after_fork()
+    assert halt_watch._watch is not before
 
 
 def test_a_session_that_cannot_be_seen_is_not_taken_for_stopped():

@@ -4,6 +4,9 @@ import gzip
 import logging
 import os
 import resource
+import socket
+import struct
+import threading
 import time
 
 import pytest
@@ -103,6 +106,54 @@ def test_a_server_that_rejects_a_schema_form_is_asked_in_the_next(status):
     forms = [sent.get("response_format", {}).get("type") for sent in server.requests]
     assert forms == ["json_schema", "json_object", None]
     assert server.requests[1]["response_format"]["schema"] == {"type": "object"}
+
+
+def test_a_server_that_does_not_know_stream_options_is_asked_without():
+    objection = answer(400, {"error": "Unrecognized request argument supplied: stream_options"})
+    with serving(objection, answer()) as server:
+        found = provider(server)
+        with pytest.raises(ProviderError) as refused:
+            found.stream(REQUEST, ignore)
+        assert (refused.value.recoverable, refused.value.retry_after) == (True, 0)
+        assert found.stream(REQUEST, ignore).text == "fine"
+        found.close()
+    assert ["stream_options" in sent for sent in server.requests] == [True, False]
+
+
+def test_a_server_that_speaks_no_tls_was_not_contacted():
+    with serving(answer()) as server:
+        found = OpenAICompatible("local", Endpoint(server.url.replace("http:", "https:"), "m", timeouts=PATIENT))
+        with pytest.raises(ProviderError) as raised:
+            found.stream(REQUEST, ignore)
+        found.close()
+    assert (raised.value.fault, raised.value.contacted) == (Fault.CONNECTION, False)
+
+
+@pytest.mark.parametrize("reads_nothing", [True, False], ids=["silent", "closed"])
+def test_a_long_request_that_nobody_reads_ends_in_time(reads_nothing):
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    taken = []
+
+    def take():
+        connection, _ = listening.accept()
+        taken.append(connection)
+        if not reads_nothing:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    found = OpenAICompatible("local", Endpoint(url, "m", timeouts=Timeouts(connect=0.6, first_byte=5, total=5)))
+    long = ModelRequest("m", ({"role": "user", "content": "x" * 30_000_000},))
+    with pytest.raises(ProviderError) as raised:
+        found.stream(long, ignore)
+    assert raised.value.fault == (Fault.TIMEOUT if reads_nothing else Fault.CONNECTION)
+    found.close()
+    thread.join(STALLED)
+    taken[0].close()
+    listening.close()
 
 
 def test_a_request_id_that_is_not_a_label_is_dropped():
