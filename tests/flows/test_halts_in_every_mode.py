@@ -1,0 +1,52 @@
+"""A halt ends the model's reply in every mode: the server is left alone, and the run ends as halted."""
+
+import random
+from collections import Counter
+
+import pytest
+from django.db import connection
+
+from agents.enums import Status, TerminalReason
+from tests.flows.halting import MODES, figures, halts, report, serving_slowly
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GENEROUS = 15.0  # seconds: it takes less than one on a machine that is not busy
+EACH = 2
+MANY = 200
+CALLS = {
+    "chat": "run_skill step:1",
+    "walk": "run_playbook analysis:1",
+    "agentic": "run_skill analysis:1",
+    "judged": "run_skill judge:0:0",
+    "loop": "run_skill turn:1:1",
+    "heartbeat": "run_skill step:1",
+    "sensor": "run_skill signal:",
+}
+
+
+def halted(count):
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    with serving_slowly() as model:
+        done = halts(model, count, seed)
+    print(report(done, database=connection.vendor, seed=seed))
+    assert {(one.status, one.reason) for one in done} == {(Status.HALTED, TerminalReason.EXTERNAL_HALT)}
+    assert [one for one in done if not one.call.startswith(CALLS[one.mode])] == []
+    assert [one for one in done if one.asked_later or one.unnoticed] == []
+    return done
+
+
+def test_halt_ends_the_reply_in_every_mode():
+    done = halted(EACH * len(MODES))
+    assert Counter(one.mode for one in done) == dict.fromkeys(MODES, EACH)
+    assert max(one.to_disconnect for one in done) < GENEROUS
+    assert max(one.to_ended for one in done) < GENEROUS
+
+
+@pytest.mark.stress
+def test_two_hundred_halts_leave_the_model_within_a_second():
+    found = figures(halted(MANY))
+    for name in ("last_byte", "disconnect"):
+        assert found[name]["p95"] <= 1.0
+        assert found[name]["max"] <= 3.0
