@@ -37,6 +37,8 @@ from tests.flows.slow_model import SlowModel
 LATEST = 2.5  # seconds after the first word: a halt comes at a random moment before
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 BEAT_SECONDS = 3_600
+P95_BAR = 1.0  # seconds from the commit of a halt to the last byte of the model
+MAX_BAR = 3.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def serving_slowly():
         ModelPrice.objects.get_or_create(model=slow_model.NAME, defaults={"input_usd": 0, "output_usd": 0})
         invalidate_estimates()
         registry._made.pop(slow_model.NAME, None)
-        roles = dict.fromkeys(("main", "small", "judges"), [slow_model.NAME])
+        roles = {role: [slow_model.NAME] for role in ("main", "small", "judges")}
         with override_settings(
             LQOPS_MODELS={**settings.LQOPS_MODELS, slow_model.NAME: declared},
             LQOPS_MODEL_ROLES=roles,
@@ -113,6 +115,12 @@ def figures(done):
             "ended": [one.to_ended for one in done],
         }.items()
     }
+
+
+def meets_bars(done):
+    """Return whether the model was left in time. No byte can be sent after the disconnect, so it is the judge."""
+    found = figures(done)["disconnect"]
+    return found["p95"] <= P95_BAR and found["max"] <= MAX_BAR
 
 
 def report(done, *, database, seed):
