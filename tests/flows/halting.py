@@ -140,8 +140,13 @@ def report(done, *, database, seed):
 # --- One halt ---
 
 
+def new_mark(mode):
+    """A word by which the model knows a run; no other run has it, on a database that is used again either."""
+    return f"halts-{mode}-{''.join(random.SystemRandom().choices(LETTERS, k=12))}"
+
+
 def _halted(model, mode, moment):
-    mark = f"halts-{mode}-{''.join(random.SystemRandom().choices(LETTERS, k=12))}"
+    mark = new_mark(mode)
     with MODES[mode](model, mark) as run:
         assert model.wait_for_word(mark, PATIENCE), f"the model was not asked by {mark}"
         time.sleep(moment)
@@ -255,12 +260,16 @@ def _heartbeat(model, mark):
 
 @contextmanager
 def _sensor(model, mark):
+    agent = agent_with_sensor(model, mark)
+    with _stopped_at_the_end(agent), running_slice():
+        yield Sensed(agent)
+
+
+def agent_with_sensor(model, mark):
+    """An agent whose sensor has something for the model to score at once."""
     signal = {"name": "odd", "prompt": f"Is this odd, {mark}?"}
-    scene = SensorScene(
-        poll(f"{model.url}/", signals=[signal]), fields={"value": "object"}, owner=make_user(username=mark)
-    )
-    with _stopped_at_the_end(scene.agent), running_slice():
-        yield Sensed(scene.agent)
+    sensor = poll(f"{model.url}/", signals=[signal])
+    return SensorScene(sensor, fields={"value": "object"}, owner=make_user(username=mark)).agent
 
 
 @contextmanager
