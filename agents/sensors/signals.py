@@ -137,6 +137,8 @@ class SensorCalls:
 
     def _call_ended(self, claimed: ClaimedSession, call: "asyncio.Future[ToolResult]") -> None:
         claimed.running.discard(call)
+        if call.cancelled():
+            return  # the slice is over: the lease runs out, and whoever takes the session over ends it
         claimed.end = claimed.end or _end_after(call)
         if claimed.end is not None and not claimed.running:
             self._closing.add(closing := asyncio.ensure_future(self._close(claimed)))

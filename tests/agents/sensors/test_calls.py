@@ -58,7 +58,7 @@ def test_failing_model_leaves_the_signal_unscored(scene):
     assert ToolCall.objects.filter(session=session_of(scene), outcome=Outcome.GATEWAY_ERROR).exists()
 
 
-def test_call_running_at_slice_end_is_taken_over_after_its_lease(scene, monkeypatch, settings):
+def test_call_running_at_slice_end_is_taken_over_after_its_lease(scene, monkeypatch, settings, caplog):
     settings.LQOPS_LEASE_SECONDS = 1
     monkeypatch.setattr("agents.sensors.slice.GRACE_SECONDS", 0.1)
     with answering(Step("0.9", delay_seconds=3)) as model:
@@ -67,6 +67,7 @@ def test_call_running_at_slice_end_is_taken_over_after_its_lease(scene, monkeypa
         assert session_of(scene).status == Status.RUNNING
         assert session_of(scene).lease_owner != ""
         assert scene.sensor().lease_owner == ""
+        assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
     with answering(Step("0.9")), running_slice(time_scale=0.2):
         until(scene.alerts)
 
