@@ -38,7 +38,7 @@ from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.halt_watch import watching
 from agents.ledger.journal import HALTED, RETRY_LATER, journal_open, journal_place, journal_record
-from agents.ledger.outages import outage_note, outage_over, outage_probe
+from agents.ledger.outages import outage_note, outage_over, outage_probe, outage_try_now
 from agents.ledger.prices import declared_price, estimate_tool_cost
 from agents.models import AgentSession
 from agents.policy import brakes, costs
@@ -158,9 +158,6 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     except (ModelSuspended, UnpricedModel) as refusal:
         denied(call, refusal.code, str(refusal), model=request.model)
         return refusal
-    away_until = locked.model_away_until
-    if away_until is not None and not outage_probe(request.model, now=call.now):
-        return RetryLater(request.model, away_until)
     quote = brakes.Quote(call.estimate, request, price, costs.input_bound(request, price))
     ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
     verdict = brakes.economic(
@@ -173,6 +170,9 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     )
     if not isinstance(verdict, brakes.Affordable):
         return refuse_unaffordable(call.session, call.intent, verdict, phase=call.phase, now=call.now)
+    away_until = locked.model_away_until
+    if away_until is not None and not outage_probe(request.model, now=call.now):
+        return RetryLater(request.model, away_until)
     return replace(
         call,
         outgoing=call.outgoing.limited(verdict.max_tokens),
@@ -218,13 +218,15 @@ def _finish(call: Call | ToolResult) -> ToolResult:
 
 def _after(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
     """Return what follows from a settled call: the halt that ended it, the wait for its model, or its result."""
+    if result.detail == RETRY_LATER:
+        return RetryLater(call.model, outage_note(call.model, result.error, pause=meter.pause, now=now))
+    if call.is_probe and result.detail == HALTED:
+        outage_try_now(call.model, now=now)  # by another run
+    elif call.is_probe and meter.contacted:
+        outage_over(call.model, now=now)  # whatever it answered, it is there
     if result.detail == HALTED:
         with transaction.atomic():
             return _refuse_if_stopped(call, read_for_update(call.session)) or result
-    if result.detail == RETRY_LATER:
-        return RetryLater(call.model, outage_note(call.model, result.error, pause=meter.pause, now=now))
-    if call.is_probe and meter.contacted and not meter.failed:
-        outage_over(call.model, now=now)
     return result
 
 

@@ -7,8 +7,8 @@ import pytest
 import time_machine
 from django.contrib.auth.models import Permission
 
-from agents.enums import NoticeKind, Status, TerminalReason, ToolIntent
-from agents.exceptions import InvalidTransition, NotFound, RetryLater
+from agents.enums import NoticeKind, Outcome, Status, TerminalReason, ToolIntent
+from agents.exceptions import BudgetExceeded, InvalidTransition, NotFound, RetryLater, SessionHalted
 from agents.guard import guarded_tool_call, metering
 from agents.ledger.outages import model_wait_of, outage_note, outage_over, outage_probe, probers_due
 from agents.ledger.prices import model_accept
@@ -230,6 +230,42 @@ def test_try_now_is_for_those_who_may_and_for_runs_that_wait():
 
 def test_a_run_that_does_not_wait_has_no_wait():
     assert model_wait_of(make_session()) is None
+
+
+def test_any_answer_ends_the_outage():
+    make_price(MODEL)
+    outage_note(MODEL, "down", pause=None, now=NOW)
+    refused = Step(error=ProviderError("401", fault=Fault.AUTH))
+    with script(refused):
+        later = NOW + timedelta(minutes=1)
+        result = guarded_tool_call(make_session(), ToolIntent.RUN_SKILL, ask(), key="step:1", now=later)
+    assert result.outcome == Outcome.GATEWAY_ERROR
+    assert not ModelOutage.objects.exists()
+
+
+def test_call_that_cannot_be_paid_does_not_count_as_a_try():
+    make_price(MODEL, output_usd="1000000")
+    outage_note(MODEL, "down", pause=None, now=NOW)
+    later = NOW + timedelta(minutes=1)
+    with script(Step("ok")), pytest.raises(BudgetExceeded):
+        guarded_tool_call(make_session(max_cost_usd=1), ToolIntent.RUN_SKILL, ask(), key="step:1", now=later)
+    assert outage_probe(MODEL, now=later)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_halted_try_lets_another_run_try():
+    make_price(MODEL)
+    outage_note(MODEL, "down", pause=None, now=NOW)
+    session = make_session()
+    later = NOW + timedelta(minutes=1)
+    slow = Step("too late", before_reply=lambda: halted(session), delay_seconds=600)
+    with script(slow), pytest.raises(SessionHalted):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="step:1", now=later)
+    assert outage_probe(MODEL, now=later + timedelta(minutes=1))
+
+
+def halted(session):
+    session_halt(session.pk, by=None, reason="", now=NOW)
 
 
 def test_refused_call_leaves_no_row_in_the_journal():
