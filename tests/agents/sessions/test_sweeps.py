@@ -160,8 +160,12 @@ def test_only_as_many_are_sent_again_as_there_is_room_for(settings):
     owner = make_user()
     for _ in range(4):
         make_session(Status.QUEUED, owner=owner, enqueued_at=None)
+    partly_busy = make_user()
+    make_session(Status.RUNNING, owner=partly_busy, lease_until=NOW + SECOND)
+    for _ in range(2):
+        make_session(Status.QUEUED, owner=partly_busy, enqueued_at=None)
 
-    assert requeue_stuck(NOW) == 2
+    assert requeue_stuck(NOW) == 3
 
 
 def test_backlog_of_one_owner_keeps_no_other_waiting(settings, monkeypatch):

@@ -57,6 +57,13 @@ def test_unknown_skill_is_refused_before_any_write(session, name):
         ask(session, name)
 
 
+@pytest.mark.parametrize("arguments", [None, "place", ["here"]])
+def test_arguments_that_are_no_object_are_refused_before_any_write(session, arguments):
+    with pytest.raises(BadParams, match="the arguments of look are an object"):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, {"skill": "look", "arguments": arguments}, now=NOW)
+    assert not ToolCall.objects.exists()
+
+
 def test_disabled_skill_is_refused_like_an_unknown_one(session):
     SkillSetting.objects.create(name="look", enabled=False)
     with pytest.raises(BadParams, match="not found or disabled"):
