@@ -219,11 +219,12 @@ def _finish(call: Call | ToolResult) -> ToolResult:
 def _after(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
     """Return what follows from a settled call: the halt that ended it, the wait for its model, or its result."""
     if result.detail == RETRY_LATER:
-        return RetryLater(call.model, outage_note(call.model, result.error, pause=meter.pause, now=now))
-    if call.is_probe and result.detail == HALTED:
-        outage_try_now(call.model, now=now)  # by another run
-    elif call.is_probe and meter.contacted:
+        next_try = outage_note(call.model, result.error, pause=meter.pause, is_try=call.is_probe, now=now)
+        return RetryLater(call.model, next_try)
+    if call.is_probe and meter.contacted and not meter.halted:
         outage_over(call.model, now=now)  # whatever it answered, it is there
+    elif call.is_probe:
+        outage_try_now(call.model, now=now)  # by another run
     if result.detail == HALTED:
         with transaction.atomic():
             return _refuse_if_stopped(call, read_for_update(call.session)) or result

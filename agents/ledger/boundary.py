@@ -115,7 +115,15 @@ def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
     row, (all_work_halt, suspended, away_until, *price) = _held(session, _LOCKED, rows)
     return LockedRead(
         boundary=_boundary(row, all_work_halt),
-        ledger=AgentSession(**row).ledger,
+        ledger=Ledger(
+            name="session",
+            cap=row["max_cost_usd"],
+            charged=row["cost_total_usd"],
+            reserved=row["cost_reserved_usd"],
+            actual=row["cost_actual_usd"],
+            held=row["cost_held_usd"],
+            warned=row["budget_warned"],
+        ),
         token_budget=row["token_budget"],
         total_tokens=row["total_tokens"],
         agent_id=row["agent_id"],

@@ -1,8 +1,8 @@
 """Models whose server does not answer: who waits for them, when they are tried again, and who is told.
 
-An outage is noted by the call that found it and ends with the first call that succeeds. Between the two the server is
-asked by one call at a time, after pauses that grow; every other run waits without asking. People are told once that a
-model is away and once that it is back.
+An outage is noted by the call that found it and ends with the first call that is answered. Between the two the server
+is asked by one call at a time, after pauses that grow; every other run waits without asking. People are told once that
+a model is away, when it has failed a second try, and once that it is back.
 """
 
 import random
@@ -26,6 +26,7 @@ from audit.redaction import redact
 
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 3_600.0
+TOLD_AT: Final = 2  # failed tries: a restart or a rate limit of a moment is no news
 PROBE: Final = timedelta(minutes=5)  # no second call tries the server meanwhile, unless the first has failed
 WAKE_AGAIN: Final = timedelta(seconds=30)  # another run is woken if the first has not asked by then
 WAIT: Final = "model_wait"  # in a session's metadata: the model it waits for, and since when
@@ -37,14 +38,17 @@ def is_away(model: str) -> bool:
 
 
 @transaction.atomic
-def outage_note(model: str, error: str, *, pause: float | None, now: datetime) -> datetime:
+def outage_note(model: str, error: str, *, pause: float | None, is_try: bool, now: datetime) -> datetime:
     """Note that the model's server failed a call, and return when it is tried again.
 
-    `pause` is what the server asked for, in seconds. Pauses double from seconds to an hour, spread by a fifth.
+    `pause` is what the server asked for, in seconds. Pauses double from seconds to an hour, spread by a fifth. Calls
+    that were out when the outage was noted do not count as tries of it.
     """
     row, is_new = ModelOutage.objects.select_for_update(no_key=True).get_or_create(
         model=model, defaults={"since": now, "next_try_at": now}
     )
+    if not is_new and not is_try:
+        return row.next_try_at
     row.tries += 1
     seconds = backoff(row.tries, first=FIRST_PAUSE, longest=LONGEST_PAUSE) * random.SystemRandom().uniform(0.8, 1.2)
     row.next_try_at = now + timedelta(seconds=min(max(seconds, pause or 0.0), LONGEST_PAUSE))
@@ -53,6 +57,7 @@ def outage_note(model: str, error: str, *, pause: float | None, now: datetime) -
     row.save()
     if is_new:
         recorder.append(SYSTEM_CHAIN, "model.away", now=now, details={"model": model})
+    if row.tries == TOLD_AT:
         body = f"{row.error}\nRuns that need it wait and go on by themselves when it is back."
         _tell(NoticeKind.MODEL_AWAY, f"Model {model} does not answer", body, now=now)
     return row.next_try_at
@@ -74,8 +79,9 @@ def outage_over(model: str, *, now: datetime) -> None:
     seconds = int((now - row.since).total_seconds())
     recorder.append(SYSTEM_CHAIN, "model.back", now=now, details={"model": model, "seconds": seconds})
     woken = waiting_go_on(model, now=now)
-    body = f"It was away since {row.since:%Y-%m-%d %H:%M} UTC. Runs that waited for it: {woken}."
-    _tell(NoticeKind.MODEL_BACK, f"Model {model} answers again", body, now=now)
+    if row.tries >= TOLD_AT:
+        body = f"It was away since {row.since:%Y-%m-%d %H:%M} UTC. Runs that waited for it: {woken}."
+        _tell(NoticeKind.MODEL_BACK, f"Model {model} answers again", body, now=now)
 
 
 def waiting_go_on(model: str, *, now: datetime) -> int:
@@ -104,7 +110,7 @@ def model_wait_note(row: AgentSession, model: str, *, now: datetime) -> datetime
 
 @dataclass(frozen=True)
 class ModelWait:
-    """What a run waits for, for people."""
+    """The model that a run waits for, as people see it."""
 
     model: str
     since: datetime

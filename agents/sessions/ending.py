@@ -8,10 +8,10 @@ import logging
 from datetime import datetime
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Sum
 
-from agents.conf import model_wait_limit
 from agents.enums import HaltScope, HaltState, Mode, NoticeKind, Status, TerminalReason, TurnState, WaitingOn
 from agents.ledger.journal import journal_recover
 from agents.ledger.outages import model_wait_note
@@ -127,7 +127,7 @@ def session_rest(
     if waiting_on == WaitingOn.MODEL:
         wake_at = model_wait_note(row, model, now=now)
         if wake_at <= now:
-            error = f"Model {model} did not answer for {model_wait_limit()}; the run was given up."
+            error = f"Model {model} did not answer. The run waited {settings.LQOPS_MODEL_WAIT_HOURS} hours for it."
             _end(row, TerminalReason.PROVIDER_ERROR, now=now, error=error)
             return
     if waiting_on is not None and not still_pending(row, waiting_on):

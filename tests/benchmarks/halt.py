@@ -78,7 +78,7 @@ def main() -> int:
     parser.add_argument("--in-flight", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     given = parser.parse_args()
-    return in_flight(given.in_flight, given.seed) if given.in_flight else beside_an_update(given.rounds)
+    return in_flight(given.in_flight, given.seed) if given.in_flight else compared_with_update(given.rounds)
 
 
 def in_flight(count: int, seed: int) -> int:
@@ -89,7 +89,7 @@ def in_flight(count: int, seed: int) -> int:
     return 0 if all_halted and meets_bars(done) else 1
 
 
-def beside_an_update(rounds: int) -> int:
+def compared_with_update(rounds: int) -> int:
     owner, _ = User.objects.get_or_create(username="benchmark")
     ModelPrice.objects.get_or_create(model=MODEL, defaults={"input_usd": 0, "output_usd": 0})
     pairs = [one_round(owner) for _ in range(rounds)]

@@ -91,7 +91,7 @@ def test_one_run_tries_the_model_and_the_others_wait_without_asking(travel):
 
 
 def test_of_two_calls_one_tries():
-    outage_note(MODEL, "down", pause=None, now=NOW)
+    outage_note(MODEL, "down", pause=None, is_try=True, now=NOW)
     later = NOW + timedelta(minutes=1)
     assert [outage_probe(MODEL, now=later) for _ in range(2)] == [True, False]
 
@@ -106,23 +106,35 @@ def test_another_run_is_woken_when_the_first_does_not_ask():
 
 
 def test_an_outage_that_nobody_waits_for_wakes_nobody():
-    outage_note(MODEL, "down", pause=None, now=NOW)
+    outage_note(MODEL, "down", pause=None, is_try=True, now=NOW)
     assert probers_due(NOW + timedelta(hours=2)) == []
 
 
 def test_pauses_grow_from_seconds_to_an_hour_and_keep_to_what_the_server_asks():
-    pauses = [(outage_note(MODEL, "down", pause=None, now=NOW) - NOW).total_seconds() for _ in range(14)]
+    pauses = [(outage_note(MODEL, "down", pause=None, is_try=True, now=NOW) - NOW).total_seconds() for _ in range(14)]
     assert 4 <= pauses[0] <= 6
     assert all(later > earlier for earlier, later in pairwise(pauses[:9]))
     assert 2_880 <= pauses[-1] <= 3_600
     ModelOutage.objects.all().delete()
-    assert outage_note(MODEL, "slow down", pause=90, now=NOW) == NOW + timedelta(seconds=90)
+    assert outage_note(MODEL, "slow down", pause=90, is_try=True, now=NOW) == NOW + timedelta(seconds=90)
+
+
+def test_calls_that_were_out_when_it_was_noted_do_not_make_the_pause_longer():
+    first = outage_note(MODEL, "down", pause=None, is_try=False, now=NOW)
+    assert [outage_note(MODEL, "down", pause=None, is_try=False, now=NOW) for _ in range(9)] == [first] * 9
+    assert ModelOutage.objects.get().tries == 1
+
+
+def test_a_moment_is_no_news(operator):
+    outage_note(MODEL, "429", pause=20, is_try=False, now=NOW)
+    outage_over(MODEL, now=NOW + timedelta(seconds=21))
+    assert not Notification.objects.exists()
 
 
 def test_people_are_told_once_that_it_is_away_and_once_that_it_is_back(operator):
     make_user()
     for _ in range(3):
-        outage_note(MODEL, "down", pause=None, now=NOW)
+        outage_note(MODEL, "down", pause=None, is_try=True, now=NOW)
     make_waiting_for_model()
     for _ in range(2):
         outage_over(MODEL, now=NOW + timedelta(minutes=7))
@@ -152,7 +164,7 @@ def test_run_is_given_up_when_its_patience_is_over(travel, settings):
         assert model_waiters_wake(over) == 1
         run(session)
     assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.PROVIDER_ERROR)
-    assert "did not answer for 2:00:00" in session.error
+    assert "waited 2 hours for it" in session.error
 
 
 def test_no_patience_ends_the_run_at_once(settings):
@@ -234,7 +246,7 @@ def test_a_run_that_does_not_wait_has_no_wait():
 
 def test_any_answer_ends_the_outage():
     make_price(MODEL)
-    outage_note(MODEL, "down", pause=None, now=NOW)
+    outage_note(MODEL, "down", pause=None, is_try=True, now=NOW)
     refused = Step(error=ProviderError("401", fault=Fault.AUTH))
     with script(refused):
         later = NOW + timedelta(minutes=1)
@@ -245,7 +257,7 @@ def test_any_answer_ends_the_outage():
 
 def test_call_that_cannot_be_paid_does_not_count_as_a_try():
     make_price(MODEL, output_usd="1000000")
-    outage_note(MODEL, "down", pause=None, now=NOW)
+    outage_note(MODEL, "down", pause=None, is_try=True, now=NOW)
     later = NOW + timedelta(minutes=1)
     with script(Step("ok")), pytest.raises(BudgetExceeded):
         guarded_tool_call(make_session(max_cost_usd=1), ToolIntent.RUN_SKILL, ask(), key="step:1", now=later)
@@ -255,7 +267,7 @@ def test_call_that_cannot_be_paid_does_not_count_as_a_try():
 @pytest.mark.django_db(transaction=True)
 def test_halted_try_lets_another_run_try():
     make_price(MODEL)
-    outage_note(MODEL, "down", pause=None, now=NOW)
+    outage_note(MODEL, "down", pause=None, is_try=True, now=NOW)
     session = make_session()
     later = NOW + timedelta(minutes=1)
     slow = Step("too late", before_reply=lambda: halted(session), delay_seconds=600)
@@ -270,7 +282,7 @@ def halted(session):
 
 def test_refused_call_leaves_no_row_in_the_journal():
     make_price(MODEL)
-    outage_note(MODEL, "down", pause=None, now=NOW)
+    outage_note(MODEL, "down", pause=None, is_try=True, now=NOW)
     session = make_session()
     with script(Step("ok")) as model, pytest.raises(RetryLater, match="does not answer; it is tried again at"):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="step:1", now=NOW)
