@@ -60,7 +60,8 @@ def test_a_hundred_sensors_run_in_one_slice(serving):
     with running_slice():
         until(lambda: Sensor.objects.filter(state="fine").count() == 100)
 
-    assert all(len(scene.value("log")) == 25 for scene in scenes)
+    # On a busy machine a reading may fail at first and all are read again a minute later.
+    assert all(len(set(map(str, scene.value("log")))) == 25 for scene in scenes)
 
 
 @pytest.mark.parametrize("stop", ["halt", "want"])
