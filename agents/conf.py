@@ -51,6 +51,11 @@ def model_wait_limit() -> timedelta:
     return timedelta(hours=settings.LQOPS_MODEL_WAIT_HOURS)
 
 
+def input_tries() -> int:
+    """How many runs try to read what a trigger's run did not before it is given up."""
+    return int(settings.LQOPS_INPUT_TRIES)
+
+
 def skill_folders() -> list[Path]:
     """Folders that are searched for skills (SKILL.md), in order."""
     return [Path(folder) for folder in settings.LQOPS_SKILL_FOLDERS]

@@ -242,6 +242,16 @@ class NoticeKind(models.TextChoices):
     SENSOR_FAILING = "sensor_failing"
     MODEL_AWAY = "model_away"
     MODEL_BACK = "model_back"
+    INPUT_GIVEN_UP = "input_given_up"
+
+
+class InputState(models.TextChoices):
+    """Where an input stands that a run did not read. What was read has no such row."""
+
+    QUEUED = "queued", "a run is reading it"
+    RETRYING = "retrying", "read again when due"
+    GIVEN_UP = "given_up", "given up"
+    DISMISSED = "dismissed", "dismissed"
 
 
 class AnalysisMode(models.TextChoices):

@@ -44,7 +44,6 @@ Engine = Callable[[AgentSession], End]
 _BRAKE_REASONS: dict[type[AutonomousBrake], TerminalReason] = {
     CostCapReached: TerminalReason.COST_CAP_REACHED,
     BudgetExceeded: TerminalReason.BUDGET_EXCEEDED,
-    BudgetRefused: TerminalReason.BUDGET_EXCEEDED,
     ToolNotGranted: TerminalReason.TOOL_NOT_GRANTED,
     UnpricedModel: TerminalReason.UNPRICED_MODEL,
 }
@@ -88,6 +87,8 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
         return Finished(TerminalReason(halted.reason))
     except (RetryLater, ModelSuspended) as away:
         return Waiting(WaitingOn.MODEL, model=away.model)
+    except BudgetRefused as refused:
+        return Finished(TerminalReason.BUDGET_EXCEEDED, redact_exception(refused), retry_at=refused.resets_at)
     except AutonomousBrake as brake:
         return Finished(_BRAKE_REASONS.get(type(brake), TerminalReason.REFUSED), error=redact_exception(brake))
     except OutcomeUnknown:
@@ -101,8 +102,8 @@ def record_end(session: AgentSession, end: End | None) -> None:
     """Write how the work on a session ended."""
     now = clock()
     match end:
-        case Finished(reason, error):
-            session_finish(session, reason, now=now, error=error)
+        case Finished(reason, error, retry_at):
+            session_finish(session, reason, now=now, error=error, retry_at=retry_at)
         case SliceOver():
             session_rest(session, Status.QUEUED, now=now)
         case Asleep(wake_at):

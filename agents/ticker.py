@@ -30,6 +30,7 @@ from agents.sessions.approvals import approvals_expire
 from agents.sessions.leases import idle_sweep, model_waiters_wake, requeue_lost, requeue_stuck, sleepers_wake
 from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_delete_old
+from agents.triggers.inputs import inputs_fire
 from agents.triggers.schedules import schedules_fire, schedules_replan
 from agents.triggers.watches import watches_fire_unfired
 from audit.checkpoints import checkpoint_due, write_checkpoint
@@ -99,6 +100,7 @@ DUTIES = (
     Duty("try models that are away", 1, model_waiters_wake),
     Duty("fire schedules", 0, lambda now: schedules_fire(now=now)),
     Duty("fire watches", 1, lambda now: watches_fire_unfired(now=now)),
+    Duty("read again what was not read", 1, lambda now: inputs_fire(now=now)),
     Duty("take over lost sessions", 1, requeue_lost),
     Duty("queue again", 1, requeue_stuck),
     Duty("hand out sensors", 1, sensor_slices_enqueue),

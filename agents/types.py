@@ -154,8 +154,11 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class Finished:
+    """The session is over. `retry_at` is when its work could succeed, if that is known."""
+
     reason: TerminalReason = TerminalReason.COMPLETED
     error: str = ""
+    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -184,6 +184,9 @@ _KINDS = (
     _kind("model.accepted", "Model {model} was accepted again."),
     _kind("model.away", "Model {model} did not answer; runs wait for it."),
     _kind("model.back", "Model {model} answered again after {seconds} seconds."),
+    _kind("input.given_up", "What run {session_id} was to read was given up: {reason}.", also="trigger_id tries"),
+    _kind("input.retried", "What run {session_id} did not read is to be read again.", also="trigger_id tries"),
+    _kind("input.dismissed", "What run {session_id} did not read was dismissed.", also="trigger_id tries"),
     _kind(
         "citation_ensemble.fallback",
         "Verification fell back to one judge: {judges} judges on {citations} citations would cost {projected_usd} USD.",

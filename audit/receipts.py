@@ -238,7 +238,11 @@ LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "halted_before_dispatch": "run halted before the call was sent",
             "retry_later": "the model asked to retry later",
         },
-        "reason": _REASONS,
+        "reason": {
+            **_REASONS,
+            "unanswered": "the model could not be asked, or gave no answer",
+            "unread": "what it was to read could not be fetched",
+        },
         "decision": {"did_not_happen": "did not happen"},
         "cause": {"takeover": "taken over from another", "queue": "next in the queue"},
     }

@@ -300,6 +300,7 @@ LQOPS_MODEL_ROLES = _models.roles
 check_task_time(LQOPS_MODELS, slice_seconds=LQOPS_SLICE_SECONDS, task_seconds=_task_seconds)
 LQOPS_MODEL_TRIES = env.whole("LQOPS_MODEL_TRIES", 3, least=1)
 LQOPS_MODEL_WAIT_HOURS = env.whole("LQOPS_MODEL_WAIT_HOURS", 24)
+LQOPS_INPUT_TRIES = env.whole("LQOPS_INPUT_TRIES", 5, least=1)
 
 # --- Skills (docs/playbooks.md, docs/skills.md) ---
 

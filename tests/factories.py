@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 
 from agents.enums import Phase, Status, TriggerKind
-from agents.models import Agent, AgentSession, ModelOutage, ModelPrice, Profile, Trigger
+from agents.models import Agent, AgentSession, ModelOutage, ModelPrice, Profile, Trigger, UnreadInput
 from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import run_now
 
@@ -65,6 +65,15 @@ def start_run(*, owner, by, now, **what):
         name: what.pop(name) for name in ("trigger", "agent", "project", "restarted_from", "actor") if name in what
     }
     return run_now(RunSpec.of(**what), owner=owner, by=by, now=now, **bound)
+
+
+def make_unread_input(owner=None, *, trigger=None, **fields):
+    """What a trigger's run did not read, given up."""
+    trigger = trigger or make_trigger(owner=owner, name="Leases")
+    ended = {"terminal_reason": "cost_cap_reached", "completed_at": NOW}
+    session = make_session(Status.HALTED, owner=trigger.owner, trigger=trigger, slot="attach:1", **ended)
+    defaults = {"state": "given_up", "reason": "cost_cap_reached", "tries": 1, "failed_at": NOW}
+    return UnreadInput.objects.create(owner=trigger.owner, trigger=trigger, session=session, **{**defaults, **fields})
 
 
 def make_waiting_for_model(model="test-model", **fields):

@@ -69,7 +69,7 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
         with_purposes(context["running"].rows)
     if user.has_perm("agents.view_approval"):
         waiting = context["waiting"] = control_room.waiting_for(user)
-        with_purposes(approval.session for approval in waiting.approvals)
+        with_purposes([one.session for one in waiting.approvals] + [one.session for one in waiting.given_up])
         context["questions"] = [(row, may_answer(row.session, user)) for row in waiting.questions]
         context["may_resolve"] = user.has_perm("agents.resolve_approval")
     if user.has_perm("agents.view_budget"):
@@ -206,6 +206,7 @@ _SECTIONS: Final[dict[str, tuple[tuple[str, str, str, str], ...]]] = {
         ("Agents", "smart_toy", "agents_agent_changelist", "agents.view_agent"),
         ("Callable skills", "build", "agents_skillsetting_changelist", "agents.view_skillsetting"),
         ("Events received", "webhook", "agents_inboundevent_changelist", "agents.view_inboundevent"),
+        ("Unread inputs", "unsubscribe", "agents_unreadinput_changelist", "agents.view_unreadinput"),
     ),
     "Money": (
         ("Spending and caps", "savings", "agents_budget_changelist", "agents.view_budget"),

@@ -46,7 +46,7 @@ from agents.enums import (
     WaitingOn,
 )
 from agents.ledger.outages import model_wait_of
-from agents.models import AgentSession, Approval, Document, Halt, Playbook, ToolCall, Trigger
+from agents.models import AgentSession, Approval, Document, Halt, Playbook, ToolCall, Trigger, UnreadInput
 from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
@@ -161,6 +161,7 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "session": session,
         "over": over,
         "model_wait": model_wait_of(session),
+        "unread": UnreadInput.objects.filter(session=session).first() if session.trigger_id else None,
         "line": timeline(session),
         "findings": list(findings[:SHOWN_FINDINGS]),
         "calls": list(calls[:SHOWN_CALLS]),

@@ -17,9 +17,10 @@ from unfold.decorators import display
 from unfold.widgets import BASE_INPUT_CLASSES
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
-from agents.admin.base import NamedAdmin, chosen_owner, current_user, site_page
+from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_user, site_page
 from agents.admin.display import (
     DeletedFilter,
+    WordedFilter,
     ago,
     column,
     counted,
@@ -32,14 +33,15 @@ from agents.admin.display import (
 from agents.admin.forms import REFUSALS, error_text, usd_field
 from agents.admin.sessions import RunForm, start_each
 from agents.conf import clock, default_session_cap
-from agents.enums import BudgetScope, TriggerKind
+from agents.enums import BudgetScope, InputState, TriggerKind
 from agents.exceptions import Invalid
 from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_spend
-from agents.models import AgentSession, Budget, Trigger
+from agents.models import AgentSession, Budget, Trigger, UnreadInput
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.firing import run_now
+from agents.triggers.inputs import DECIDABLE, PERMISSION, input_dismiss, input_retry
 from agents.triggers.triggers import (
     trigger_create,
     trigger_delete,
@@ -50,6 +52,7 @@ from agents.triggers.triggers import (
     trigger_secret,
     triggers_set_cap,
 )
+from audit.receipts import label_of
 
 CAP_CLASSES: Final = " ".join([*BASE_INPUT_CLASSES, "lq-cap"])
 STATE_LABELS: Final = {"on": "success", "paused": "warning", "off": "danger", "deleted": "danger"}
@@ -362,3 +365,48 @@ class TriggerAdmin(NamedAdmin):
             "fires": _fires(row),
             "sessions": sessions,
         }
+
+
+# --- Unread inputs ---
+
+
+@admin.register(UnreadInput)
+class UnreadInputAdmin(DetailAdmin):
+    """What runs of triggers were to read and did not, newest first, with Retry and Dismiss."""
+
+    what = column(lambda row: visible(row.session.purpose), title="input")
+    state_ = column(
+        "state", words, label={"retrying": "info", "queued": "info", "given_up": "danger", "dismissed": "warning"}
+    )
+    reason_ = column(lambda row: label_of("reason", row.reason), title="why it was not read")
+    next_run = column(lambda row: ago(row.due_at, clock()) if row.due_at else "—", title="next run")
+    list_display = ["what", "trigger", "state_", "reason_", "tries", "next_run", "of_session", "failed_at", "owner"]
+    list_filter = [("state", WordedFilter)]
+    list_select_related = ["trigger", "session__trigger", "session__agent", "owner"]
+    exclude = ("id", "public_id")
+    empty_text = "Everything that arrived has been read, or a run is reading it."
+    row_actions = (
+        RowAction(
+            "retry",
+            "Retry",
+            each_row(input_retry, "unread_input", "to be read again"),
+            permission=PERMISSION,
+            available=lambda row: row.state in DECIDABLE and row.trigger.deleted_at is None,
+            description="Starts another run for it at once, by its trigger as it is today.",
+        ),
+        RowAction(
+            "dismiss",
+            "Dismiss",
+            each_row(input_dismiss, "unread_input", "dismissed"),
+            permission=PERMISSION,
+            available=lambda row: row.state in {InputState.RETRYING, InputState.GIVEN_UP},
+            description="Leaves it unread. It can still be retried later.",
+        ),
+    )
+
+    def prepare_rows(self, rows: list[Any]) -> None:
+        with_purposes(row.session for row in rows)
+
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        with_purposes([row.session])
+        return {"title": row.session.purpose}

@@ -18,11 +18,12 @@ from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, list_action
 from agents.api.sessions import RunOptionsBody, SessionSerializer
 from agents.definitions.schema import TRIGGER_KINDS
-from agents.enums import EventOutcome, EventSeverity, TriggerKind
-from agents.models import InboundEvent, Trigger
+from agents.enums import EventOutcome, EventSeverity, InputState, TriggerKind
+from agents.models import InboundEvent, Trigger, UnreadInput
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.events import TITLE_CHARS, WORD_CHARS, EventAnswer, EventIn, event_receive
 from agents.triggers.firing import run_now
+from agents.triggers.inputs import input_dismiss, input_retry
 from agents.triggers.triggers import (
     trigger_create,
     trigger_delete,
@@ -251,3 +252,31 @@ class EventViewSet(OwnedViewSet[InboundEvent]):
         if answer.status >= REFUSED_FROM:
             raise EventRefused(answer)
         return Response(EventAnswerSerializer(answer).data, status=answer.status)
+
+
+# --- Unread inputs ---
+
+
+class UnreadInputSerializer(RowSerializer):
+    trigger = ref("trigger")
+    session = ref("session")
+
+    class Meta:
+        model = UnreadInput
+        fields = ["id", "state", "reason", "tries", "due_at", "failed_at", "trigger", "session"]
+
+
+class UnreadInputViewSet(OwnedViewSet[UnreadInput]):
+    """What sessions of your triggers were to read and did not, newest first. What was read is not listed."""
+
+    queryset = UnreadInput.objects.all()
+    serializer_class = UnreadInputSerializer
+    filters = {
+        "state": django_filters.ChoiceFilter(choices=InputState.choices),
+        "trigger": public_id_filter("trigger"),
+    }
+    joins = ("trigger", "session")
+    row_name = "unread_input"
+    starts = frozenset({"retry"})
+    retry = act_with("retry", input_retry, "Start another session for it at once, with a new count of tries.")
+    dismiss = act_with("dismiss", input_dismiss, "Leave it unread. It can still be retried.")

@@ -18,7 +18,7 @@ from agents.api.playbooks import CallableSkillViewSet, PlaybookViewSet, SkillAud
 from agents.api.results import MemoryViewSet, NotificationViewSet, PrecedentViewSet, ProjectViewSet, ProposalViewSet
 from agents.api.sessions import RunNowView, SessionViewSet, ToolCallViewSet, TranscriptView
 from agents.api.streams import AgentEventStreamView, AgentEventViewSet, SessionStreamView
-from agents.api.triggers import EventViewSet, TriggerViewSet
+from agents.api.triggers import EventViewSet, TriggerViewSet, UnreadInputViewSet
 from agents.exceptions import NotFound
 
 app_name = "api"
@@ -43,6 +43,7 @@ router.register("sessions", SessionViewSet, basename="session")
 router.register("skills", SkillViewSet, basename="skill")
 router.register("tool-calls", ToolCallViewSet, basename="tool-call")
 router.register("triggers", TriggerViewSet, basename="trigger")
+router.register("unread-inputs", UnreadInputViewSet, basename="unread-input")
 
 
 class NotFoundView(SingleView):

@@ -1,4 +1,4 @@
-"""Leases of singletons, firings that are put off, outgoing messages, inbound events, API keys, sign-ins."""
+"""Leases of singletons, firings that are put off, unread inputs, outgoing messages, inbound events, keys, sign-ins."""
 
 import uuid
 
@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agents.enums import EventOutcome, EventSeverity, OutboxStatus
+from agents.enums import EventOutcome, EventSeverity, InputState, OutboxStatus
 from agents.models.agents import Trigger
 from agents.models.knowledge import Attachment
 from agents.models.results import Notification
@@ -43,6 +43,35 @@ class Postponement(models.Model):
 
     def __str__(self) -> str:
         return f"{self.trigger_id} of attachment {self.attachment_id}"
+
+
+class UnreadInput(models.Model):
+    """What a trigger's run was to read and did not: documents or an event. Deleted when a run has read it.
+
+    It is read again when it is due, until its tries are used up; then it is given up, and a person decides.
+    """
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_unread_inputs")
+    trigger = models.ForeignKey(Trigger, models.CASCADE, related_name="unread_inputs")
+    session = models.OneToOneField(
+        AgentSession, models.CASCADE, related_name="unread_input", help_text="The last run that tried to read it."
+    )
+    state = models.CharField(max_length=12, choices=InputState)
+    reason = models.CharField(max_length=24, help_text="Why the last run did not read it.")
+    tries = models.PositiveIntegerField(default=0, help_text="Runs that have tried.")
+    due_at = models.DateTimeField(null=True, blank=True, help_text="When the next run starts.")
+    failed_at = models.DateTimeField(help_text="When the last run ended.")
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(state__in=InputState.values), name="unread_input_state")]
+        indexes = [
+            models.Index(fields=["due_at"], condition=Q(state=InputState.RETRYING), name="unread_input_due"),
+            models.Index(fields=["-id"], condition=Q(state=InputState.GIVEN_UP), name="unread_input_given_up"),
+        ]
+
+    def __str__(self) -> str:
+        return f"input of {self.trigger}"
 
 
 class OutboxMessage(models.Model):

@@ -20,6 +20,9 @@ from agents.types import ZERO, Ledger
 _TERMINAL = Q(status__in=sorted(TERMINAL))
 
 
+RETRY = "retry:"  # slots of further runs for the same input begin with it
+
+
 class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
     def active(self) -> "AgentSessionQuerySet":
         return self.exclude(_TERMINAL)
@@ -162,6 +165,11 @@ class AgentSession(models.Model):
     def spec(self) -> RunSpec:
         """Target, inputs and options of this run, read from `params`."""
         return RunSpec.from_params(self.params or {})
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it was started to read what a run before it did not."""
+        return self.slot.startswith(RETRY)
 
     @property
     def chain(self) -> str:

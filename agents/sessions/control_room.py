@@ -19,6 +19,7 @@ from agents.enums import (
     ApprovalStatus,
     BudgetScope,
     HaltScope,
+    InputState,
     Mode,
     OutboxStatus,
     Outcome,
@@ -43,6 +44,7 @@ from agents.models import (
     SuspendedModel,
     ToolCall,
     Trigger,
+    UnreadInput,
 )
 from agents.policy.transitions import TERMINAL
 from agents.sessions.reads import purposes
@@ -97,6 +99,8 @@ class Waiting:
     questions: tuple[Question, ...]
     questions_count: int
     unknown: tuple[ToolCall, ...]
+    given_up: tuple[UnreadInput, ...]
+    given_up_count: int
     proposals: int
     memories: int
     notices: int
@@ -139,6 +143,7 @@ def waiting_for(user: User) -> Waiting:
     facts = pending.aggregate(number=Count("pk"), oldest=Min("created_at"))
     asked = Question.objects.filter(status=QuestionStatus.PENDING)
     unknown = ToolCall.objects.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)
+    given_up = UnreadInput.objects.filter(state=InputState.GIVEN_UP)
     mine = Notification.objects.filter(owner=user, read_at__isnull=True)
     proposed = ContextProposal.objects.filter(status=ProposalStatus.PROPOSED, project__owner=user)
     noted = Memory.objects.filter(owner=user, state="proposed", deleted_at__isnull=True)
@@ -153,6 +158,10 @@ def waiting_for(user: User) -> Waiting:
         questions=tuple(asked.select_related("session__agent", "session__owner").order_by("asked_at", "pk")[:SHOWN]),
         questions_count=asked[:COUNTED].count(),
         unknown=tuple(unknown.select_related("session").order_by("pk")[:SHOWN]),
+        given_up=tuple(
+            given_up.select_related("trigger", "session__agent", "session__trigger").order_by("-pk")[:SHOWN]
+        ),
+        given_up_count=given_up[:COUNTED].count(),
         proposals=proposed[:COUNTED].count(),
         memories=noted[:COUNTED].count(),
         notices=mine[:COUNTED].count(),

@@ -12,11 +12,22 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Sum
 
-from agents.enums import HaltScope, HaltState, Mode, NoticeKind, Status, TerminalReason, TurnState, WaitingOn
+from agents.enums import (
+    HaltScope,
+    HaltState,
+    InputState,
+    Mode,
+    NoticeKind,
+    Status,
+    TerminalReason,
+    TurnState,
+    WaitingOn,
+)
+from agents.ledger.inputs import input_note_end
 from agents.ledger.journal import journal_recover
 from agents.ledger.outages import model_wait_note
 from agents.ledger.trigger_health import trigger_note_end
-from agents.models import AgentSession, Halt, Installation, ToolCall, Turn
+from agents.models import AgentSession, Halt, Installation, ToolCall, Turn, UnreadInput
 from agents.people.notifications import notification_create, receipt_path
 from agents.policy.transitions import REASON_STATUS
 from agents.sessions.approvals import tickets_cancel
@@ -69,21 +80,36 @@ def close_loop(row: AgentSession, *, reason: TerminalReason, now: datetime) -> N
 _REQUESTED: Final = frozenset({TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT})
 
 
-def notify_run_stopped(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
-    """Notify the owner of a run that was halted or failed. Not a tool call: no brake applies."""
-    if reason in _REQUESTED and _is_own_halt(row):
+def notify_end(row: AgentSession, *, reason: TerminalReason, unread: UnreadInput | None, now: datetime) -> None:
+    """Notify the owner of a run that was halted or failed, or whose input is given up. No brake applies.
+
+    Of an input that is tried several times the owner hears after the first run and after the last.
+    """
+    given_up = unread is not None and unread.state == InputState.GIVEN_UP and unread.tries > 1
+    is_between = unread is not None and unread.state == InputState.RETRYING and unread.tries > 1
+    completed = row.status == Status.COMPLETED and not given_up  # the run itself has notified its owner
+    if completed or is_between or (reason in _REQUESTED and _is_own_halt(row)):
         return
-    found = by_severity(row.findings.values_list("severity", flat=True))
-    lines = [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
-    lines += [f"Calls: {row.tool_calls.count()}. Cost: {cost_text(row.cost_total_usd, row.cost_actual_usd)}."]
+    title = f"Given up after {unread.tries} runs" if unread is not None and given_up else f"Run {row.status}"
     notification_create(
         owner_id=row.owner_id,
-        kind=NoticeKind.RUN_STOPPED,
-        title=f"Run {row.status}: {label_of('reason', str(reason))}, {purposes([row])[row.pk]}",
-        body="\n".join([*lines, f"Receipt: {receipt_path(row)}"]),
+        kind=NoticeKind.INPUT_GIVEN_UP if given_up else NoticeKind.RUN_STOPPED,
+        title=f"{title}: {label_of('reason', str(reason))}, {purposes([row])[row.pk]}",
+        body="\n".join(_end_lines(row, unread)),
         session_id=row.pk,
         now=now,
     )
+
+
+def _end_lines(row: AgentSession, unread: UnreadInput | None) -> list[str]:
+    found = by_severity(row.findings.values_list("severity", flat=True))
+    lines = [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
+    lines += [f"Calls: {row.tool_calls.count()}. Cost: {cost_text(row.cost_total_usd, row.cost_actual_usd)}."]
+    if unread is not None and unread.due_at is not None:
+        lines += [f"What it was to read is read again at {unread.due_at:%Y-%m-%d %H:%M} UTC."]
+    elif unread is not None:
+        lines += ["What it was to read is given up. Retry it, or dismiss it, under Unread inputs."]
+    return [*lines, f"Receipt: {receipt_path(row)}"]
 
 
 def _is_own_halt(row: AgentSession) -> bool:
@@ -159,13 +185,20 @@ def session_rest(
 
 
 @transaction.atomic
-def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
+def session_finish(
+    session: AgentSession,
+    reason: TerminalReason,
+    *,
+    now: datetime,
+    error: str = "",
+    retry_at: datetime | None = None,
+) -> AgentSession:
     """End a held session. What a brake recorded stands; whatever ends during a requested halt ends as halted."""
     row = held(session)
     all_work = Installation.objects.filter(pk=1, halt__requested_at__gt=row.created_at)
     if row.halt_state == HaltState.HALT_REQUESTED or all_work.exists():
         reason = halt_reason(row)
-    return _end(row, reason, now=now, error=error)
+    return _end(row, reason, now=now, error=error, retry_at=retry_at)
 
 
 def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: datetime, actor: str) -> AgentSession:
@@ -174,7 +207,13 @@ def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: da
 
 
 def _end(
-    row: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "", actor: str = "system"
+    row: AgentSession,
+    reason: TerminalReason,
+    *,
+    now: datetime,
+    error: str = "",
+    actor: str = "system",
+    retry_at: datetime | None = None,
 ) -> AgentSession:
     journal_recover(row, now=now)  # a call that is still open is charged and closed with the session
     tickets_cancel(row, now=now, cause=reason, actor=actor)
@@ -201,22 +240,23 @@ def _end(
     row.result = _receipt(row)
     row.save()
     recorder.close_chain(row.chain, now=now)
-    _aftermath(row, ended_for, now=now)
+    unread = input_note_end(row, ended_for, retry_at=retry_at, now=now)
+    _aftermath(row, ended_for, unread, now=now)
     return row
 
 
-def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> None:
+def _aftermath(row: AgentSession, reason: TerminalReason, unread: UnreadInput | None, *, now: datetime) -> None:
     """Notify the owner of a stopped run, close the loop's turn, count the run for its trigger.
 
     None of it keeps a session from ending.
     """
     try:
         with transaction.atomic():
-            if row.status != Status.COMPLETED:
-                notify_run_stopped(row, reason=reason, now=now)
+            notify_end(row, reason=reason, unread=unread, now=now)
             if row.mode == Mode.LOOP:
                 close_loop(row, reason=reason, now=now)
-            if row.trigger_id is not None:
+            # A further run for the same input says nothing new about its trigger, unless it has read it.
+            if row.trigger_id is not None and (unread is None or unread.tries == 1):
                 empty = bool(row.metadata.get("empty"))
                 fault = str(row.metadata.get("fault") or "")
                 trigger_note_end(row.trigger_id, reason=reason, empty=empty, fault=fault, now=now)

@@ -18,6 +18,7 @@ from agents.definitions.in_force import definition_of, walk_token_budget
 from agents.enums import AnalysisMode, EventOutcome, Mode, TriggerKind
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted
 from agents.ledger.boundary import may_run_for, require_enabled, require_may_start
+from agents.ledger.inputs import input_taken
 from agents.ledger.trigger_health import STORM, subject_of, trigger_lock, trigger_record, trigger_stop
 from agents.models import (
     Agent,
@@ -76,7 +77,6 @@ class Reason(StrEnum):
     HALTED = "halted"
     DEPTH = "depth"
     RATE = "rate"
-    GAVE_UP = "gave_up"
 
 
 @dataclass(frozen=True)
@@ -173,6 +173,7 @@ def trigger_fire(
     inputs: RunSpec,
     now: datetime,
     parent: AgentSession | None = None,
+    restarted_from: AgentSession | None = None,
     can_wait: bool = False,
 ) -> Fired | Refused:
     """Start one session for a slot of the trigger, or return why not. `inputs` is what this firing reads.
@@ -188,8 +189,10 @@ def trigger_fire(
     taken = AgentSession.objects.filter(trigger=row, slot=slot).first()
     if taken is not None:
         return Fired(taken, first=False)
-    depth = 0 if parent is None else parent.depth + 1
-    answer = refusal(row, depth=depth, now=now) or _spawn(row, slot, inputs, depth=depth, now=now)
+    depth = parent.depth + 1 if parent else restarted_from.depth if restarted_from else 0
+    answer = refusal(row, depth=depth, now=now) or _spawn(
+        row, slot, inputs, depth=depth, restarted_from=restarted_from, now=now
+    )
     if isinstance(answer, Fired):
         spawned = str(answer.session.public_id)
         trigger_record(
@@ -200,7 +203,9 @@ def trigger_fire(
     return answer
 
 
-def _spawn(row: Trigger, slot: str, inputs: RunSpec, *, depth: int, now: datetime) -> Fired | Refused:
+def _spawn(
+    row: Trigger, slot: str, inputs: RunSpec, *, depth: int, restarted_from: AgentSession | None, now: datetime
+) -> Fired | Refused:
     params = inputs.over(trigger_spec(row)).to_params()
     try:
         session = session_create(
@@ -211,6 +216,7 @@ def _spawn(row: Trigger, slot: str, inputs: RunSpec, *, depth: int, now: datetim
             slot=slot,
             token_budget=walk_token_budget(row.agent, params),
             params=params,
+            restarted_from=restarted_from,
             depth=depth,
             now=now,
         )
@@ -358,6 +364,7 @@ def _record_run(session: AgentSession, asked: RunSpec, collection: str, *, actor
 # --- Run again ---
 
 
+@transaction.atomic
 def session_restart(
     *, session: AgentSession, by: User | None, now: datetime, max_cost_usd: Decimal | None = None
 ) -> AgentSession:
@@ -371,17 +378,31 @@ def session_restart(
         raise InvalidTransition(f"Session {session.public_id} is {session.status}; halt it, or wait until it is over.")
     if session.mode != Mode.PHASED:
         raise InvalidTransition("Only runs are run again: say a message again in its chat; start a loop at its agent.")
-    spec = replace(session.spec, put_off=0)
+    spec = _same_inputs(session)
     bound: dict[str, Any] = {"project": session.project, "agent": session.agent}
     if session.trigger is not None and session.trigger.deleted_at is None:
-        spec = RunSpec(**{name: getattr(spec, name) for name in _KEPT_WITH_TRIGGER})
+        spec = inputs_again(session)
         bound = {"trigger": session.trigger}
     if spec.event and not _row_exists(InboundEvent, spec.event, session.owner_id):
         spec = replace(spec, event="")
     set_by_trigger = "trigger" in bound and bound["trigger"].max_cost_usd is not None
     cap = max_cost_usd if max_cost_usd is not None or set_by_trigger else session.max_cost_usd
     spec = replace(spec, max_cost_usd=cap)
-    return run_now(spec, owner=session.owner, by=by, now=now, restarted_from=session, **bound)
+    again = run_now(spec, owner=session.owner, by=by, now=now, restarted_from=session, **bound)
+    input_taken(session, again)
+    return again
+
+
+def inputs_again(session: AgentSession) -> RunSpec:
+    """Return what a session of a trigger read, for another run by that trigger as it is today."""
+    spec = _same_inputs(session)
+    return RunSpec(**{name: getattr(spec, name) for name in _KEPT_WITH_TRIGGER})
+
+
+def _same_inputs(session: AgentSession) -> RunSpec:
+    """Return the session's spec. What was attached after it belongs to the next run of its schedule."""
+    spec = replace(session.spec, put_off=0)
+    return replace(spec, until=session.created_at.isoformat()) if spec.since and not spec.until else spec
 
 
 def _row_exists(model: type[models.Model], public_id: str, owner_id: int) -> bool:

@@ -7,7 +7,7 @@ The first run of a schedule is its baseline and reads nothing. A later run reads
 it and up to itself, or what of that matches its query. That end is written on the collection (on all of the owner's,
 for a schedule with a query alone) before the run is started; whatever is attached later counts as new. If there is more
 than one run can read, it reads the first part, and the next run begins there (`read_up_to`). All of this is decided
-when the schedule fires and holds whatever becomes of the run.
+when the schedule fires. A run that fails is followed by another for the same period (agents/ledger/inputs.py).
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Document watches: each watch on a collection fires once per attachment.
 
 A session belongs to the watch's owner, whoever attached the document. Firing never fails the attaching: it happens
-after the commit, and the ticker fires what was missed. A watch without room in its hour, or that fails, has a queue of
-its own: it holds up no other watch, and nothing in it expires while work is halted or the watch is paused.
+after the commit, and the ticker fires what was missed. A watch that is paused, has no room in its hour, or fails, has a
+queue of its own: it holds up no other watch, and nothing in it is given up.
 """
 
 import logging
@@ -16,7 +16,6 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery, Window
 from django.db.models.functions import RowNumber
 
 from agents.enums import DocumentOrigin, NoticeKind, TriggerKind
-from agents.ledger.trigger_health import trigger_record
 from agents.models import AgentSession, Attachment, Notification, Postponement, Trigger
 from agents.people.notifications import notification_create
 from agents.policy.run_spec import RunSpec
@@ -27,7 +26,9 @@ logger = logging.getLogger(__name__)
 HOURS: Final = 24
 DAY: Final = HOURS * HOUR
 PAUSE: Final = timedelta(minutes=1)  # after a failure
-MOST_FAILURES: Final = 1_440  # a day of trying, with that pause
+TOLD_AT: Final = 60  # failures: after an hour of trying, with that pause
+# A watch that was refused for these reasons fires later; a watch that is switched off does not.
+_LATER: Final = frozenset({Reason.RATE, Reason.PAUSED, Reason.STORM})
 
 # The outcome for a watch; None if it failed.
 Answer = Fired | Refused | None
@@ -77,8 +78,8 @@ def watches_fire_unfired(*, now: datetime, limit: int = 100) -> int:
 def _watches_to_fire(attachment: Attachment) -> list[tuple[Trigger, bool]]:
     """Return the watches to fire, and whether they have a queue.
 
-    Documents written by runs, and documents that were removed, fire nothing. A watch that is paused, or whose owner has
-    opted out, is fired and refuses, so that the audit log shows what it skipped.
+    Documents written by runs, and documents that were removed, fire nothing. A watch that is paused is fired and
+    refuses: the document waits in its queue. One whose owner has opted out refuses for good; the audit log shows it.
     """
     if _is_gone(attachment) or attachment.document.origin == DocumentOrigin.ARTIFACT:
         return []
@@ -98,7 +99,7 @@ def _mark_fired(attachment: Attachment, answers: list[tuple[Trigger, Answer]], *
     if not Attachment.objects.filter(pk=attachment.pk, watches_fired_at__isnull=True).update(watches_fired_at=now):
         return
     for watch, answer in answers:
-        if answer is None or _is_refused(answer, Reason.RATE):
+        if answer is None or (isinstance(answer, Refused) and answer.reason in _LATER):
             again = {"due_at": _again_at(answer, now), "failures": int(answer is None)}
             Postponement.objects.get_or_create(trigger=watch, attachment=attachment, defaults=again)
             _notify_if_behind(watch, now=now)
@@ -160,17 +161,14 @@ def _fire_next(watch: Trigger, *, now: datetime) -> tuple[Answer, bool]:
 
 @transaction.atomic
 def _postpone_again(row: Postponement, watch: Trigger, *, now: datetime) -> None:
-    """Move it to the end of the queue, so that it blocks no other; give it up after a day."""
+    """Move it to the end of the queue, so that it blocks no other. It is never given up; its owner is told once."""
     row.delete()
     failures = row.failures + 1
-    if failures < MOST_FAILURES:
-        again = {"due_at": _again_at(None, now), "failures": failures}
-        Postponement.objects.create(trigger=watch, attachment=row.attachment, **again)
-        return
-    slot = _slot(row.attachment)
-    trigger_record(watch, "autonomous_trigger.refused", now=now, reason=Reason.GAVE_UP, slot=slot)
-    body = f"{row.attachment.document.name} was put into its collection, and no run could be started for it."
-    _notify_owner(watch, f"Watch has given up a document: {watch.name}", body, now=now)
+    again = {"due_at": _again_at(None, now), "failures": failures}
+    Postponement.objects.create(trigger=watch, attachment=row.attachment, **again)
+    if failures == TOLD_AT:
+        body = f"No run could be started for {row.attachment.document.name} in an hour. It is tried every minute."
+        _notify_owner(watch, f"Watch cannot start a run: {watch.name}", body, now=now)
 
 
 # --- Common to both ---

@@ -248,8 +248,8 @@ class Tally:
 def delivery(work: Slice) -> End | None:
     tally = _tally(work)
     session_note_empty(work.session, empty=tally.is_empty, fault=tally.fault)
-    if tally.is_quiet:
-        return None
+    if tally.is_quiet or (tally.fault and work.session.is_retry):
+        return None  # of an input that is tried several times the owner hears after the first run and after the last
     risk = Risk.HIGH if tally.concerns and work.spec.review_flagged else None
     sent = journaled_call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notification(work, tally), risk=risk)
     if sent.outcome == Outcome.APPROVAL_PENDING:

@@ -85,6 +85,10 @@ TABLE = {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act happened": APPROVERS,
         "act did_not_happen": APPROVERS,
     },
+    "agents.unreadinput": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act retry": OPERATORS,
+        "act dismiss": OPERATORS,
+    },
     "agents.trigger": {
         "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act run_now": OPERATORS,
         "act set_cap": OPERATORS, "act pause": OPERATORS, "act resume": OPERATORS, "act rotate": OPERATORS,

@@ -50,6 +50,7 @@ from agents.sessions.halts import sessions_halt
 from agents.sessions.leases import session_try_now
 from agents.skills.registry import installed_skills, skill_set
 from agents.triggers.firing import session_restart
+from agents.triggers.inputs import input_dismiss, input_retry
 from agents.triggers.triggers import (
     trigger_delete,
     trigger_pause,
@@ -74,6 +75,7 @@ from tests.factories import (
     make_agent,
     make_session,
     make_trigger,
+    make_unread_input,
     make_user,
     make_waiting_for_model,
     start_run,
@@ -310,6 +312,12 @@ CASES = {
     ),
     ("trigger", "delete"): Case(
         lambda by: make_trigger(owner=by), lambda row, by, now: trigger_delete(trigger=row, by=by, now=now)
+    ),
+    ("unreadinput", "retry"): Case(
+        make_unread_input, lambda row, by, now: input_retry(unread_input=row, by=by, now=now)
+    ),
+    ("unreadinput", "dismiss"): Case(
+        make_unread_input, lambda row, by, now: input_dismiss(unread_input=row, by=by, now=now)
     ),
     ("user", "opt_in"): Case(
         lambda by: make_user(opted_in=False),

@@ -24,7 +24,7 @@ from agents.people import notifications
 from agents.roster import agents, files
 from agents.sessions import approvals, halts, leases, questions
 from agents.skills import registry
-from agents.triggers import events, firing, triggers
+from agents.triggers import events, firing, inputs, triggers
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user, make_waiting_for_model, start_run
 
@@ -278,6 +278,8 @@ ACTS = {
         lambda w, _: triggers.triggers_set_cap(triggers=[w.rows["trigger"]], cap=2, **actor(w)),
         lambda w, _: {"triggers": [public(w.rows["trigger"])], "max_cost_usd": "2"},
     ),
+    "unread-input:retry": Act(lambda w, row: inputs.input_retry(unread_input=row, **actor(w))),
+    "unread-input:dismiss": Act(lambda w, row: inputs.input_dismiss(unread_input=row, **actor(w))),
 }
 CHANGING = {route.name: route for route in routes() if route.method != "get"}
 

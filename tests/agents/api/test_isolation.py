@@ -38,6 +38,7 @@ STARTS = {
     *(f"agent:{act}" for act in ("start", "restart", "define")),
     "session:restart",
     *(f"trigger:{act}" for act in ("run", "partial_update", "resume", "rotate_secret")),
+    "unread-input:retry",
 }
 MAY_START = {"superuser", "operator", "admin"}
 

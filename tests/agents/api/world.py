@@ -35,7 +35,7 @@ from agents.people.activity import event_emit
 from agents.policy.consent import call_digest
 from audit import recorder
 from tests.agents.ask.rows import make_chat, make_question
-from tests.factories import NOW, make_agent, make_session, make_starter, make_trigger
+from tests.factories import NOW, make_agent, make_session, make_starter, make_trigger, make_unread_input
 
 TEXT = b"The term of this lease is two years. Notice is three months."
 
@@ -177,6 +177,7 @@ def make_world(owner=None):
         "tool-call": make_call(session, outcome=Outcome.STARTED),
         "transcript": session,
         "trigger": trigger,
+        "unread-input": make_unread_input(trigger=trigger),
     }
     return SimpleNamespace(owner=owner, rows=rows, waiting=waiting, over=over)
 

@@ -42,8 +42,9 @@ CLOSED = {
     "OutboxStatus": "pending sent failed",
     "NoticeKind": (
         "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind "
-        "sensor_failing model_away model_back"
+        "sensor_failing model_away model_back input_given_up"
     ),
+    "InputState": "queued retrying given_up dismissed",
     "QuestionStatus": "pending answered expired cancelled",
     "QuoteCheck": "verified unverified",
     "AnalysisMode": "single agentic",

@@ -80,22 +80,30 @@ def test_a_watch_out_of_use_is_not_told(fields):
     assert fired_at(attachment) == NOW
 
 
-@pytest.mark.parametrize(
-    ("opted_in", "fields", "reason"), [(False, {}, "opted_out"), (True, {"paused_at": NOW}, "paused")]
-)
-def test_what_a_watch_lets_pass_is_on_record_once_a_minute(opted_in, fields, reason):
-    collection = make_collection(make_user(opted_in=opted_in))
-    watch = make_watch(collection, **fields)
+def test_what_a_watch_lets_pass_is_on_record_once_a_minute():
+    collection = make_collection(make_user(opted_in=False))
+    watch = make_watch(collection)
     for second in range(0, 120, 10):
         attachment = attach(collection)
         [answer] = watches_fire(attachment.pk, now=NOW + timedelta(seconds=second))
-        assert answer.reason == reason
+        assert answer.reason == "opted_out"
         assert fired_at(attachment) == NOW + timedelta(seconds=second)
-    assert reasons_of(watch) == [reason] * 2
+    assert reasons_of(watch) == ["opted_out"] * 2
     assert (AgentSession.objects.count(), Notification.objects.count()) == (0, 0)
     Profile.objects.update(opted_in=True)
-    Trigger.objects.update(paused_at=None)
     assert watches_fire_unfired(now=NOW + DAY) == 0, "what has passed is not made up for"
+
+
+@pytest.mark.parametrize("reason", ["failing", "storm", "by_hand"])
+def test_documents_that_arrive_while_a_watch_is_paused_are_read_when_it_goes_on(reason):
+    collection = make_collection()
+    watch = make_watch(collection, paused_at=NOW, pause_reason=reason)
+    for attachment in [attach(collection) for _ in range(3)]:
+        watches_fire(attachment.pk, now=NOW)
+    assert watches_fire_unfired(now=NOW + DAY) == 0
+    Trigger.objects.update(paused_at=None, pause_reason="")
+    assert watches_fire_unfired(now=NOW + 2 * DAY) == 3
+    assert watch.sessions.count() == 3
 
 
 @pytest.mark.parametrize(
