@@ -38,8 +38,8 @@ _KEYS: Final = {
     "schema_style": _TEXT,
     "token_limit": _TEXT,
     "connect_seconds": _NUMBER,
-    "first_byte_seconds": _NUMBER,
-    "between_bytes_seconds": _NUMBER,
+    "first_token_seconds": _NUMBER,
+    "between_tokens_seconds": _NUMBER,
     "total_seconds": _NUMBER,
     "replies": ((list,), "a list"),
 }

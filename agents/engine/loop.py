@@ -25,6 +25,7 @@ from agents.policy.guardrails import (
     CALL_AGAIN,
     CONTINUE,
     CUT_CALL_ERROR,
+    CUT_OFF,
     RECENT_EVENTS,
     REFUSAL_ERROR,
     STOP_READING,
@@ -220,8 +221,8 @@ class StepLoop:
         """Decide what follows a reply without calls, which is in the transcript already."""
         if reply.stop == Stop.REFUSAL:
             return Finished(TerminalReason.REFUSED, error=REFUSAL_ERROR)
-        if reply.stop == Stop.MAX_TOKENS:
-            if may_recover(self._counters, self._brief.guardrails):
+        if reply.stop in CUT_OFF:
+            if may_recover(reply.stop, self._counters, self._brief.guardrails):
                 self._instruct(CALL_AGAIN if reply.unreadable else CONTINUE)
                 return None
             if reply.unreadable:

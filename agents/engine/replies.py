@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agents.enums import Mode, Outcome
 from agents.models import AgentSession, Message, ToolCall
-from agents.policy.guardrails import Stop, read_stop
+from agents.policy.guardrails import CUT_OFF, Stop, read_stop
 from agents.skills.parsing import SkillCall, SkillSyntaxError, calls_from_native, parse_skill_calls
 from agents.skills.skill import Skill
 from agents.types import RequestedCall
@@ -46,7 +46,7 @@ def read_reply(data: Mapping[str, Any], *, step: int, turn: int = 0) -> Reply:
     step_id = f"{turn}_{step}" if turn else str(step)
     text = str(data.get("text") or "")
     stop_reason = str(data.get("stop_reason") or "")
-    is_cut = stop_reason == Stop.MAX_TOKENS or bool(data.get("full"))
+    is_cut = stop_reason in CUT_OFF or bool(data.get("full"))
     no_arguments = "" if is_cut else "{}"  # a reply that was cut may have lost the arguments
     native = [
         RequestedCall(_call_id(step_id, number), str(call["name"]), str(call["arguments"]).strip() or no_arguments)

@@ -26,6 +26,7 @@ from agents.types import ModelReply, ModelRequest, Usage
 from audit.redaction import redact_exception
 
 REFUSAL = "refusal"
+OUT_OF_TIME = "out_of_time"
 LONGEST_WAIT_SECONDS = 5.0
 MOST_TOKENS = 10**12
 
@@ -77,6 +78,7 @@ class Meter:
         self.failure = ""
         self.halted = False
         self.pause: float | None = None  # seconds that the server asked for
+        self._text: list[str] = []  # of the attempt at hand
 
     def close(self) -> None:
         """Refuse further requests: the call is over."""
@@ -113,6 +115,7 @@ class Meter:
         request = outgoing.request
         started = time.monotonic()
         self.last = Attempt(number)
+        self._text.clear()
         try:
             provider = provider_for(request.model)
             self.last = Attempt(number, provider.name, contacted=True)
@@ -123,7 +126,10 @@ class Meter:
             )
             if self.halted:
                 self.last = replace(self.last, outcome=Outcome.ERROR, stopped_after=error.received_bytes)
-            raise
+            if self.halted or not self._has_part():
+                raise
+            self.last = replace(self.last, stopped_after=error.received_bytes)
+            reply = ModelReply("".join(self._text), usage=error.usage, stop_reason=OUT_OF_TIME)
         self.contacted = True
         self.failed = False
         self.last = replace(
@@ -143,9 +149,14 @@ class Meter:
             if not chunk.finished:
                 self._require_going_on()
             if chunk.text or chunk.finished:
+                self._text.append(chunk.text)
                 hand_on(chunk)
 
         return listen
+
+    def _has_part(self) -> bool:
+        """Return whether the time of the call ran out while the model was answering: that part is its reply."""
+        return time.monotonic() >= self._ends_at and any(text.strip() for text in self._text)
 
     def _wait(self, seconds: float) -> None:
         """Wait, and look for a halt a few times a second."""

@@ -144,12 +144,12 @@ class InternalMessage:
 
 CONTINUE: Final = InternalMessage(
     Reason.MAX_TOKENS_RECOVERY,
-    "Your reply was cut off because it reached its length limit. Write on from the very character at which it stops: "
+    "Your reply was cut off before its end. Write on from the very character at which it stops: "
     "no introduction, no repetition, no summary of what is already there.",
 )
 CALL_AGAIN: Final = InternalMessage(
     Reason.MAX_TOKENS_RECOVERY,
-    "Your reply reached its length limit in the middle of a tool call. The call could not be read and was not run. "
+    "Your reply was cut off in the middle of a tool call. The call could not be read and was not run. "
     "Make it again with shorter arguments, or divide the work among several calls.",
 )
 TRY_OTHERWISE: Final = InternalMessage(
@@ -273,23 +273,32 @@ class Stop(StrEnum):
     TOOL_USE = "tool_use"
     END_TURN = "end_turn"
     MAX_TOKENS = "max_tokens"
+    OUT_OF_TIME = "out_of_time"
     REFUSAL = "refusal"
+
+
+# The reply was cut off: there is more to come.
+CUT_OFF: Final = frozenset({Stop.MAX_TOKENS, Stop.OUT_OF_TIME})
 
 
 def read_stop(stop_reason: str, *, has_calls: bool, truncated_call: bool) -> Stop:
     """Classify a reply. A refusal or a call that was cut off runs nothing. An unknown reason is an end."""
     if stop_reason == Stop.REFUSAL:
         return Stop.REFUSAL
+    cut_off = Stop(stop_reason) if stop_reason in CUT_OFF else None
     if truncated_call:
-        return Stop.MAX_TOKENS
+        return cut_off or Stop.MAX_TOKENS
     if has_calls:
         return Stop.TOOL_USE
-    return Stop.MAX_TOKENS if stop_reason == Stop.MAX_TOKENS else Stop.END_TURN
+    return cut_off or Stop.END_TURN
 
 
-def may_recover(counters: Counters, config: GuardrailsConfig) -> bool:
-    """Return whether a truncated reply may be continued; afterwards a truncated text is a normal end."""
-    return counters.max_tokens_recovery_count < config.max_tokens_recoveries
+def may_recover(stop: Stop, counters: Counters, config: GuardrailsConfig) -> bool:
+    """Return whether a reply that was cut off may be continued; afterwards such a text is a normal end.
+
+    A slow model is given as many parts as it needs: only its steps are limited.
+    """
+    return stop == Stop.OUT_OF_TIME or counters.max_tokens_recovery_count < config.max_tokens_recoveries
 
 
 class Said(Protocol):

@@ -18,7 +18,7 @@ import httpx
 
 from agents.conf import clock
 from agents.providers.base import Chunk, Fault, ProviderError, ended_once, fault_of_status
-from agents.providers.transport import BoundedTransport, Timeouts, interrupted_by
+from agents.providers.transport import BoundedTransport, Timeouts, interrupted_by, token_came
 from agents.types import SCHEMA_STYLES, ModelReply, ModelRequest, RequestedCall, Usage
 from audit.kinds import LABEL
 from audit.redaction import redact
@@ -180,6 +180,8 @@ class Assembly:
         choice = _choice(event) or {}
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         message = choice.get("delta") or choice.get("message") or {}
+        if any(value for name, value in message.items() if name != "role"):  # text, calls, reasoning, a refusal
+            token_came()
         for number, part in enumerate(message.get("tool_calls") or []):
             if isinstance(part, dict):
                 self._add_call(part, number)
@@ -319,6 +321,7 @@ def _read(answer: httpx.Response, most: int, *, cut: bool = False) -> bytes:
     """The body, never more than `most` bytes of it in memory."""
     body = bytearray()
     for part in answer.iter_raw(65_536):
+        token_came()
         body += part[: most - len(body)]
         if len(body) >= most:
             if cut:

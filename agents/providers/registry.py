@@ -14,7 +14,7 @@ from agents.providers.scripted import ScriptedProvider, Step
 from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest
 
-_WAITS = ("connect", "first_byte", "between_bytes", "total")
+_WAITS = ("connect", "first_token", "between_tokens", "total")
 
 _made: dict[str, Provider] = {}
 _lock = threading.Lock()

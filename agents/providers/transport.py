@@ -1,6 +1,8 @@
 """The connections to a model server: pooled between calls, every wait bounded, and any wait interrupted.
 
-Four waits are bounded: to connect, for the first byte, between bytes, and for the whole call. Whoever waits is asked
+Four waits are bounded: to connect, for the first token, between tokens, and for the whole call. Before the server has
+answered at all, and in a reply that does not stream, any byte counts as a token; in a stream only a piece of the reply
+does, since servers send headers and comments while they still read a long prompt. Whoever waits is asked
 a few times a second whether to go on, so a halt ends a call while the server says nothing. A model server is
 configured by the operator, so its address is not gated; it is never taken from a document or a model.
 """
@@ -28,8 +30,8 @@ class Timeouts:
     """Seconds to wait."""
 
     connect: float = 10.0
-    first_byte: float = 120.0
-    between_bytes: float = 60.0
+    first_token: float = 120.0
+    between_tokens: float = 60.0
     total: float = 290.0
 
 
@@ -55,7 +57,7 @@ class BoundedTransport(httpx.BaseTransport):
                 url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
                 headers=request.headers.raw,
                 content=request.content,
-                extensions={"timeout": {"pool": self._timeouts.first_byte}},
+                extensions={"timeout": {"pool": self._timeouts.first_token}},
             )
         )
         return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer))
@@ -83,19 +85,30 @@ class _Deadlines:
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
-        self._end = time.monotonic() + timeouts.total
+        self._began = time.monotonic()
+        self._end = self._began + timeouts.total
+        self._last_token: float | None = None
         self.has_sent = False
-        self.has_begun = False
 
     def for_connecting(self) -> float:
         return min(time.monotonic() + self._timeouts.connect, self._end)
 
     def for_reading(self) -> float:
-        wait = self._timeouts.between_bytes if self.has_begun else self._timeouts.first_byte
-        return min(time.monotonic() + wait, self._end)
+        if self._last_token is None:
+            return min(self._began + self._timeouts.first_token, self._end)
+        return min(self._last_token + self._timeouts.between_tokens, self._end)
+
+    def token_came(self) -> None:
+        self._last_token = time.monotonic()
 
 
 _current = threading.local()
+
+
+def token_came() -> None:
+    """Note that a piece of the reply came in: the wait for the next one begins."""
+    if (deadlines := getattr(_current, "deadlines", None)) is not None:
+        deadlines.token_came()
 
 
 def _look(deadline: float, late: type[httpcore.TimeoutException]) -> float:
@@ -164,7 +177,6 @@ class _Stream(httpcore.NetworkStream):
                 data = self._inner.read(max_bytes, wait)
             except httpcore.ReadTimeout:
                 continue
-            deadlines.has_begun = True
             return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:

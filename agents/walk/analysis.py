@@ -22,7 +22,7 @@ from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, RetryLater, SkillChanged
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
 from agents.models import AgentSession, Document, Memory, Message, PromptSkill, ToolCall
-from agents.policy.guardrails import Stop, joined
+from agents.policy.guardrails import CONTINUE, CUT_OFF, Stop, joined
 from agents.sessions.reads import arguments_asked, call_latest, calls_latest
 from agents.sessions.transcripts import (
     Entry,
@@ -257,7 +257,10 @@ def _opening(work: Slice) -> tuple[str, tuple[Entry, ...]]:
     return system["content"], tuple(Entry(one["role"], one["content"]) for one in task)
 
 
-ANALYSIS_KEY: Final = "analysis:1"
+ANALYSIS: Final = "analysis:"
+FIRST_PART: Final = f"{ANALYSIS}1"
+MOST_PARTS: Final = 100  # of one answer
+MOST_LONG: Final = 3  # parts that used all their tokens; a model that repeats itself without end is not paid for more
 MOST_WAITS: Final = 5
 
 
@@ -294,15 +297,15 @@ def reply_of(work: Slice) -> Reply:
     """Return the model's answer from the transcript of its steps, or from the journal."""
     if work.spec.is_agentic and is_due(work):
         transcript = transcript_of(work.session)
-        reply = _answer(joined(transcript), cut=bool(transcript) and transcript[-1].stop == Stop.MAX_TOKENS)
+        reply = _answer(joined(transcript), cut=bool(transcript) and transcript[-1].stop in CUT_OFF)
         return replace(reply, analysis=_checked_claims(work, reply.analysis, transcript)) if reply.analysis else reply
-    made = call_latest(work.session, ANALYSIS_KEY)
+    made = call_latest(work.session, FIRST_PART)
     if made is None:
         return Reply(failed="the question was refused before it went out") if is_due(work) else Reply()
     if made.outcome != Outcome.SUCCESS:
         return Reply(failed=made.error or str(made.outcome))
-    result = made.result if isinstance(made.result, dict) else {}
-    return _answer(str(result.get("text") or ""), cut=result.get("stop_reason") == Stop.MAX_TOKENS)
+    parts = _parts(work.session)
+    return _answer(_whole(parts), cut=parts[-1].get("stop_reason") in CUT_OFF)
 
 
 def _answer(text: str, *, cut: bool) -> Reply:
@@ -311,17 +314,61 @@ def _answer(text: str, *, cut: bool) -> Reply:
     return Reply(parse_analysis(text), cut=cut)
 
 
+def _parts(session: AgentSession) -> list[Mapping[str, Any]]:
+    """Return the parts of the answer so far: one, unless it was cut off and continued."""
+    made = calls_latest(session, under=ANALYSIS)
+    parts: list[Mapping[str, Any]] = []
+    for number in range(1, MOST_PARTS + 1):
+        call = made.get(f"{ANALYSIS}{number}")
+        if call is None or call.outcome != Outcome.SUCCESS or not isinstance(call.result, dict):
+            break
+        parts.append(call.result)
+    return parts
+
+
+def _whole(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Join the parts. A model that began anew instead of going on has given its whole answer in the last one."""
+    texts = [str(part.get("text") or "") for part in parts]
+    return texts[-1] if len(texts) > 1 and parse_analysis(texts[-1]).is_structured else "".join(texts)
+
+
 def _ask_once(work: Slice) -> End | None:
+    """Ask, and have an answer continued that was cut off. Each part is a call of its own, and may end its slice."""
     session = work.session
     intent = ToolIntent.RUN_SKILL if work.spec.skill else ToolIntent.RUN_PLAYBOOK
-    params = arguments_asked(session, ANALYSIS_KEY)
-    if params is None:
-        parts, inputs = assembled(work)
-        note_inputs(session, inputs, now=clock())
-        params = analysis_question(parts, nonce=nonce_of(session.public_id, "analysis"), model=model_of(session.agent))
-    asked = journaled_call(session, intent, ANALYSIS_KEY, params)
-    if asked.detail == BUSY and session_note_wait(session) <= MOST_WAITS:
-        return Asleep(clock() + BUSY_WAIT)
-    if work.is_over and work.spec.judge_citations and not asked.replayed:
-        return SliceOver()  # a long answer has used up this slice; the judges are asked in the next
+    for number in range(1, MOST_PARTS + 1):
+        key = f"{ANALYSIS}{number}"
+        params = arguments_asked(session, key) or (_question_of(work) if number == 1 else _continuation(session))
+        asked = journaled_call(session, intent, key, params)
+        if asked.detail == BUSY and session_note_wait(session) <= MOST_WAITS:
+            return Asleep(clock() + BUSY_WAIT)
+        is_cut = asked.ok and _goes_on(session)
+        if work.is_over and not asked.replayed and (is_cut or work.spec.judge_citations):
+            return SliceOver()  # a long answer has used up this slice; it is continued, or judged, in the next
+        if not is_cut:
+            break
     return None
+
+
+def _goes_on(session: AgentSession) -> bool:
+    """Return whether the answer so far was cut off and is to be continued."""
+    stops = [part.get("stop_reason") for part in _parts(session)]
+    return stops[-1] in CUT_OFF and stops.count(Stop.MAX_TOKENS) < MOST_LONG
+
+
+def _question_of(work: Slice) -> dict[str, Any]:
+    session = work.session
+    parts, inputs = assembled(work)
+    note_inputs(session, inputs, now=clock())
+    return analysis_question(parts, nonce=nonce_of(session.public_id, "analysis"), model=model_of(session.agent))
+
+
+def _continuation(session: AgentSession) -> dict[str, Any]:
+    """Return the question with the answer so far. No schema binds what follows: it begins in the middle."""
+    first = arguments_asked(session, FIRST_PART) or {}
+    said = [
+        {"role": "assistant", "content": _whole(_parts(session))},
+        {"role": "user", "content": CONTINUE.text},
+    ]
+    question = {**first, "messages": [*first["messages"], *said]}
+    return {name: value for name, value in question.items() if name != "response_schema"}

@@ -146,6 +146,12 @@ def test_truncated_text_is_continued_and_joined(loop, messages):
     assert len(messages(reason=Reason.MAX_TOKENS_RECOVERY)) == 2
 
 
+def test_a_slow_model_goes_on_in_as_many_parts_as_it_takes(loop):
+    part = Step("word ", stop_reason="out_of_time")
+    with script(*[part] * 6, Step("end")):
+        assert loop().run() == Answered("word " * 6 + "end")
+
+
 def test_third_truncation_ends_the_run_normally(loop):
     with script(Step("more ", stop_reason="max_tokens")) as model:
         assert loop().run() == Answered("more more more ")

@@ -10,13 +10,14 @@ from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
 from agents.exceptions import BudgetExceeded, RetryLater
 from agents.guard import guarded_tool_call, metering
 from agents.models import AgentSession, Budget, InferenceLog, ModelOutage, ToolCall
-from agents.providers.base import Fault, ProviderError
+from agents.providers.base import Fault, ProviderError, ended_once, wait_listening
 from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.sessions.leases import lease_claim, session_try_now
 from agents.types import Finished, Usage
 from tests.agents.conftest import MODEL, ask, script
 from tests.factories import NOW, make_price, make_session
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
 
@@ -88,6 +89,36 @@ def test_all_attempts_of_a_call_share_one_time_limit(settings):
         call(make_session())
     assert len(model.requests) == 2
     assert "took too long" in ToolCall.objects.get().error
+
+
+class OneTokenASecond:
+    """A server that never comes to an end, at its own pace."""
+
+    name = "slow"
+
+    def stream(self, request, on_chunk):
+        received = 0
+        with ended_once(on_chunk) as on_text:
+            try:
+                while True:
+                    on_text("word ")
+                    received += 5
+                    wait_listening(0.1, on_chunk)
+            except ProviderError as error:
+                error.received_bytes = received
+                raise
+
+
+def test_a_model_that_is_still_answering_when_the_time_is_over_has_given_a_part(settings):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"total_seconds": 0.25}}
+    make_price(MODEL, input_usd="0", output_usd="1")
+    session = make_session()
+    with serving(MODEL, OneTokenASecond()):
+        result = call(session)
+    words = result.data["text"].split()
+    assert (result.outcome, result.data["stop_reason"], set(words)) == (Outcome.SUCCESS, "out_of_time", {"word"})
+    _, actual = books(session)
+    assert actual == Decimal(5 * len(words)) / 1_000_000, "booked at what came in, a token a byte"
 
 
 @pytest.mark.usefixtures("_no_waiting")

@@ -86,6 +86,8 @@ def test_the_smaller_of_steps_and_tool_rounds_is_the_limit(steps, rounds, limit)
     [
         ("end_turn", False, False, Stop.END_TURN),
         ("max_tokens", False, False, Stop.MAX_TOKENS),
+        ("out_of_time", False, False, Stop.OUT_OF_TIME),
+        ("out_of_time", True, True, Stop.OUT_OF_TIME),
         ("tool_use", True, False, Stop.TOOL_USE),
         ("end_turn", True, False, Stop.TOOL_USE),
         ("max_tokens", True, False, Stop.TOOL_USE),
@@ -106,7 +108,7 @@ def test_what_a_reply_asks_of_the_loop(stop_reason, has_calls, truncated_call, s
 @pytest.mark.parametrize("limit", [0, 1, 2])
 def test_truncated_replies_are_continued_so_often_and_no_more(limit):
     counters, config, continued = Counters(), GuardrailsConfig(max_tokens_recoveries=limit), 0
-    while may_recover(counters, config):
+    while may_recover(Stop.MAX_TOKENS, counters, config):
         counters = counters.after_message(guardrails.CONTINUE.reason)
         continued += 1
     assert continued == limit

@@ -22,8 +22,8 @@ from tests.agents.providers.listeners import ignore
 from tests.table import every_row
 
 REQUEST = ModelRequest("m", ({"role": "user", "content": "Is it in order?"},), max_tokens=64)
-PATIENT = Timeouts(connect=60, first_byte=60, between_bytes=60, total=60)
-QUICK = Timeouts(connect=60, first_byte=0.5, between_bytes=0.5, total=1.0)
+PATIENT = Timeouts(connect=60, first_token=60, between_tokens=60, total=60)
+QUICK = Timeouts(connect=60, first_token=0.5, between_tokens=0.5, total=1.0)
 STALLED = 30  # seconds that a busy machine may stand still at most
 
 
@@ -145,7 +145,7 @@ def test_a_long_request_that_nobody_reads_ends_in_time(reads_nothing):
     thread = threading.Thread(target=take, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-    found = OpenAICompatible("local", Endpoint(url, "m", timeouts=Timeouts(connect=0.6, first_byte=5, total=5)))
+    found = OpenAICompatible("local", Endpoint(url, "m", timeouts=Timeouts(connect=0.6, first_token=5, total=5)))
     long = ModelRequest("m", ({"role": "user", "content": "x" * 30_000_000},))
     with pytest.raises(ProviderError) as raised:
         found.stream(long, ignore)
@@ -315,6 +315,30 @@ def test_a_silent_server_is_cut_off_at_the_first_byte_timeout():
     over.append(True)
     assert error.fault == Fault.TIMEOUT
     assert took < STALLED
+
+
+@pytest.mark.parametrize("piece", [b": still reading the prompt\n\n", events(delta(role="assistant"), done=False)])
+def test_what_a_server_sends_before_its_first_token_does_not_count_as_one(piece):
+    over = []
+    timeouts = Timeouts(connect=60, first_token=0.5, between_tokens=60, total=60)
+    error, took, _ = failure(drip(SSE_HEAD, piece, 0.1, lambda: bool(over)), streaming=True, timeouts=timeouts)
+    over.append(True)
+    assert error.fault == Fault.TIMEOUT
+    assert took < STALLED
+
+
+def test_a_slow_server_may_take_its_time_before_the_first_token_whatever_it_sends_meanwhile():
+    def slow(connection, _):
+        connection.sendall(SSE_HEAD + events(delta(role="assistant"), done=False))
+        for _ in range(6):
+            threading.Event().wait(0.1)
+            connection.sendall(b": still reading the prompt\n\n")
+        connection.sendall(events(delta("ok", "stop")))
+
+    timeouts = Timeouts(connect=60, first_token=60, between_tokens=0.3, total=60)
+    with serving(slow) as server:
+        found = OpenAICompatible("local", Endpoint(server.url, "m", timeouts=timeouts))
+        assert found.stream(REQUEST, lambda _: None).text == "ok"
 
 
 def test_a_compressed_answer_is_refused_unopened():

@@ -266,6 +266,38 @@ def test_what_a_reader_must_know_of_the_answer_is_noted(scene):
     assert told["Notes of the analyst"] == ("info", "- A rule was not understood.")
 
 
+@pytest.mark.parametrize("stop", ["out_of_time", "max_tokens"])
+def test_an_answer_that_was_cut_off_is_continued_over_slices_and_read_as_one(scene, stop):
+    text = reply()
+    first, second, last = text[:40], text[40:90], text[90:]
+    parts = [Step(first, stop_reason=stop), Step(second, stop_reason=stop), last]
+    with model(*parts) as asked, patch.object(intake.Slice, "is_over", True):
+        session = run(scene.of_document())
+    assert session.status == Status.COMPLETED
+    with model(text):
+        whole = run(scene.of_document())
+    assert [one.title for one in session.findings.all()] == [one.title for one in whole.findings.all()]
+    said = [[message["role"] for message in request.messages] for request in asked.requests]
+    assert said == [["system", "user"], *[["system", "user", "assistant", "user"]] * 2]
+    assert [asked.requests[number].messages[2]["content"] for number in (1, 2)] == [first, first + second]
+    assert [request.response_schema is None for request in asked.requests] == [False, True, True]
+
+
+def test_a_model_that_begins_anew_when_it_is_to_go_on_has_given_its_answer(scene):
+    text = reply()
+    with model(Step(text[:40], stop_reason="out_of_time"), text):
+        session = run(scene.of_document())
+    assert "The answer had no structure" not in " ".join(one.title for one in session.findings.all())
+    assert session.findings.filter(title__startswith="Ethics review").exists()
+
+
+def test_a_model_that_never_comes_to_an_end_is_paid_for_three_parts(scene):
+    with model(Step("and so on ", stop_reason="max_tokens")) as asked:
+        session = run(scene.of_document())
+    assert len(asked.requests) == 3
+    assert session.findings.filter(title="The answer was cut off").exists()
+
+
 @pytest.mark.parametrize("kind", ["privilege_concerns", "scope_concerns"])
 def test_concerns_are_listed(scene, kind):
     with model(reply(findings=[], **{kind: ["It is marked confidential."]})):
