@@ -62,7 +62,8 @@ _KINDS = (
     _kind(
         "autonomous_session.tool_call",
         "{tool}: {outcome}.",
-        also="call_id name phase cost_usd actual_usd model detail budget projected_usd cap_usd approval_id anonymize",
+        also="call_id name phase cost_usd actual_usd model detail budget projected_usd cap_usd approval_id anonymize "
+        "instead_of",
     ),
     _kind("autonomous_session.halt_requested", "A halt was requested.", also="halt_id scope"),
     _kind(

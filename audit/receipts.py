@@ -271,7 +271,8 @@ def label_of(name: str, value: Any) -> Any:
 def call_label(details: Mapping[str, Any]) -> str:
     """Name what was called: the skill or the model, where the row has one."""
     if details.get("model"):
-        return f"model call to {details['model']}"
+        instead = f" instead of {details['instead_of']}" if details.get("instead_of") else ""
+        return f"model call to {details['model']}{instead}"
     if details.get("name"):
         return f"skill {details['name']}"
     if details.get("tool") == "run_skill" and not details.get("budget"):

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from agents.policy.costs import NotMoney, usd
+from agents.policy.schedule import FALLBACK_SECONDS
 from agents.types import SCHEMA_STYLES
 from lqops.env import Env
 
@@ -41,6 +42,7 @@ _KEYS: Final = {
     "first_token_seconds": _NUMBER,
     "between_tokens_seconds": _NUMBER,
     "total_seconds": _NUMBER,
+    "fallback": ((list,), "a list"),
     "replies": ((list,), "a list"),
 }
 _REQUIRED: Final = {
@@ -110,6 +112,13 @@ def _merge(below: Models, above: Models) -> Models:
             if name not in models.declared:
                 declared = ", ".join(sorted(models.declared))
                 raise ImproperlyConfigured(f"roles.{role}: there is no model {name!r}; declared: {declared}.")
+    for model, entry in models.declared.items():
+        for name in entry.get("fallback", []):
+            if name not in models.declared or name == model:
+                others = ", ".join(sorted(models.declared.keys() - {model}))
+                raise ImproperlyConfigured(
+                    f"models.{model}.fallback: {name!r} is not another model; declared: {others}."
+                )
     return models
 
 
@@ -145,11 +154,20 @@ def _check_values(where: str, entry: dict[str, Any]) -> None:
 def check_task_time(models: dict[str, dict[str, Any]], *, slice_seconds: float, task_seconds: float) -> None:
     """Refuse time limits that do not add up: a call that begins at the end of a slice must end before its task does."""
     for name, declared in models.items():
-        call = declared.get("total_seconds", CALL_SECONDS)
+        asked = [name, *declared.get("fallback", [])]
+        call = max(models[one].get("total_seconds", CALL_SECONDS) for one in asked)
+        call += FALLBACK_SECONDS if len(asked) > 1 else 0
         needed = slice_seconds + call + SKILL_SECONDS
         if needed > task_seconds:
             raise ImproperlyConfigured(
-                f"LQOPS_SLICE_SECONDS={slice_seconds:g} + total_seconds={call:g} of model {name!r} + {SKILL_SECONDS:g} "
-                f"for skills = {needed:g} seconds, more than LQOPS_TASK_SECONDS={task_seconds:g}: a worker would be "
-                "stopped in the middle of a call. Raise LQOPS_TASK_SECONDS, or lower one of the others."
+                f"LQOPS_SLICE_SECONDS={slice_seconds:g} + total_seconds={call:g} of {_named(asked)} "
+                f"+ {SKILL_SECONDS:g} for skills = {needed:g} seconds, more than LQOPS_TASK_SECONDS={task_seconds:g}: "
+                "a worker would be stopped in the middle of a call. Raise LQOPS_TASK_SECONDS, or lower one of the others."
             )
+
+
+def _named(models: list[str]) -> str:
+    names = [repr(name) for name in models]
+    return (
+        f"model {names[0]}" if len(names) == 1 else f"{' or '.join(names)}, with {FALLBACK_SECONDS:g} for the change,"
+    )

@@ -88,6 +88,7 @@ class Call:
     now: datetime
     risk: Risk | None = None
     simulation: str = ""
+    fallback: str = ""  # the model to ask because the one in the arguments is away or suspended
 
     # Decided: what R5, R6 and consent let through, and the estimate that R4 judges
     phase: str = ""
@@ -117,16 +118,23 @@ class Call:
         return self.tool.capability
 
     @property
+    def request(self) -> ModelRequest | None:
+        """The model request that the call makes, to the model that is asked in fact."""
+        if self.tool.request is None:
+            return None
+        request = self.tool.request(self.arguments)
+        return replace(request, model=self.fallback) if self.fallback else request
+
+    @property
     def model(self) -> str:
-        return self.tool.request(self.arguments).model if self.tool.request else ""
+        return self.request.model if self.request else ""
 
     @property
     def priced_by(self) -> Mapping[str, Any]:
-        """Basis of the estimate: its arguments, or the model request that a skill makes."""
-        if self.tool.request is None or "model" in self.arguments:
+        """Basis of the estimate: its arguments, or the model request that it makes."""
+        if self.request is None or ("model" in self.arguments and not self.fallback):
             return self.arguments
-        request = self.tool.request(self.arguments)
-        return {"model": request.model, "purpose": request.purpose}
+        return {"model": self.request.model, "purpose": self.request.purpose}
 
     @property
     def is_free_and_local(self) -> bool:

@@ -8,7 +8,7 @@ caller, and no transaction is open while a remote call is out.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db import transaction
 
-from agents.conf import clock
+from agents.conf import clock, fallbacks_of
 from agents.enums import Outcome, Risk, ToolIntent
 from agents.exceptions import (
     ModelSuspended,
@@ -42,6 +42,7 @@ from agents.ledger.outages import outage_note, outage_over, outage_probe, outage
 from agents.ledger.prices import declared_price, estimate_tool_cost
 from agents.models import AgentSession
 from agents.policy import brakes, costs
+from agents.policy.schedule import FALLBACK_SECONDS
 from agents.providers.base import ProviderError, Tries
 from agents.queue import in_open_transaction
 from agents.sessions.approvals import ticket_record
@@ -71,10 +72,23 @@ def guarded_tool_call(
     `key` is the call's place in its run: the same key again returns the stored result, without a second effect or
     charge. Raises an AutonomousBrake when the run must end; returns a result for everything the run can go on from.
     """
-    call = _decide(plan_call(session, intent, params, key=key, now=now or clock(), risk=risk, simulation=simulation))
-    if isinstance(call, ToolResult):
-        return call
-    return _finish(_open(call)) if call.tool.remote else _act_locally(call)
+    call = plan_call(session, intent, params, key=key, now=now or clock(), risk=risk, simulation=simulation)
+    started = time.monotonic()
+    try:
+        return _do(call)
+    except (RetryLater, ModelSuspended) as away:
+        for model in fallbacks_of(away.model):
+            if time.monotonic() - started < FALLBACK_SECONDS:  # else the ticker wakes the run for it
+                with suppress(RetryLater, ModelSuspended):
+                    return _do(replace(call, now=now or clock(), fallback=model))
+        raise
+
+
+def _do(call: Call) -> ToolResult:
+    decided = _decide(call)
+    if isinstance(decided, ToolResult):
+        return decided
+    return _finish(_open(decided)) if decided.tool.remote else _act_locally(decided)
 
 
 def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
@@ -127,7 +141,7 @@ def _decide(call: Call) -> Call | ToolResult:
         if call.holds_a_secret:
             return denied(call, "secret_in_arguments", _HOLDS_SECRET)
     estimate = costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now))
-    outgoing = outgoing_request(call.session, call.tool.request(call.arguments)) if call.tool.request else None
+    outgoing = outgoing_request(call.session, call.request) if call.request else None
     return replace(call, estimate=estimate, outgoing=outgoing)
 
 

@@ -197,6 +197,8 @@ def call_details(call: ToolCall) -> dict[str, Any]:
         details["name"] = call.name
     if call.model:
         details |= {"model": call.model, "actual_usd": str(call.actual_usd)}
+        asked = call.arguments.get("model", call.model)
+        details |= {"instead_of": asked} if asked != call.model else {}
     if call.detail:
         details["detail"] = call.detail
     return details

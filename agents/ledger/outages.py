@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 
-from agents.conf import model_wait_limit
+from agents.conf import fallbacks_of, model_wait_limit
 from agents.enums import NoticeKind, Status, WaitingOn
 from agents.models import AgentSession, ModelOutage, SuspendedModel
 from agents.people.access import HALT_PERMISSION
@@ -143,6 +143,14 @@ def probers_due(now: datetime) -> list[int]:
         if first is not None and ModelOutage.objects.filter(pk=row.pk, woken_at=row.woken_at).update(woken_at=now):
             found.append(first)
     return found
+
+
+def fallbacks_serve(now: datetime) -> int:
+    """Make the runs due that wait for a model with a fallback that is not away. Return their number."""
+    away = set(ModelOutage.objects.values_list("model", flat=True))
+    away |= set(SuspendedModel.objects.values_list("model", flat=True))
+    helped = [model for model in away if set(fallbacks_of(model)) - away]
+    return sum(waiting_for(model).filter(next_wake_at__gt=now).update(next_wake_at=now) for model in helped)
 
 
 def _tell(kind: NoticeKind, title: str, body: str, *, now: datetime) -> None:

@@ -147,6 +147,10 @@ class Hours:
 _MOST_DOUBLINGS: Final = 64  # far beyond any limit, and a float holds it
 
 
+# A fallback is asked in the same slice if the model failed within this time; else in the next.
+FALLBACK_SECONDS: Final = 30.0
+
+
 def backoff(failures: int, *, first: float, longest: float) -> float:
     """Return the seconds to wait after so many failures in a row: `first`, then twice as long each time."""
     doublings = min(max(failures - 1, 0), _MOST_DOUBLINGS)

@@ -19,7 +19,7 @@ from agents.conf import lease_lifetime, requeue_after
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
 from agents.exceptions import InvalidTransition
 from agents.ledger.journal import journal_recover
-from agents.ledger.outages import WAIT, outage_try_now, probers_due
+from agents.ledger.outages import WAIT, fallbacks_serve, outage_try_now, probers_due
 from agents.models import AgentSession, Installation, ToolCall
 from agents.people.access import actor_of, require_access
 from agents.people.notifications import notification_create
@@ -167,6 +167,7 @@ def sleepers_wake(now: datetime) -> int:
 
 def model_waiters_wake(now: datetime) -> int:
     """Wake sessions whose model is back or whose patience is over, and one for each model that is to be tried."""
+    fallbacks_serve(now)
     probers = sum(session_wake(pk, now=now) for pk in probers_due(now))
     return probers + _wake_due(AgentSession.objects.filter(status=Status.WAITING, waiting_on=WaitingOn.MODEL), now)
 

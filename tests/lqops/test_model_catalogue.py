@@ -38,6 +38,20 @@ def test_time_limits_that_do_not_add_up_are_refused_with_the_sum(declared, task,
         check_task_time({"slow": declared}, slice_seconds=60, task_seconds=task)
 
 
+def test_a_fallback_must_be_another_declared_model_and_takes_time_to_change_to(tmp_path):
+    models = {"main": {"fallback": ["other"]}, "other": {"total_seconds": 400}}
+    check_task_time(models, slice_seconds=60, task_seconds=670)
+    with pytest.raises(ImproperlyConfigured, match=r"'main' or 'other', with 30 for the change, .*= 670 seconds"):
+        check_task_time(models, slice_seconds=60, task_seconds=669)
+    path = tmp_path / "models.toml"
+    for named in ("main", "nobody"):
+        path.write_text(
+            f'[models.main]\nprovider = "offline"\ninput_usd = "0"\noutput_usd = "0"\nfallback = ["{named}"]\n'
+        )
+        with pytest.raises(ImproperlyConfigured, match=rf"models.main.fallback: '{named}' is not another model"):
+            configured_models(Env({"LQOPS_MODELS_FILE": str(path)}))
+
+
 def test_offline_analyst_has_every_role_by_default():
     models = configured_models(Env({}))
     assert list(models.declared) == ["offline"]
