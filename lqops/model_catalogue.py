@@ -162,7 +162,7 @@ def check_task_time(models: dict[str, dict[str, Any]], *, slice_seconds: float, 
             raise ImproperlyConfigured(
                 f"LQOPS_SLICE_SECONDS={slice_seconds:g} + total_seconds={call:g} of {_named(asked)} "
                 f"+ {SKILL_SECONDS:g} for skills = {needed:g} seconds, more than LQOPS_TASK_SECONDS={task_seconds:g}: "
-                "a worker would be stopped in the middle of a call. Raise LQOPS_TASK_SECONDS, or lower one of the others."
+                "a worker would be stopped in the middle of a call. Raise LQOPS_TASK_SECONDS, or lower another one."
             )
 
 
