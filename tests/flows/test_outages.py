@@ -20,7 +20,6 @@ from agents.providers.base import Chunk, Fault, ProviderError, ended_once
 from agents.runner import run_session
 from agents.ticker import Ticker
 from agents.triggers.events import EventIn, event_spawn
-from agents.triggers.schedules import schedules_fire
 from agents.types import ModelReply, Usage
 from agents.walk.walk import walk
 from audit.verify import verify_log
@@ -116,14 +115,13 @@ def day(monkeypatch, settings):
 def live_through(day, *, inputs, away, step, hours):
     """Let inputs arrive, the server go away in the middle and come back; work until everything is at rest."""
     server = Server(after=inputs // 2, away=away)
-    Trigger.objects.filter(kind=TriggerKind.SCHEDULE).update(next_run_at=NOW, last_run_at=NOW - HOUR)
+    Trigger.objects.filter(kind=TriggerKind.SCHEDULE).update(next_run_at=NOW - 10 * MINUTE, last_run_at=NOW - HOUR)
     with serving("offline", server):
         for number in range(inputs // 4):
             day.arrive(number)
             if number % 5 == 0:
-                schedules_fire(now=clock())
-                day.pass_time(60)
                 day.work(most=6)
+                day.pass_time(300)
         Trigger.objects.filter(kind=TriggerKind.SCHEDULE).update(next_run_at=None)
         for _ in range(int(timedelta(hours=hours) / step)):
             day.work()
@@ -178,6 +176,6 @@ def test_every_input_is_read_once_whatever_the_length_of_the_outage(day, length,
 
 def test_inputs_of_runs_that_ran_out_of_patience_are_read_by_other_runs(day, settings):
     settings.LQOPS_MODEL_WAIT_HOURS = 1
-    server = live_through(day, inputs=16, away=5 * HOUR, step=10 * MINUTE, hours=24)
+    server = live_through(day, inputs=16, away=5 * HOUR, step=30 * MINUTE, hours=24)
     check(day, server)
     assert AgentSession.objects.exclude(restarted_from=None).exists()
