@@ -1,10 +1,44 @@
-"""Whether this process was asked to stop. Code that waits for long checks it, so that the process ends soon."""
+"""The end of a process: whether it was asked to stop, and that it does not outlive its parent.
 
+Code that waits for long checks `stop_requested`, so that the process ends soon.
+"""
+
+import ctypes
+import os
+import signal
+import sys
 import threading
+import time
 from queue import Empty, SimpleQueue
 from typing import Final
 
 stop_requested: Final = threading.Event()
+
+_PR_SET_PDEATHSIG: Final = 1
+_LOOK_SECONDS: Final = 0.5
+
+
+def end_with_parent(parent: int) -> None:
+    """Have this process killed when its parent ends, however it ends. `parent` is the id that the parent knows.
+
+    On Linux the kernel does it, when the thread that started this process has ended. Elsewhere a thread looks.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    _end_if_orphaned(parent)  # it may have ended before
+
+
+def _watch(parent: int) -> None:
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        _end_if_orphaned(parent)
+
+
+def _end_if_orphaned(parent: int) -> None:
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class SignalEvent:

@@ -5,23 +5,32 @@ own, because one of their slices uses a worker for most of a minute. With the da
 transaction that enqueues it. With Redis it is sent after the commit.
 """
 
+import logging
+import multiprocessing
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
+import django_q.cluster
 from django.conf import settings
 from django.db import connection, models, transaction
 from django.db.models import Count, Min
 from django_q.brokers import get_broker
-from django_q.cluster import Cluster
+from django_q.cluster import Cluster, Sentinel
 from django_q.conf import Conf
 from django_q.models import OrmQ
 from django_q.tasks import async_task
 
+from agents.process_end import end_with_parent
+
+logger = logging.getLogger(__name__)
+
 TASKS: Final = "agents.tasks"
+IDLE: Final = -1  # the timer of a worker that waits for a task
 
 
 class TaskName(models.TextChoices):
@@ -92,6 +101,41 @@ def run_cluster(queue: Queue, *, workers: int, before_stop: Callable[[], None]) 
     Conf.CLUSTER_NAME = queue.value
     Conf.WORKERS = workers
     Stopping().start()
+
+
+class Guard(Sentinel):  # type: ignore[misc]
+    """The process that watches the processes of a cluster. They end with it, and it with the cluster.
+
+    Processes that wait for the next item of a local queue hold its lock. A killed one never releases it, and whoever
+    replaces it waits for ever: no task is taken, or none is acknowledged. Then the guard ends, and the supervisor
+    starts the cluster again.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        cluster = multiprocessing.parent_process()
+        if cluster is not None and cluster.pid is not None:
+            end_with_parent(cluster.pid)
+        self._forking = self._guard = os.getpid()
+        os.register_at_fork(before=self._note_parent, after_in_child=self._end_with_guard)
+        super().__init__(*arguments, **named)
+
+    def _note_parent(self) -> None:
+        self._forking = os.getpid()
+
+    def _end_with_guard(self) -> None:
+        if self._forking == self._guard:
+            end_with_parent(self._guard)
+
+    def reincarnate(self, process: Any) -> None:
+        was_killed = process.exitcode is not None and process.exitcode < 0
+        at_work = process in self.pool and process.timer.value != IDLE
+        if was_killed and not at_work:
+            logger.critical("A process of the queue was killed and may have left a lock; the cluster ends.")
+            os._exit(1)
+        super().reincarnate(process)
+
+
+django_q.cluster.Sentinel = Guard  # what a cluster starts, also with `manage.py qcluster`
 
 
 def in_open_transaction() -> bool:

@@ -27,6 +27,7 @@ from agents.process_end import SignalEvent
 from agents.roster.loops import loops_renew
 from agents.sensors.rows import sensor_slices_enqueue
 from agents.sessions.approvals import approvals_expire
+from agents.sessions.halts import halted_work_end
 from agents.sessions.leases import idle_sweep, model_waiters_wake, requeue_lost, requeue_stuck, sleepers_wake
 from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_delete_old
@@ -34,6 +35,7 @@ from agents.triggers.inputs import inputs_fire
 from agents.triggers.schedules import schedules_fire, schedules_replan
 from agents.triggers.watches import watches_fire_unfired
 from audit.checkpoints import checkpoint_due, write_checkpoint
+from audit.recorder import append_pending
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ NAME = "ticker"
 LEASE = timedelta(seconds=10)
 STREAMS_KEPT = timedelta(minutes=10)
 COPIES_AT_ONCE = 100
+AUDIT_PATIENCE = timedelta(seconds=1)  # how long the ticker waits for other writers of a chain
 MAIL_SECONDS = 10.0  # how long a stopping ticker waits for the mailer
 
 
@@ -96,6 +99,8 @@ def _checkpoint(now: datetime) -> int:
 
 
 DUTIES = (
+    Duty("append pending audit events", 0, lambda _now: append_pending(patience=AUDIT_PATIENCE)),
+    Duty("halt active sessions", 0, halted_work_end),
     Duty("wake sleepers", 0, sleepers_wake),
     Duty("try models that are away", 1, model_waiters_wake),
     Duty("fire schedules", 0, lambda now: schedules_fire(now=now)),

@@ -1,6 +1,7 @@
 """Tables of the audit log. Plain ids and no foreign keys: events outlive the rows they name.
 
-Both tables refuse UPDATE, DELETE and TRUNCATE by database triggers, below. Only audit/recorder.py writes rows.
+Events and skill audits refuse UPDATE, DELETE and TRUNCATE by database triggers, below. Only audit/recorder.py writes
+rows.
 """
 
 from django.db import models
@@ -40,6 +41,24 @@ class AuditEvent(models.Model):
     @property
     def sentence(self) -> str:
         return kinds.sentence(self.kind, self.details)
+
+
+class PendingEvent(models.Model):
+    """An event that is committed with its act and waits for its place in a chain; deleted when it has one."""
+
+    chain = models.CharField(max_length=64)
+    kind = models.CharField(max_length=64)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=64)
+    subject = models.CharField(max_length=96, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)
+    details = models.JSONField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.at:%Y-%m-%d %H:%M:%S}"
 
 
 class SkillAudit(models.Model):

@@ -4,19 +4,21 @@ A free chain needs no lock: (chain, seq) is unique, so of two writers that saw t
 after the first has committed, reads the new head and tries again. A writer that loses twice, or has no transaction of
 its own, takes a lock. A transaction that has already added to the chain never loses twice, so a writer that others wait
 for never waits for the lock. Lock order across chains: a session's chain, then `system`.
+
+An act that may wait for nobody, such as a halt of all work, leaves a pending event instead, in its own transaction.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from audit import current_request_id
 from audit.kinds import LABEL, checked_details
-from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
+from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent, SkillAudit
 from audit.redaction import redact
 from audit.rows import GENESIS, canonical, event_hash
 
@@ -27,6 +29,7 @@ AUDITED_LEVELS: Final = frozenset({"CONTROLLED", "RESTRICTED", "PRIVILEGED"})
 
 _FIELDS = {field.name: field for field in AuditEvent._meta.concrete_fields if not field.primary_key}
 _COLUMNS = tuple(_FIELDS)
+_PENDING = tuple(field.name for field in PendingEvent._meta.concrete_fields if not field.primary_key)
 _LOCK: Final = {
     "postgresql": "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
     "sqlite": "SELECT %s",  # no lock needed: the transaction holds the write lock
@@ -72,7 +75,71 @@ def append(
 
     The first event of a session's chain also writes `audit.chain_opened` into `system`, in the same transaction.
     """
-    fields = {
+    fields = _fields(chain, kind, now=now, actor=actor, subject=subject, request_id=request_id, details=details)
+    return _append(fields, after)
+
+
+def append_soon(
+    chain: str, kind: str, *, now: datetime, actor: str = "system", subject: str = "", details: Mapping[str, Any]
+) -> None:
+    """Write an event in the caller's transaction without waiting for other writers of the chain.
+
+    On PostgreSQL as a pending event, which `append_pending` appends with the time given here. On SQLite at once:
+    whoever writes holds the only lock there is.
+    """
+    fields = _fields(chain, kind, now=now, actor=actor, subject=subject, request_id="", details=details)
+    if connection.vendor == "sqlite":
+        _append(fields)
+    else:
+        PendingEvent.objects.create(**fields)
+
+
+def append_pending(*, patience: timedelta | None = None) -> int:
+    """Append the pending events to their chains, each once, and return how many.
+
+    With `patience`, stop at the first that has to wait longer for other writers; the ticker appends it then.
+    """
+    done = 0
+    for pk in list(PendingEvent.objects.order_by("pk").values_list("pk", flat=True)):
+        try:
+            with transaction.atomic():
+                _wait_at_most(patience)
+                done += _append_one(pk)
+                _wait_at_most(None)
+        except OperationalError:
+            if patience is None:
+                raise
+            break
+    return done
+
+
+def _append_one(pk: int) -> int:
+    fields = PendingEvent.objects.filter(pk=pk).values(*_PENDING).first()
+    if fields is None or not PendingEvent.objects.filter(pk=pk).delete()[0]:
+        return 0  # another process was faster
+    _append(fields)
+    return 1
+
+
+def _wait_at_most(patience: timedelta | None) -> None:
+    """Limit how long the statements of this transaction wait for locks; None: as the database is set."""
+    if connection.vendor == "postgresql":
+        limit = "DEFAULT" if patience is None else f"'{patience.total_seconds() * 1_000:.0f}ms'"
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = {limit}")
+
+
+def _fields(
+    chain: str,
+    kind: str,
+    *,
+    now: datetime,
+    actor: str,
+    subject: str,
+    request_id: str,
+    details: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    return {
         "chain": chain,
         "kind": kind,
         "at": now,
@@ -81,6 +148,10 @@ def append(
         "request_id": _label("request_id", request_id or current_request_id.get()),
         "details": checked_details(kind, details or {}),
     }
+
+
+def _append(fields: dict[str, Any], after: Head | None = None) -> Head:
+    chain = fields["chain"]
     added = None
     if after or connection.in_atomic_block:
         added = _add(fields, after or chain_head(chain)) or _add(fields, chain_head(chain))

@@ -87,7 +87,7 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
 
 @never_cache
 def halt_everything(request: HttpRequest) -> HttpResponse:
-    """Ask for a reason, then halt all runs. Repeated, it halts what an interrupted halt has missed."""
+    """Ask for a reason, then halt all runs. Repeated, it says what is in force."""
     by = require_permission(request, HALT_PERMISSION)
     form = ReasonForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
@@ -99,17 +99,15 @@ def halt_everything(request: HttpRequest) -> HttpResponse:
 
 
 def _halted_message(found: AllHalted) -> str:
-    message = "Everything is halted. Nothing starts until you release it."
     if found.already:
-        message = visible(already_halted_message(found))
-    failed = found.sessions.failed
-    return f"{message} {counted(failed, 'run')} could not be halted. Halt again." if failed else message
+        return visible(already_halted_message(found))
+    return f"Everything is halted. Nothing starts until you release it. {counted(found.active, 'active run')} will end."
 
 
 def _halt_description() -> str:
     halt = current_halt()
     if halt is not None:
-        text = "Halting again halts only runs that the first halt missed. Its reason and author do not change."
+        text = "Halting again changes nothing: its reason and author stay."
         return f"{visible(halt_message(halt, already=True))} {text}"
     active = control_room.sessions_running().total
     return (

@@ -189,13 +189,16 @@ class AllWorkSerializer(serializers.Serializer[Any]):
     )
     requested_at = serializers.DateTimeField()
     released_at = serializers.DateTimeField(allow_null=True)
-    sessions = serializers.SerializerMethodField(help_text="Number of sessions that the halt was requested for.")
+    sessions = serializers.SerializerMethodField(
+        help_text="Number of sessions active when the halt was requested; of a release, those that the halt ended."
+    )
 
     def get_halted(self, halt: Halt) -> bool:
         return halt.released_at is None
 
     def get_sessions(self, halt: Halt) -> int:
-        return halt_reach(halt)
+        active: int | None = self.context.get("active")
+        return halt_reach(halt) if active is None else active
 
 
 class HaltView(SingleView):
@@ -206,12 +209,13 @@ class HaltView(SingleView):
     def post(self, request: Request) -> Response:
         """Halt every session of the installation. Nothing starts until the release.
 
-        A repeated request halts sessions that an interrupted halt left out. Needs the permission
+        The answer does not wait for the sessions to end. A repeated request changes nothing. Needs the permission
         agents.halt_everything.
         """
         require_halt_permission(self.user)
         reason = self.body(ReasonBody)["reason"]
-        return Response(AllWorkSerializer(halt_all_work(reason=reason, **self.actor).halt).data)
+        found = halt_all_work(reason=reason, **self.actor)
+        return Response(AllWorkSerializer(found.halt, context={"active": found.active}).data)
 
 
 class ReleaseView(SingleView):

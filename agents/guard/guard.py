@@ -7,8 +7,8 @@ caller, and no transaction is open while a remote call is out.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ from agents.exceptions import (
     OpenTransaction,
     OutcomeUnknown,
     RetryLater,
+    SessionHalted,
     ToolFailed,
     UnpricedModel,
 )
@@ -200,9 +201,20 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
 # --- Authorise, dispatch, settle ---
 
 
+@contextmanager
+def _written_if_overtaken(call: Call) -> Iterator[None]:
+    """Write down the refusal of a call whose block a halt of all work undid between its verdict and its commit."""
+    try:
+        yield
+    except SessionHalted as halted:
+        with transaction.atomic():
+            refusal = _refuse_if_stopped(call, read_for_update(call.session))
+        raise refusal or halted from None
+
+
 def _act_locally(call: Call) -> ToolResult:
     """The whole effect is rows of ours: one block, which joins the caller's transaction if one is open."""
-    with transaction.atomic():
+    with _written_if_overtaken(call), transaction.atomic():
         opened = _authorise(call)
         end = settle(opened, *_dispatch(opened, _never), now=call.now) if isinstance(opened, Call) else opened
     return _conclude(end)
@@ -210,7 +222,7 @@ def _act_locally(call: Call) -> ToolResult:
 
 def _open(call: Call, *, sharing: int = 1) -> Call | ToolResult:
     """Authorise a remote call in a durable block of its own: intent before effect."""
-    with transaction.atomic(durable=True):
+    with _written_if_overtaken(call), transaction.atomic(durable=True):
         opened = _authorise(call, sharing=sharing)
     return opened if isinstance(opened, Call) else _conclude(opened)
 

@@ -23,6 +23,7 @@ from agents.guard.tools import Tool
 from agents.models import AgentSession, Budget, Halt, Installation, ModelPrice
 from agents.skills.skill import SkillContext
 from agents.types import Capability, ToolResult
+from audit import recorder
 from audit.models import AuditEvent
 
 _MODEL = "lqops-self-test"
@@ -105,14 +106,15 @@ def _throw_away() -> Iterator[tuple[AgentSession, _Probe]]:
         with transaction.atomic(), override(tools):
             owner = get_user_model().objects.create(username=f"self-test-{uuid.uuid4()}", is_active=False)
             ModelPrice.objects.create(model=_MODEL, input_usd=Decimal(1), output_usd=Decimal(1))
-            # Locked, so that a halt of all work waits for the probe; with budgets of another day, so that today's spend
-            # decides nothing here.
-            Installation.objects.select_for_update().get(pk=1)
-            Installation.objects.update(halt=None)
+            # With budgets of another day, so that today's spend decides nothing here.
             Budget.objects.create(scope=BudgetScope.INSTALLATION, day=_NOW.date(), cap_usd=Decimal(1))
             session = AgentSession.objects.create(
                 owner=owner, status=Status.RUNNING, current_phase=Phase.TURN, max_cost_usd=Decimal(1)
             )
+            # The first event of a chain may wait for other writers, so it is written before the installation's row is
+            # changed: a halt of all work has to wait for the rest of the probe.
+            recorder.append(session.chain, "autonomous_session.started", now=_NOW)
+            Installation.objects.update(halt=None)
             yield session, probe
             raise _RollBack
     except _RollBack:

@@ -1,8 +1,9 @@
 """Reads of a session at a boundary: first unlocked (R5 first), then locked, in the transaction that decides.
 
-The locked read takes the session's row and shares the installation's row, so neither a session halt nor the halt of all
-work can commit between the verdict and the commit. On SQLite the IMMEDIATE transaction is that lock. Also here: what
-lets a session be created.
+The locked read takes the session's row, so no halt of the session can commit between the verdict and the commit. Nobody
+locks the installation's row to read it: the halt of all work waits for no one, and the last write of a call looks for
+it again (`all_work_goes_on`). On SQLite the IMMEDIATE transaction is the lock. Also here: what lets a session be
+created.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
-from django.db.models import Model, QuerySet
+from django.db import connection
+from django.db.models import Exists, Model, Q, QuerySet
 
 from agents.enums import HaltState, Status, TerminalReason
 from agents.exceptions import Invalid, LeaseLost, NotAllowed, SessionHalted
@@ -102,14 +103,14 @@ def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
     """Read the session under lock in one SELECT, with the model's price; only inside a transaction."""
     own = [f"s.{name}" for name in _LOCKED]
     columns = [*own, "i.halt_id", "x.model", "o.next_try_at", *(f"p.{name}" for name in PRICE_COLUMNS)]
-    share = "FOR NO KEY UPDATE OF s FOR SHARE OF i" if connection.vendor == "postgresql" else ""
+    lock = "FOR NO KEY UPDATE OF s" if connection.vendor == "postgresql" else ""
     rows = _select(
         f"SELECT {', '.join(columns)} FROM {AgentSession._meta.db_table} s "  # noqa: S608
         f"JOIN {Installation._meta.db_table} i ON i.id = 1 "
         f"LEFT JOIN {SuspendedModel._meta.db_table} x ON x.model = %s "
         f"LEFT JOIN {ModelOutage._meta.db_table} o ON o.model = %s "
         f"LEFT JOIN ({longest_prefix_sql()}) p ON true "
-        f"WHERE s.id = %s {share}",
+        f"WHERE s.id = %s {lock}",
         [model, model, model, session.pk],
     )
     row, (all_work_halt, suspended, away_until, *price) = _held(session, _LOCKED, rows)
@@ -142,6 +143,11 @@ def holder(session: AgentSession) -> QuerySet[AgentSession]:
         status=Status.RUNNING,
         halt_state__in=GOING_ON,
     )
+
+
+def all_work_goes_on() -> Q:
+    """Return the condition for a write that a halt of all work since the verdict must prevent."""
+    return Q(Exists(Installation.objects.filter(pk=1, halt__isnull=True)))
 
 
 def is_halted(session: AgentSession) -> bool:
@@ -201,8 +207,9 @@ def _from_db(model: type[Model], name: str, value: Any) -> Any:
     return value
 
 
-# --- May a session be created? Read under a lock shared with other creations ---
-# Opting out and halting wait for the creations that have seen the old state, or these see the new one.
+# --- May a session be created? ---
+# Opting out waits for the creations that have seen the old state, or these see the new one. The halt of all work waits
+# for nobody: a session whose creation it overtook is halted by the ticker, and none of its calls starts.
 
 
 TO_RELEASE = "Release it first: *Release* in the admin, `manage.py release`, or POST /api/v1/release."
@@ -230,20 +237,18 @@ def may_run_for(user_pk: int) -> bool:
 def is_opted_in(user_pk: int) -> bool:
     """Return the same under a shared lock: opting out then waits for this transaction and finds its session."""
     profiles, users = Profile._meta.db_table, User._meta.db_table
+    lock = " FOR SHARE OF p" if connection.vendor == "postgresql" else ""  # on SQLite the transaction is the lock
     rows = Profile.objects.raw(
         f"SELECT p.* FROM {profiles} p JOIN {users} u ON u.id = p.user_id "  # noqa: S608
-        f"WHERE p.user_id = %s AND u.is_active{_shared('p')}",
+        f"WHERE p.user_id = %s AND u.is_active{lock}",
         [user_pk],
     )
     return any(profile.opted_in for profile in rows)
 
 
 def require_not_halted() -> None:
-    """Raise while all work is halted, under a shared lock: a halt then finds this transaction's session."""
-    rows = Installation.objects.raw(
-        f"SELECT * FROM {Installation._meta.db_table} WHERE id = 1{_shared()}"  # noqa: S608
-    )
-    halt = rows[0].halt
+    """Raise while all work is halted."""
+    halt = Installation.objects.select_related("halt__requested_by").get(pk=1).halt
     if halt is not None:
         raise SessionHalted(TerminalReason.EXTERNAL_HALT, f"{halt_message(halt)} {TO_RELEASE}")
 
@@ -260,9 +265,3 @@ def halt_message(halt: Halt, *, already: bool = False) -> str:
     return (
         f"All work is {'already ' if already else ''}halted by {by} since {halt.requested_at:%Y-%m-%d %H:%M} UTC{why}."
     )
-
-
-def _shared(table: str = "") -> str:
-    """Return the SQL for a shared lock; on SQLite the transaction is the lock."""
-    of = f" OF {table}" if table else ""
-    return f" FOR SHARE{of}" if transaction.get_connection().vendor == "postgresql" else ""

@@ -102,7 +102,6 @@ def budget_set_cap(
     now = now or clock()
     owners = _CAPPED[scope].objects.filter(pk=1 if scope == BudgetScope.INSTALLATION else subject_id)
     old = owners.values_list("max_cost_per_day_usd", flat=True).get()
-    owners.update(max_cost_per_day_usd=cap_usd)
     day = now.astimezone(UTC).date()
     # Lock the installation's row first, as every call does, so that nobody opens the day with the old cap and no two
     # transactions wait for each other.
@@ -111,6 +110,7 @@ def budget_set_cap(
     name = Budget(scope=scope, subject_id=subject_id).name
     details = {"budget": name, "cap_usd": _text(cap_usd), "old_cap_usd": _text(old)}
     recorder.append(SYSTEM_CHAIN, "budget.cap_set", now=now, actor=actor, subject=name, details=details)
+    owners.update(max_cost_per_day_usd=cap_usd)  # last: a halt of all work waits for this row
 
 
 def _text(amount: Decimal | None) -> str | None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from django.db.models import F, QuerySet
 
-from agents.enums import HaltState, Outcome, Purpose, Status
-from agents.exceptions import JournalMismatch, LeaseLost, OutcomeUnknown
-from agents.ledger.boundary import holder, read_for_update
+from agents.enums import HaltState, Outcome, Purpose, Status, TerminalReason
+from agents.exceptions import JournalMismatch, LeaseLost, OutcomeUnknown, SessionHalted
+from agents.ledger.boundary import all_work_goes_on, holder, read_for_update
 from agents.ledger.budgets import budgets_book, budgets_lock_again, budgets_reserve, budgets_settle, micro
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.policy.brakes import temporal
@@ -74,11 +74,18 @@ def journal_open(
             "cost_reserved_usd": F("cost_reserved_usd") + micro(call.approved_usd),
             "cost_held_usd": F("cost_held_usd") + micro(call.held_usd),
         }
-    _update_held(session, **changed)
+    _update_going_on(session, **changed)
     if priced:
         budgets_reserve(ledgers, estimate=call.approved_usd, held=call.held_usd)
     call.save(force_insert=True)
     return journal_record(call, now=now, **more)
+
+
+def _update_going_on(session: AgentSession, **changed: Any) -> None:
+    """Write the row of a session whose call begins. A halt of all work since the verdict undoes the call."""
+    if holder(session).filter(all_work_goes_on()).update(**changed) != 1:
+        _update_held(session, fencing=session.fencing)  # raises if another worker holds it
+        raise SessionHalted(TerminalReason.EXTERNAL_HALT, "All work was halted before the call began.")
 
 
 def _update_held(session: AgentSession, **changed: Any) -> None:
@@ -149,7 +156,7 @@ def _close(
 
 def journal_local(call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime) -> None:
     """Write a local call whole, in the transaction of its effect: it is never seen open."""
-    _update_held(session, halt_state=HaltState.RUNNING, last_activity_at=now)
+    _update_going_on(session, halt_state=HaltState.RUNNING, last_activity_at=now)
     call.settled_at = now
     call.save(force_insert=True)
     journal_record(call, now=now, after=after)

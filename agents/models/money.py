@@ -55,6 +55,7 @@ class Halt(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="lqops_halts"
     )
     requested_at = models.DateTimeField(db_default=Now())
+    actor = models.CharField(max_length=64, blank=True, help_text="Who the audit log names if it was no user.")
     released_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
     released_at = models.DateTimeField(null=True, blank=True)
 

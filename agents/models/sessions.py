@@ -27,6 +27,10 @@ class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
     def active(self) -> "AgentSessionQuerySet":
         return self.exclude(_TERMINAL)
 
+    def active_count(self) -> int:
+        """Count the active ones, status by status: each has an index of its own."""
+        return sum(self.filter(status=status).count() for status in Status if status not in TERMINAL)
+
     def taking_room(self) -> "AgentSessionQuerySet":
         """Those that an owner may have only so many of at once. Sensors have workers of their own."""
         return self.filter(status=Status.RUNNING).exclude(mode=Mode.SENSOR)

@@ -1,13 +1,13 @@
 """Halts: of one session, of an agent's sessions, of all work; and the release.
 
-A halt commits at once, whatever a worker is doing. The audit log names `actor` if `by` is nobody: a command run without
-a user, or the system.
+A halt commits at once, whatever a worker is doing; that of all work waits for no writer of the audit log either. The
+audit log names `actor` if `by` is nobody: a command run without a user, or the system.
 """
 
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from django.contrib.auth.models import User
@@ -15,7 +15,7 @@ from django.db import DatabaseError, transaction
 
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
-from agents.ledger.boundary import halt_message
+from agents.ledger.boundary import GOING_ON, halt_message
 from agents.models import AgentSession, Halt, Installation
 from agents.people.access import SYSTEM, actor_of
 from agents.policy.transitions import TERMINAL
@@ -25,6 +25,9 @@ from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent
 
 logger = logging.getLogger(__name__)
+
+MOST = 200  # sessions that the ticker halts at a time
+RECORD_PATIENCE = timedelta(milliseconds=10)
 
 
 class HaltAnswer(StrEnum):
@@ -45,11 +48,11 @@ class HaltCount:
 
 @dataclass(frozen=True)
 class AllHalted:
-    """Result of halting all work: the halt in force, whether it is an older one, and the sessions it reached."""
+    """Result of halting all work: the halt in force, whether it is an older one, and how many sessions are active."""
 
     halt: Halt
     already: bool
-    sessions: HaltCount
+    active: int
 
 
 @transaction.atomic
@@ -122,52 +125,79 @@ def agents_halt(
 
 
 def halt_all_work(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> AllHalted:
-    """Halt all work: first the one row that stops every call, then every active session.
+    """Halt all work by one row that stops every call; return as soon as it is committed. Again, it changes nothing.
 
-    Called again, it halts what an interrupted halt has missed; the halt in force keeps its author, time and reason.
+    It waits for no call and for no other writer of the audit log; on SQLite for the one write lock that there is. Its
+    audit event is committed with it and gets its place in the chain at once, or from the ticker, which also halts the
+    active sessions one by one (`halted_work_end`).
     """
+    halt = new = None
+    while halt is None:  # again, if somebody else's halt was released in between
+        new = _put_in_force(by=by, reason=reason, now=now, actor=actor)
+        halt = new or _in_force()
+    recorder.append_pending(patience=RECORD_PATIENCE)
+    return AllHalted(halt, new is None, AgentSession.objects.active_count())
+
+
+def _put_in_force(*, by: User | None, reason: str, now: datetime, actor: str) -> Halt | None:
+    """Return the new halt; None, writing nothing, while another is in force."""
     with transaction.atomic():
-        installation = Installation.objects.select_for_update().get(pk=1)
-        before = halt = installation.halt
-        if halt is None:
-            halt = Halt.objects.create(scope=HaltScope.ORGANISATION, reason=reason, requested_by=by, requested_at=now)
-            installation.halt = halt
-            installation.save(update_fields=["halt"])
-            details = {"halt_id": halt.pk, "sessions": AgentSession.objects.active().count()}
-            recorder.append(SYSTEM_CHAIN, "organisation.halted", now=now, actor=actor_of(by, actor), details=details)
-    return AllHalted(halt, before is not None, _halt_the_rest(halt, by=by, now=now, actor=actor))
+        halt = Halt.objects.create(
+            scope=HaltScope.ORGANISATION, reason=reason, requested_by=by, requested_at=now, actor=actor
+        )
+        if not Installation.objects.filter(pk=1, halt__isnull=True).update(halt=halt):
+            transaction.set_rollback(True)
+            return None
+        details = {"halt_id": halt.pk}
+        recorder.append_soon(SYSTEM_CHAIN, "organisation.halted", now=now, actor=actor_of(by, actor), details=details)
+    return halt
+
+
+def _in_force() -> Halt | None:
+    return Installation.objects.select_related("halt__requested_by").get(pk=1).halt
 
 
 def already_halted_message(found: AllHalted) -> str:
     """Return the message for whoever halts all work while it is halted."""
-    requested, failed = found.sessions.requested, found.sessions.failed
-    more = f"Halt requested for {requested} more sessions." if requested or failed else "No other session was active."
-    return f"{halt_message(found.halt, already=True)} {more} The halt keeps its reason."
+    active = {0: "No run is active.", 1: "1 run is still ending."}.get(found.active, f"{found.active} runs are ending.")
+    return f"{halt_message(found.halt, already=True)} {active} The halt keeps its reason."
 
 
-def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime, actor: str) -> HaltCount:
-    going = AgentSession.objects.active().filter(halt_state__in=(HaltState.RUNNING, HaltState.PAUSED))
-    pks = list(going.order_by("pk").values_list("pk", flat=True))
-    return sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor)
+def halted_work_end(now: datetime) -> int:
+    """While all work is halted, halt active sessions one by one, so many at a time."""
+    halt = _in_force()
+    if halt is None:
+        return 0
+    by, actor = halt.requested_by, halt.actor or SYSTEM
+    return sessions_halt(_going_on(), by=by, reason=halt.reason, now=now, halt=halt, actor=actor).requested
+
+
+def _going_on(after: int = 0) -> list[int]:
+    going = AgentSession.objects.active().filter(halt_state__in=GOING_ON, pk__gt=after)
+    return list(going.order_by("pk").values_list("pk", flat=True)[:MOST])
 
 
 def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM) -> Halt:
-    """Let new work start again. Halted sessions stay halted, including those that the halt had missed."""
-    halt = Installation.objects.select_related("halt").get(pk=1).halt
-    if halt is not None:
-        _halt_the_rest(halt, by=by, now=now, actor=actor)
+    """Let new work start again. Halted sessions stay halted, including those that the halt had missed.
+
+    The installation's row is written last, so that a release which waits for the audit log holds up no other halt.
+    """
+    halt = _in_force()
+    if halt is None:
+        raise InvalidTransition("Work is not halted; there is nothing to release.")
+    after = 0
+    while pks := _going_on(after):
+        sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor)
+        after = pks[-1]
+    recorder.append_pending()
     with transaction.atomic():
-        installation = Installation.objects.select_for_update().get(pk=1)
-        halt = installation.halt
-        if halt is None:
-            raise InvalidTransition("Work is not halted; there is nothing to release.")
-        installation.halt = None
-        installation.save(update_fields=["halt"])
+        details = {"halt_id": halt.pk}
+        recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)
         halt.released_by = by
         halt.released_at = now
         halt.save(update_fields=["released_by", "released_at"])
-        details = {"halt_id": halt.pk}
-        recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)
+        if not Installation.objects.filter(pk=1, halt=halt).update(halt=None):
+            raise InvalidTransition("Somebody else has released it; there is nothing to release.")
     return halt
 
 

@@ -1,6 +1,6 @@
 """The process of one skill call: reads the call from standard input, and writes a start line and a result line.
 
-Started by agents.skills.running as `python -m agents.skills.isolated`.
+Started by agents.skills.running as `python -m agents.skills.isolated <process id of the caller>`; ends with the caller.
 """
 
 import gc
@@ -10,6 +10,8 @@ from typing import Any
 
 import django
 from pydantic import TypeAdapter
+
+from agents.process_end import end_with_parent
 
 _OUT = sys.stdout
 
@@ -43,4 +45,5 @@ def _no_model(*_: Any) -> Any:
 
 
 if __name__ == "__main__":
+    end_with_parent(int(sys.argv[1]))
     main()

@@ -7,6 +7,7 @@ its worker is replaced after the current task, which ends the thread. A skill th
 import contextlib
 import contextvars
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -157,8 +158,8 @@ def _output_of(skill: Skill, context: SkillContext, job: str) -> tuple[int, str]
     """Return how the process ended and what it printed. It is killed when its time is over or its run is halted."""
     to_send = [job]
     printed: list[str] = []
-    with subprocess.Popen(
-        [sys.executable, "-m", "agents.skills.isolated"],
+    with subprocess.Popen(  # noqa: S603 our own interpreter and module
+        [sys.executable, "-m", "agents.skills.isolated", str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

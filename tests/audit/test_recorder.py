@@ -1,8 +1,11 @@
+from datetime import timedelta
+from unittest.mock import patch
+
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from audit import recorder
-from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
+from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent, SkillAudit
 from audit.recorder import EMPTY, AuditContention, Head, append, chain_head, close_chain, record_skill_call
 from audit.rows import GENESIS, event_hash
 from tests.audit.samples import NOW, RUN, call, later, row, start
@@ -39,6 +42,19 @@ def test_stored_row_has_the_hash_of_its_columns():
     found = row(RUN, 1)
     names = ("chain", "seq", "kind", "at", "actor", "subject", "request_id", "details", "prev_hash")
     assert found.hash == event_hash(**{name: getattr(found, name) for name in names})
+
+
+def test_pending_events_that_cannot_be_appended_stay_pending():
+    append_later = {"kind": "model.accepted", "at": NOW, "actor": "system", "details": {"model": "m"}}
+    PendingEvent.objects.create(chain=SYSTEM_CHAIN, **append_later)
+    with patch.object(recorder, "_append", side_effect=OperationalError("lock timeout")):
+        assert recorder.append_pending(patience=timedelta(seconds=1)) == 0
+        with pytest.raises(OperationalError):
+            recorder.append_pending()
+    assert PendingEvent.objects.count() == 1
+    assert recorder._append_one(10**9) == 0  # another process was faster
+    assert recorder.append_pending() == 1
+    assert (row(SYSTEM_CHAIN, 1).kind, row(SYSTEM_CHAIN, 1).at) == ("model.accepted", NOW)
 
 
 def test_system_chain_has_no_opening():

@@ -7,6 +7,10 @@ that the benchmark makes stay there). Prints a table and one JSON line; leaves w
 word a second. It prints how long after the commit of the halt the model sent its last byte and found the connection
 closed, and how long after it the run had ended; leaves with 1 when the model was not left within 1 s (p95) and 3 s
 (all), or a run did not end as halted. No worker may run on the database meanwhile: it would take the runs.
+
+`--all-work N` halts and releases all work N times while four threads create runs, 28 a second together, and one of them
+holds the `system` chain for a second in every three (not on SQLite, where a writer holds up every other). It prints how
+long the halts took until they answered; leaves with 1 when that was more than 100 ms (p95).
 """
 
 import argparse
@@ -26,20 +30,26 @@ import django
 django.setup()
 
 from django.contrib.auth.models import User  # noqa: E402
-from django.db import connection  # noqa: E402
+from django.db import connection, transaction  # noqa: E402
 
 from agents.conf import clock  # noqa: E402
 from agents.enums import Phase, Status, ToolIntent  # noqa: E402
 from agents.exceptions import SessionHalted  # noqa: E402
 from agents.guard import guarded_tool_call  # noqa: E402
-from agents.models import AgentSession, ModelPrice  # noqa: E402
+from agents.models import AgentSession, ModelPrice, Profile  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
-from agents.sessions.halts import session_halt  # noqa: E402
+from agents.sessions.halts import halt_all_work, release_all_work, session_halt  # noqa: E402
+from agents.sessions.lifecycle import session_create  # noqa: E402
 from agents.types import Usage  # noqa: E402
+from audit import recorder  # noqa: E402
+from audit.models import SYSTEM_CHAIN  # noqa: E402
 from tests.flows.halting import halts, meets_bars, report, serving_slowly  # noqa: E402
 from tests.serving import serving  # noqa: E402
 
 BAR = 20.0
+ALL_WORK_BAR = 0.1  # seconds
+CREATORS = 4
+RATE = 28.0  # runs a second
 MODEL = "benchmark"
 
 
@@ -76,9 +86,57 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--in-flight", type=int, default=0, metavar="N")
+    parser.add_argument("--all-work", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     given = parser.parse_args()
+    if given.all_work:
+        return all_work(given.all_work)
     return in_flight(given.in_flight, given.seed) if given.in_flight else compared_with_update(given.rounds)
+
+
+def all_work(rounds: int) -> int:
+    over = threading.Event()
+    threads = [threading.Thread(target=create_runs, args=(number, over)) for number in range(CREATORS)]
+    threads += [threading.Thread(target=stall_writers, args=(over,))] if connection.vendor == "postgresql" else []
+    for thread in threads:
+        thread.start()
+    seconds = []
+    try:
+        for _ in range(rounds):
+            time.sleep(0.3)
+            started = time.perf_counter()
+            halt_all_work(by=None, reason="benchmark", now=clock())
+            seconds.append(time.perf_counter() - started)
+            release_all_work(by=None, now=clock())
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    seconds.sort()
+    found = {"p50": statistics.median(seconds), "p95": seconds[int(0.95 * (rounds - 1))], "max": seconds[-1]}
+    milliseconds = {name: round(value * 1e3, 1) for name, value in found.items()}
+    print(f"{connection.vendor}: halt of all work answers in {milliseconds} ms ({rounds} halts)")
+    print(json.dumps({"benchmark": "halt_all_work", "database": connection.vendor, **milliseconds}))
+    return 0 if found["p95"] <= ALL_WORK_BAR else 1
+
+
+def create_runs(number: int, over: threading.Event) -> None:
+    """Create runs as webhooks do, each opening a chain of the audit log."""
+    owner, _ = User.objects.get_or_create(username=f"benchmark-{number}")
+    Profile.objects.update_or_create(user=owner, defaults={"opted_in": True})
+    while not over.wait(CREATORS / RATE):
+        with suppress(SessionHalted), transaction.atomic():
+            session = session_create(owner=owner, now=clock())
+            recorder.append(session.chain, "autonomous_session.started", now=clock())
+    connection.close()
+
+
+def stall_writers(over: threading.Event) -> None:
+    while not over.wait(2):
+        with transaction.atomic():
+            recorder.append(SYSTEM_CHAIN, "model.accepted", now=clock(), details={"model": MODEL})
+            time.sleep(1)
+    connection.close()
 
 
 def in_flight(count: int, seed: int) -> int:

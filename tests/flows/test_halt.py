@@ -1,6 +1,9 @@
 """A halt while a call is in flight: it commits at once, and no call starts after it."""
 
 import threading
+from contextlib import contextmanager
+from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 from django.db import connection, transaction
@@ -8,14 +11,16 @@ from django.db import connection, transaction
 from agents.conf import clock
 from agents.enums import HaltState, Status, ToolIntent
 from agents.exceptions import SessionHalted
-from agents.guard import guarded_tool_call
-from agents.ledger.boundary import read_for_update
-from agents.models import AgentSession
+from agents.guard import dispatch, guarded_tool_call
+from agents.models import AgentSession, Finding
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.halts import halt_all_work, session_halt
+from agents.ticker import Ticker
 from agents.types import Usage
-from audit.models import AuditEvent
+from audit import recorder
+from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent
 from audit.receipts import build_receipt
+from audit.verify import verify_log
 from tests.factories import make_price, make_session, make_user
 from tests.flows.processes import Worker, in_threads
 from tests.flows.workers import ASK, MODEL
@@ -76,23 +81,87 @@ def test_a_halt_from_another_connection_does_not_wait_for_the_call_in_flight():
     assert call["in_flight_at_halt"]
 
 
-def test_the_halt_of_all_work_waits_for_a_block_that_has_judged_and_not_yet_committed():
-    session, done = make_session(), threading.Event()
+@contextmanager
+def writer_holding_the_system_chain():
+    """A second connection that has appended to `system` and does not commit before the block ends.
 
-    def halt():
+    On SQLite a writer holds the lock of the whole database, and a halt can only wait for it: it commits soon there.
+    """
+    wrote, go_on = threading.Event(), threading.Event()
+    if connection.vendor == "sqlite":
+        go_on.set()
+
+    def write():
         try:
-            halt_all_work(by=None, reason="incident", now=clock())
-            done.set()
+            with transaction.atomic():
+                recorder.append(SYSTEM_CHAIN, "model.accepted", now=clock(), details={"model": "m"})
+                wrote.set()
+                assert go_on.wait(60)
         finally:
             connection.close()
 
-    thread = threading.Thread(target=halt)
-    with transaction.atomic():
-        assert read_for_update(session).boundary.all_work_halt is None
-        thread.start()
-        assert not done.wait(0.5)  # it cannot commit between the verdict and the commit of this block
-    assert done.wait(60)
-    thread.join(60)
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert wrote.wait(60)
+    try:
+        yield
+    finally:
+        go_on.set()
+        thread.join(60)
+
+
+def halted_events():
+    return list(AuditEvent.objects.filter(kind="organisation.halted").values_list("at", "actor"))
+
+
+def test_the_halt_of_all_work_answers_while_another_writer_holds_the_system_chain():
+    now, session = clock(), make_session()
+    guarded_tool_call(session, ToolIntent.EMIT_FINDING, {"title": "x"})
+    with writer_holding_the_system_chain():
+        halt_all_work(by=None, reason="incident", now=now)  # it would hang here
+        with pytest.raises(SessionHalted):
+            guarded_tool_call(session, ToolIntent.EMIT_FINDING, {"title": "x"})
+    Ticker().tick(clock())
+    assert halted_events() == [(now, "system")]
+
+
+def test_a_halt_whose_process_dies_before_its_audit_event_is_chained_gets_the_event():
+    now = clock()
+    with patch.object(recorder, "append_pending", side_effect=SystemExit), pytest.raises(SystemExit):
+        halt_all_work(by=None, reason="incident", now=now, actor="command")
+    Ticker().tick(clock() + timedelta(seconds=30))
+    Ticker().tick(clock() + timedelta(seconds=60))
+    assert halted_events() == [(now, "command")]
+    assert verify_log().verified
+
+
+def test_pending_events_are_appended_once_however_many_do_it():
+    for number in range(20):
+        with transaction.atomic():
+            recorder.append_soon(SYSTEM_CHAIN, "model.accepted", now=clock(), details={"model": str(number)})
+    in_threads(4, lambda _: recorder.append_pending())
+    rows = AuditEvent.objects.filter(kind="model.accepted").order_by("seq")
+    assert sorted(int(row.details["model"]) for row in rows) == list(range(20))
+    assert not PendingEvent.objects.exists()
+
+
+def test_a_local_call_that_a_halt_of_all_work_overtakes_leaves_nothing():
+    session, run = make_session(), dispatch.run
+
+    def run_and_halt(*arguments):
+        """Between the verdict and the end of the call's block."""
+        done = run(*arguments)
+        if connection.vendor == "postgresql":
+            in_threads(1, lambda _: halt_all_work(by=None, reason="incident", now=clock()))
+        else:  # SQLite lets no other connection write meanwhile
+            halt_all_work(by=None, reason="incident", now=clock())
+        return done
+
+    with patch.object(dispatch, "run", side_effect=run_and_halt), pytest.raises(SessionHalted):
+        guarded_tool_call(session, ToolIntent.EMIT_FINDING, {"title": "x"})
+    assert not Finding.objects.exists()
+    ended = [] if connection.vendor == "sqlite" else ["autonomous_session.halted"]  # there the halt was undone, too
+    assert list(AuditEvent.objects.filter(chain=session.chain).values_list("kind", flat=True)) == ended
 
 
 def idle_in_transaction():

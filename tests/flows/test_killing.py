@@ -6,17 +6,19 @@ import signal
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 from django.db.models import Sum
+from django_q.models import OrmQ
 
 from agents.enums import Outcome, Status, TerminalReason
 from agents.models import AgentSession, Budget, Finding, ToolCall
 from agents.policy.transitions import TERMINAL
+from agents.queue import Queue
 from audit.verify import verify_log
-from tests.flows.cluster import ended, running
-from tests.flows.processes import until
+from tests.flows.cluster import Cluster, ended, running
+from tests.flows.processes import children_of, is_alive, until
 from tests.flows.scenes import Scene
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -119,8 +121,53 @@ def test_queue_whose_idle_workers_died_with_its_lock_is_started_again(cluster):
     pytest.fail("none of the killed workers had the lock")
 
 
+def unacknowledged():
+    return OrmQ.objects.filter(key=Queue.MAIN).count()
+
+
+def test_tasks_are_acknowledged_after_the_process_that_acknowledges_was_killed(cluster):
+    """It waits with the lock of the results in its hands: its successor would wait for ever."""
+    scene = Scene()
+    scene.watch()
+    until(lambda: len(cluster.workers()) == PROCESSES)
+    before = cluster.mains()
+    monitor = sorted(cluster.workers())[-2]  # started after the workers and before the pusher
+    os.kill(monitor, signal.SIGKILL)
+    until(lambda: cluster.mains() not in ([], before))
+
+    for _ in range(3):
+        scene.attach()
+        assert ended(AgentSession.objects.filter(owner=scene.owner).latest("pk")).status == Status.COMPLETED
+
+    until(lambda: unacknowledged() == 0)
+
+
 def test_ten_walks_survive_a_kill_every_second(cluster):
     walk_under_fire(cluster, 10, seed=7, kill_every=1.0, patience=180)
+
+
+def test_workers_end_when_supervisor_and_cluster_are_killed_together(django_db_blocker, cluster, model):
+    """A cluster of its own: the one of the module is needed by others."""
+    with running_alone(model) as own:
+        until(lambda: len(own.workers()) == PROCESSES)
+        [main] = own.mains()
+        below = [*own.workers(), *children_of(main)]
+        tickers = [pid for pid in children_of(own.process.pid) if pid != main]
+
+        for pid in (own.process.pid, main):
+            os.kill(pid, signal.SIGKILL)
+
+        until(lambda: not any(is_alive(pid) for pid in (*below, *tickers)))
+
+
+@contextmanager
+def running_alone(model):
+    own = Cluster({**model.environment, **IMPATIENT})
+    try:
+        yield own
+    finally:
+        own.process.kill()
+        own.process.communicate()
 
 
 @pytest.mark.stress

@@ -40,15 +40,14 @@ class Command(RecordedCommand):
             if not options["reason"].strip():
                 raise CommandError('Halting all work needs a reason: --reason "…".', returncode=USAGE)
             halted = halt_all_work(**arguments)
-            count = halted.sessions
             self.print(_facts(halted), _text(halted), options)
-        else:
-            count = self._halt(options, arguments)
-            text = (
-                f"Halt requested for {count.requested}; {count.already_halted} already halted, "
-                f"{count.terminal} already ended."
-            )
-            self.print(vars(count), text, options)
+            return
+        count = self._halt(options, arguments)
+        text = (
+            f"Halt requested for {count.requested}; {count.already_halted} already halted, "
+            f"{count.terminal} already ended."
+        )
+        self.print(vars(count), text, options)
         if count.failed:
             raise CommandError(f"{count.failed} could not be halted. Run the command again.")
 
@@ -62,13 +61,12 @@ class Command(RecordedCommand):
 def _text(halted: AllHalted) -> str:
     if halted.already:
         return f"{already_halted_message(halted)} `manage.py release` lets work start again."
-    number = halted.sessions.requested
-    told = "1 run was" if number == 1 else f"{number} runs were"
-    return f"All work is halted until `release`. {told} told to stop."
+    runs = "1 active run ends" if halted.active == 1 else f"{halted.active} active runs end"
+    return f"All work is halted until `release`. {runs} now."
 
 
 def _facts(halted: AllHalted) -> dict[str, Any]:
-    """The halt in force, and the number of sessions that this command requested to halt."""
+    """The halt in force, and the number of sessions that were active."""
     halt = halted.halt
     return {
         "halt_id": halt.pk,
@@ -77,5 +75,5 @@ def _facts(halted: AllHalted) -> dict[str, Any]:
         "by": halt.requested_by.get_username() if halt.requested_by else None,
         "since": halt.requested_at.isoformat(),
         "reason": halt.reason,
-        "sessions": halted.sessions.requested,
+        "sessions": halted.active,
     }

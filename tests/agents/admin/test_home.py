@@ -15,7 +15,7 @@ from agents.enums import HaltState, NoticeKind, Outcome, Status, ToolIntent, Tri
 from agents.guard.refusals import refuse_call
 from agents.models import AgentSession, Budget, Halt, Installation, Notification
 from agents.sessions import control_room
-from agents.sessions.halts import halt_all_work, session_halt
+from agents.sessions.halts import halt_all_work, halted_work_end, session_halt
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from tests.agents.admin.rows import kinds_since, last_event, make_approval, make_call, page, sign_in, text_of
@@ -122,6 +122,7 @@ def test_halt_of_everything_names_runs_and_notifies_owners(client):
     for mode in ("loop", "sensor"):
         make_session(owner=owner, agent=agent, mode=mode, status=Status.SLEEPING)
     halt_all_work(by=make_user(), reason="enough", now=clock())
+    halted_work_end(clock())
 
     found = shown(client)
 
@@ -240,8 +241,8 @@ def test_halt_everything_is_shown_on_every_page(client):
 
     answer = client.post(reverse("admin:halt_everything"), {"reason": "a <b>fire</b>"}, follow=True)
 
-    assert "Everything is halted. Nothing starts until you release it." in text_of(answer)
-    assert AgentSession.objects.get(pk=session.pk).halt_state == HaltState.HALT_REQUESTED
+    assert "Everything is halted. Nothing starts until you release it. 1 active run will end." in text_of(answer)
+    assert AgentSession.objects.get(pk=session.pk).halt_state == HaltState.RUNNING  # the ticker halts it
     halt = Halt.objects.get(scope="organisation")
     assert (halt.reason, halt.requested_by) == ("a <b>fire</b>", user)
     assert kinds_since(before)[0] == "organisation.halted"
@@ -263,9 +264,9 @@ def test_second_halt_shows_author_time_and_reason(client):
     answer = text_of(client.post(reverse("admin:halt_everything"), {"reason": "mine"}, follow=True))
 
     assert told in asked
-    assert f"{why} Halting again halts only runs that the first halt missed" in asked
+    assert f"{why} Halting again changes nothing" in asked
     assert told in answer
-    assert f"{why} No other session was active. The halt keeps its reason." in answer
+    assert f"{why} No run is active. The halt keeps its reason." in answer
     assert Halt.objects.get().reason.startswith("a <b>fire")
     assert kinds_since(before) == []
 
@@ -274,6 +275,7 @@ def test_release_leaves_halted_sessions_halted(client):
     sign_in(client, "operator")
     session = make_session(status=Status.QUEUED)
     client.post(reverse("admin:halt_everything"), {"reason": "x"})
+    halted_work_end(clock())
     before = last_event()
 
     assert "Halted runs stay halted." in text_of(client.get(reverse("admin:release")))

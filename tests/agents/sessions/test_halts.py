@@ -14,9 +14,9 @@ from agents.sessions import halts
 from agents.sessions.ending import session_end_unheld
 from agents.sessions.halts import (
     HaltAnswer,
-    HaltCount,
     already_halted_message,
     halt_all_work,
+    halted_work_end,
     release_all_work,
     session_halt,
     sessions_halt,
@@ -78,48 +78,61 @@ def test_halting_several_says_how_many():
     assert (counted.requested, counted.already_halted, counted.terminal) == (1, 1, 1)
 
 
-def test_halting_all_work_stops_what_runs_and_refuses_what_is_new():
+def test_halting_all_work_refuses_what_is_new_and_the_ticker_halts_what_is_active():
     operator = make_user()
     sessions = [make_session() for _ in range(3)] + [make_session(status=Status.QUEUED) for _ in range(2)]
-    halt = halt_all_work(by=operator, reason="incident", now=NOW).halt
-    states = set(AgentSession.objects.values_list("status", "halt_state"))
-    assert states == {(Status.RUNNING, HaltState.HALT_REQUESTED), (Status.HALTED, HaltState.HALTED)}
+    assert halted_work_end(NOW) == 0  # nothing is halted yet
+    found = halt_all_work(by=operator, reason="incident", now=NOW)
+    assert (found.already, found.active) == (False, 5)
     with pytest.raises(SessionHalted):
         session_create(owner=operator, now=NOW)
-    asked = AuditEvent.objects.get(chain=sessions[0].chain)
-    assert asked.details == {"halt_id": halt.pk, "scope": "organisation"}
+    with pytest.raises(SessionHalted):
+        guarded_tool_call(sessions[0], ToolIntent.EMIT_FINDING, {}, now=NOW)
+    assert [halted_work_end(NOW), halted_work_end(NOW)] == [4, 0]
+    states = set(AgentSession.objects.values_list("status", "halt_state"))
+    assert states == {
+        (Status.RUNNING, HaltState.HALTED),
+        (Status.RUNNING, HaltState.HALT_REQUESTED),
+        (Status.HALTED, HaltState.HALTED),
+    }
+    asked = AuditEvent.objects.get(chain=sessions[1].chain)
+    assert (asked.details, asked.actor) == (
+        {"halt_id": found.halt.pk, "scope": "organisation"},
+        f"user:{operator.pk}",
+    )
 
 
 def test_halting_all_work_again_changes_nothing_and_says_what_is_in_force():
     first, second = make_user(username="ada"), make_user(username="bob")
     make_session()
     before = halt_all_work(by=first, reason="incident", now=NOW)
-    assert (before.already, before.sessions) == (False, HaltCount(requested=1))
     recorded = AuditEvent.objects.count()
 
     again = halt_all_work(by=second, reason="another", now=NOW + timedelta(hours=1))
 
-    assert (again.halt, again.already, again.sessions) == (before.halt, True, HaltCount())
+    assert (again.halt, again.already, again.active) == (before.halt, True, 1)
     assert (again.halt.reason, again.halt.requested_by, again.halt.requested_at) == ("incident", first, NOW)
-    assert AuditEvent.objects.count() == recorded
+    assert (AuditEvent.objects.count(), Halt.objects.count()) == (recorded, 1)
     assert already_halted_message(again) == (
         f"All work is already halted by ada since {NOW:%Y-%m-%d %H:%M} UTC: incident. "
-        "No other session was active. The halt keeps its reason."
+        "1 run is still ending. The halt keeps its reason."
     )
 
 
-def test_halting_all_work_again_says_how_many_sessions_the_first_had_missed():
-    missed = make_session()
-    with failing_for(missed):
-        assert halt_all_work(by=None, reason="", now=NOW).sessions == HaltCount(failed=1)
-        assert "Halt requested for 0 more sessions." in already_halted_message(
-            halt_all_work(by=None, reason="", now=NOW)
-        )
+def test_halt_that_meets_another_halt_and_its_release_halts_all_the_same():
+    with patch.object(halts, "_put_in_force", side_effect=[None, Halt.objects.create(scope="organisation")]) as put:
+        assert not halt_all_work(by=None, reason="", now=NOW).already
+    assert put.call_count == 2
 
-    again = halt_all_work(by=None, reason="", now=NOW)
 
-    assert "by somebody unnamed since" in already_halted_message(again)
-    assert "Halt requested for 1 more sessions." in already_halted_message(again)
+def test_a_session_that_the_ticker_could_not_halt_is_halted_by_its_next_round():
+    bad, good = make_session(), make_session()
+    halt_all_work(by=None, reason="", actor="command", now=NOW)
+    with failing_for(bad):
+        assert halted_work_end(NOW) == 1
+    assert halted_work_end(NOW) == 1
+    for session in (bad, good):
+        assert AuditEvent.objects.get(chain=session.chain).actor == "command"
 
 
 def test_nothing_is_claimed_while_all_work_is_halted():
@@ -165,15 +178,23 @@ def test_a_session_that_cannot_be_halted_does_not_keep_the_others_running(caplog
     assert good.halt_state == HaltState.HALT_REQUESTED
 
 
-@pytest.mark.parametrize("finish", [halt_all_work, release_all_work])
-def test_an_interrupted_halt_of_all_work_is_finished_before_anything_goes_on(finish):
-    missed, other = make_session(), make_session()
-    with failing_for(missed):
-        halt_all_work(by=None, reason="incident", now=NOW)
-    finish(by=None, now=NOW, **({"reason": "again"} if finish is halt_all_work else {}))
+def test_release_first_halts_what_the_ticker_has_not_halted_yet():
+    missed, other = make_session(), make_session(status=Status.QUEUED)
+    halt_all_work(by=None, reason="incident", now=NOW)
+    with patch.object(halts, "MOST", 1):
+        release_all_work(by=None, now=NOW)
     for session in (missed, other):
         with pytest.raises(SessionHalted):
             guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=NOW)
+
+
+def test_of_two_releases_at_once_one_is_refused_and_leaves_no_event():
+    halt = halt_all_work(by=None, reason="incident", now=NOW).halt
+    with patch.object(halts, "_in_force", return_value=halt):
+        release_all_work(by=None, now=NOW)
+        with pytest.raises(InvalidTransition, match="Somebody else"):
+            release_all_work(by=None, now=NOW)
+    assert AuditEvent.objects.filter(kind="organisation.released").count() == 1
 
 
 # --- Who is told ---
@@ -188,6 +209,7 @@ def test_nobody_gets_a_notice_of_what_they_halted_themselves(scope, own, notices
         session_halt(session.pk, by=by, reason="Enough.", now=NOW)
     else:
         halt_all_work(by=by, reason="Enough.", now=NOW)
+        halted_work_end(NOW)
     session.refresh_from_db()
     assert session.status == Status.HALTED
     assert Notification.objects.filter(owner=session.owner).count() == notices

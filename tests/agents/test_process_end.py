@@ -1,0 +1,79 @@
+"""Processes do not outlive their parent, however it ends."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings
+
+from tests.flows.processes import is_alive, until
+
+STARTS_A_CHILD = """
+import subprocess, sys, time
+child = "import sys, time; from agents.process_end import end_with_parent; "
+child += "sys.platform = sys.argv[2]; end_with_parent(int(sys.argv[1])); print('ready', flush=True); time.sleep(600)"
+import os
+process = subprocess.Popen([sys.executable, "-c", child, str(os.getpid()), sys.argv[1]], stdout=subprocess.PIPE)
+process.stdout.readline()
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+RUNS_A_SKILL = """
+import sys, threading, types, uuid
+import django
+django.setup()
+from agents.skills import running
+from tests.agents.skills.samples import linger
+context = types.SimpleNamespace(session_pk=1, session_id=uuid.uuid4(), owner_id=1, call_id=uuid.uuid4(),
+                                idempotency_key="a:1", now="2026-01-01T00:00:00Z", stopped=lambda: False)
+work = lambda: running._in_process(linger, context, {"path": sys.argv[1]})
+threading.Thread(target=work).start()  # as a call of a parallel group
+print("started", flush=True)
+"""
+
+
+def start(code, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "LQOPS_SKILL_MODULES": "tests.agents.skills.samples",
+        },
+        cwd=settings.BASE_DIR,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("platform", [sys.platform, "any other"])
+def test_child_ends_when_its_parent_is_killed(platform):
+    parent = start(STARTS_A_CHILD, platform)
+    child = int(parent.stdout.readline())
+    assert is_alive(child)
+
+    parent.kill()
+    parent.communicate()
+
+    until(lambda: not is_alive(child))
+
+
+def test_process_whose_parent_has_ended_before_ends_at_once():
+    code = "from agents.process_end import end_with_parent; end_with_parent(1); print('it goes on')"
+    orphan = start(code)
+    assert (orphan.communicate()[0], orphan.returncode) == ("", -9)
+
+
+def test_process_of_a_skill_ends_when_its_worker_is_killed(tmp_path):
+    written = tmp_path / "pid"
+    worker = start(RUNS_A_SKILL, str(written))
+    assert worker.stdout.readline() == "started\n"
+    until(lambda: written.exists() and written.read_text() != "")
+    skill = int(written.read_text())
+    assert is_alive(skill)
+
+    worker.kill()
+    worker.communicate()
+
+    until(lambda: not is_alive(skill))
