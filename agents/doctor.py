@@ -1,10 +1,10 @@
 """The checks of `doctor`: the brakes, and the other conditions of a safe installation."""
 
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 
 from agents.guard.selftest import Check, run_checks
 from agents.models import Installation, ModelOutage, SuspendedModel
+from agents.sessions.faults import missing_migrations
 from agents.skills.registry import skills_left_out
 from audit import models
 
@@ -33,8 +33,7 @@ def diagnose() -> list[Check]:
 
 
 def _migrations() -> Check:
-    executor = MigrationExecutor(connection)
-    missing = [str(migration) for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
+    missing = missing_migrations()
     return Check.of(
         "the database is migrated", ok=not missing, fault=f"run `manage.py migrate`; missing: {', '.join(missing)}"
     )

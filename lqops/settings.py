@@ -42,6 +42,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "lqops.web.RequestId",
     "lqops.web.ContentSecurityPolicy",
+    "lqops.web.DatabaseUnavailable",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -88,7 +89,9 @@ if _database["ENGINE"].endswith("sqlite3"):
         "PRAGMA foreign_keys=ON;",
     }
 else:  # a process that hangs inside a transaction keeps its locks no longer than this
-    _database.setdefault("OPTIONS", {}).setdefault("options", "-c idle_in_transaction_session_timeout=20s")
+    _options = _database.setdefault("OPTIONS", {})
+    _options.setdefault("options", "-c idle_in_transaction_session_timeout=20s")
+    _options.setdefault("connect_timeout", 5)  # a host that is gone is noticed before clients give up
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 
 # --- Queue: transport only. Our own rows find tasks that it loses and refuse those that it delivers twice ---
@@ -133,7 +136,7 @@ SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
 SECURE_HSTS_PRELOAD = _https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # probes use plain HTTP
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]  # probes use plain HTTP
 
 LANGUAGE_CODE = "en-gb"
 FORMAT_MODULE_PATH = "lqops.formats"
