@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from lqops.env import Env, masked_forms, private_database, private_folder
+from lqops.env import MIN_TOKEN_CHARS, Env, masked_forms, private_database, private_folder
 from lqops.model_catalogue import check_task_time, configured_models
 
 env = Env()
@@ -136,7 +136,7 @@ SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
 SECURE_HSTS_PRELOAD = _https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]  # probes use plain HTTP
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes use plain HTTP
 
 LANGUAGE_CODE = "en-gb"
 FORMAT_MODULE_PATH = "lqops.formats"
@@ -263,6 +263,14 @@ LOGGING = {
     },
 }
 
+# --- Metrics: /metrics exists for whoever has this token (docs/monitoring.md) ---
+
+LQOPS_METRICS_TOKEN = env.optional_secret("LQOPS_METRICS_TOKEN")
+if LQOPS_METRICS_TOKEN and len(LQOPS_METRICS_TOKEN) < MIN_TOKEN_CHARS:
+    raise ImproperlyConfigured(
+        f"LQOPS_METRICS_TOKEN has {len(LQOPS_METRICS_TOKEN)} characters; it needs {MIN_TOKEN_CHARS} or more."
+    )
+
 # --- Audit log and webhooks ---
 
 LQOPS_CHECKPOINT_FILE = Path(env.text("LQOPS_CHECKPOINT_FILE") or VAR_DIR / "audit" / "checkpoints.jsonl")
@@ -350,6 +358,7 @@ LQOPS_KNOWN_SECRETS = [
     LQOPS_WEBHOOK_KEY,
     _database.get("PASSWORD", ""),
     EMAIL_HOST_PASSWORD,
+    LQOPS_METRICS_TOKEN,
     *(env.optional_secret(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
     *(form for value in LQOPS_SECRETS.values() for form in masked_forms(value)),
 ]

@@ -7,6 +7,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from agents.webhooks import receive_webhook
+from lqops.metrics import metrics
 from lqops.web import SignInForm, healthz, readyz
 
 admin.autodiscover()
@@ -17,6 +18,7 @@ urlpatterns = [
     path("login/", LoginView.as_view(template_name="login.html", authentication_form=SignInForm), name="login"),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("favicon.ico", RedirectView.as_view(url=static("lqops/icon.svg"))),
     path("hooks/<str:public_id>", receive_webhook, name="hook"),
     path("api/", include("agents.api.urls")),

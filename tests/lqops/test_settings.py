@@ -74,6 +74,7 @@ def test_wrong_setting_is_one_line_without_a_traceback(tmp_path):
         ("LQOPS_SQLITE_SYNCHRONOUS", "FUL"),
         ("LQOPS_NET_ALLOW_NETWORKS", "10.0.0.0/99"),
         ("LQOPS_SECRET_KEY", "short"),
+        ("LQOPS_METRICS_TOKEN", "short"),
         ("LQOPS_MODEL_NAME", "local"),
         ("LQOPS_MAX_RECOVERIES", "many"),
         ("LQOPS_SECRET_KEY_FILE", "absent"),
@@ -165,7 +166,7 @@ def variables_read() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value)
     }
-    return found | {f"{name}_FILE" for name in found if name.endswith(("_KEY", "_PASSWORD"))}
+    return found | {f"{name}_FILE" for name in found if name.endswith(("_KEY", "_PASSWORD", "_TOKEN"))}
 
 
 def variables_listed() -> list[str]:
