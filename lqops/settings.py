@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
@@ -246,11 +247,12 @@ SPECTACULAR_SETTINGS = {
 
 # --- Logs: to standard error, one line per record, with credentials masked ---
 
+_format = {"TEXT": "OneLine", "JSON": "JsonLine"}[env.one_of("LQOPS_LOG_FORMAT", "TEXT", ("TEXT", "JSON"))]
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {"redact": {"()": "audit.redaction.RedactingFilter"}},
-    "formatters": {"one_line": {"()": "lqops.logs.OneLine"}},
+    "formatters": {"one_line": {"()": f"lqops.logs.{_format}"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "one_line", "filters": ["redact"]}},
     "root": {"handlers": ["console"], "level": "INFO"},
     # Django's own handlers would write the same records a second time, unmasked.
@@ -269,6 +271,14 @@ LQOPS_METRICS_TOKEN = env.optional_secret("LQOPS_METRICS_TOKEN")
 if LQOPS_METRICS_TOKEN and len(LQOPS_METRICS_TOKEN) < MIN_TOKEN_CHARS:
     raise ImproperlyConfigured(
         f"LQOPS_METRICS_TOKEN has {len(LQOPS_METRICS_TOKEN)} characters; it needs {MIN_TOKEN_CHARS} or more."
+    )
+
+# --- Spans: sent to where the variables of OpenTelemetry say (docs/monitoring.md) ---
+
+LQOPS_OTEL = env.flag("LQOPS_OTEL", default=False)
+if LQOPS_OTEL and find_spec("opentelemetry") is None:
+    raise ImproperlyConfigured(
+        "LQOPS_OTEL=1 needs the extra `otel`: run pip install -e '.[otel]' in the folder of lqops."
     )
 
 # --- Audit log and webhooks ---

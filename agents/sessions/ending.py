@@ -26,6 +26,7 @@ from agents.sessions.lifecycle import (
     halt_reason,
     has_wake_event,
     held,
+    log_run,
     session_enqueue,
     still_pending,
     totals,
@@ -202,6 +203,8 @@ def _end(
     row.save()
     recorder.close_chain(row.chain, now=now)
     _aftermath(row, ended_for, now=now)
+    level = logging.WARNING if status == Status.FAILED else logging.INFO
+    log_run(row, "ended", level, status=status, reason=ended_for, cost_usd=row.cost_actual_usd)
     return row
 
 

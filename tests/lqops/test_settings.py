@@ -1,6 +1,7 @@
 """Settings come from the environment alone. Each test reads them in an environment of its own."""
 
 import ast
+import importlib.util
 import re
 from io import StringIO
 
@@ -176,3 +177,11 @@ def variables_listed() -> list[str]:
 def test_deployment_page_lists_each_variable_once():
     assert len(variables_read()) > 10
     assert sorted(variables_listed()) == sorted(variables_read())
+
+
+def test_spans_without_their_package_are_refused_with_the_extra_to_install(tmp_path, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "opentelemetry" else real(name))
+
+    with pytest.raises(ImproperlyConfigured, match=r"\.\[otel\]"):
+        read_settings(tmp_path, LQOPS_OTEL="1")
