@@ -242,6 +242,7 @@ class NoticeKind(models.TextChoices):
     SENSOR_FAILING = "sensor_failing"
     MODEL_AWAY = "model_away"
     MODEL_BACK = "model_back"
+    FAULT = "fault"
 
 
 class AnalysisMode(models.TextChoices):

@@ -88,6 +88,20 @@ def last_checkpoint(path: Path | None = None) -> dict[str, Any] | None:
         os.close(descriptor)
 
 
+def checkpoint_fault(path: Path | None = None) -> str:
+    """Return why this process cannot append to the file; empty if it can. Nothing is written."""
+    target = _file(path)
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if target.exists():
+            os.close(os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+        elif not os.access(target.parent, os.W_OK | os.X_OK):
+            return f"{target.parent} is not writable"
+    except OSError as error:
+        return f"{target}: {error.strerror}"
+    return ""
+
+
 def checkpoint_due(now: datetime, path: Path | None = None) -> bool:
     """Whether five minutes or 1,000 rows have passed since the last one; one in the future counts as none."""
     last = last_checkpoint(path)

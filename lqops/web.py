@@ -204,7 +204,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
     try:
         return JsonResponse(_health_data(health(clock())))
     except DatabaseError:
-        return _unavailable("The database cannot be read.")
+        return _unavailable(_database_problem())
     except Installation.DoesNotExist:
         return _unavailable("The installation row is missing: run manage.py migrate.")
 
@@ -222,6 +222,14 @@ def readyz(request: HttpRequest) -> JsonResponse:
             checks["migrations"] = f"run manage.py migrate; missing: {', '.join(missing)}"
     is_ready = set(checks.values()) == {"ok"}
     return JsonResponse({"ok": is_ready, "checks": checks}, status=200 if is_ready else 503)
+
+
+def _database_problem() -> str:
+    try:
+        missing = missing_migrations()
+    except DatabaseError:
+        missing = []
+    return "The database lacks migrations: run manage.py migrate." if missing else "The database cannot be read."
 
 
 def _unavailable(problem: str) -> JsonResponse:

@@ -15,6 +15,15 @@ from agents.models.calls import (
 )
 from agents.models.knowledge import Attachment, Chunk, Collection, Document, Playbook, PlaybookPosition, PromptSkill
 from agents.models.money import Budget, Halt, Installation, ModelOutage, ModelPrice, SuspendedModel
-from agents.models.operations import ApiKey, InboundEvent, Lease, OutboxMessage, Postponement, SignInCount
+from agents.models.operations import (
+    Alarm,
+    ApiKey,
+    Host,
+    InboundEvent,
+    Lease,
+    OutboxMessage,
+    Postponement,
+    SignInCount,
+)
 from agents.models.results import ContextProposal, ContextRevision, Finding, Memory, Notification, Precedent
 from agents.models.sessions import AgentSession

@@ -42,7 +42,7 @@ CLOSED = {
     "OutboxStatus": "pending sent failed",
     "NoticeKind": (
         "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind "
-        "sensor_failing model_away model_back"
+        "sensor_failing model_away model_back fault"
     ),
     "QuestionStatus": "pending answered expired cancelled",
     "QuoteCheck": "verified unverified",
