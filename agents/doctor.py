@@ -1,10 +1,11 @@
 """The checks of `doctor`: the brakes, and the other conditions of a safe installation."""
 
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 
+from agents.conf import clock
 from agents.guard.selftest import Check, run_checks
 from agents.models import Installation, ModelOutage, SuspendedModel
+from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live, missing_migrations
 from agents.skills.registry import skills_left_out
 from audit import models
 
@@ -19,6 +20,11 @@ def diagnose() -> list[Check]:
     suspended = sorted(SuspendedModel.objects.values_list("model", flat=True))
     too_dear = f"suspended because they cost more than their bound: {', '.join(suspended)}"
     away = sorted(ModelOutage.objects.values_list("model", flat=True))
+    now = clock()
+    here = host_here(now)
+    others = [host for host in hosts_live(now) if host.name != here.name]
+    of_hosts = " ".join(text for _, text in host_faults([here, *others]))
+    failing = failing_models(now)
     left_out = skills_left_out()
     return [
         migrated,
@@ -28,13 +34,14 @@ def diagnose() -> list[Check]:
         Check.of("the installation's row exists", ok=has_row, fault="every call is refused; run `manage.py migrate`"),
         Check.of("no model is suspended", ok=not suspended, fault=too_dear),
         Check.of("every model answers", ok=not away, fault=f"not answering: {', '.join(away)}"),
+        Check.of("no model fails every request", ok=not failing, fault=f"failing: {', '.join(failing)}"),
+        Check.of("hosts have free disk, a checkpoint file and the same keys", ok=not of_hosts, fault=of_hosts),
         Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
     ]
 
 
 def _migrations() -> Check:
-    executor = MigrationExecutor(connection)
-    missing = [str(migration) for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
+    missing = missing_migrations()
     return Check.of(
         "the database is migrated", ok=not missing, fault=f"run `manage.py migrate`; missing: {', '.join(missing)}"
     )

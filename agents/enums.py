@@ -243,6 +243,7 @@ class NoticeKind(models.TextChoices):
     MODEL_AWAY = "model_away"
     MODEL_BACK = "model_back"
     INPUT_GIVEN_UP = "input_given_up"
+    FAULT = "fault"
 
 
 class InputState(models.TextChoices):

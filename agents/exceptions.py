@@ -108,6 +108,12 @@ class Superseded(InvalidTransition):
     code = "superseded"
 
 
+class KeysDiffer(LqopsError):
+    """Another host works with other keys."""
+
+    code = "keys_differ"
+
+
 class OpenTransaction(LqopsError):
     """A remote call, or the runner, was started inside a transaction; locks would be held across I/O."""
 

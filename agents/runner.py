@@ -33,6 +33,7 @@ from agents.models import AgentSession
 from agents.queue import in_open_transaction
 from agents.sessions.ending import session_finish, session_rest
 from agents.sessions.leases import lease_claim, lease_renew
+from agents.tracing import OUTCOME, working_on
 from agents.types import Asleep, End, Finished, SliceOver, Waiting
 from audit.redaction import redact_exception
 
@@ -57,15 +58,27 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
     session = lease_claim(session_pk, owner=owner, now=now or clock())
     if session is None:
         return False
-    with heartbeat(session):
-        end = _run(session, engine)
+    about = {
+        "gen_ai.operation.name": "invoke_agent",
+        "lqops.mode": session.mode,
+        "lqops.trigger_kind": session.trigger_kind,
+        "lqops.fencing": session.fencing,
+    }
+    with working_on("invoke_agent", run=str(session.public_id), attributes=about) as span:
+        with heartbeat(session):
+            end = _run(session, engine)
+        span[OUTCOME] = type(end).__name__.lower() if not isinstance(end, Finished) else str(end.reason)
+        _record(session, end)
+    return True
+
+
+def _record(session: AgentSession, end: End | None) -> None:
     try:
         record_end(session, end)
     except LeaseLost:
         logger.warning("session %s was taken over; this worker leaves it alone", session.public_id)
     except (OperationalError, InterfaceError) as error:
         _leave(session, error)
-    return True
 
 
 def _leave(session: AgentSession, error: Exception) -> None:

@@ -23,10 +23,13 @@ from agents.loop.turns import turns_delete_old
 from agents.models import Lease
 from agents.people.activity import events_trim
 from agents.people.notifications import email_copies_due, email_copy_send
-from agents.process_end import SignalEvent
+from agents.process_end import SignalEvent, stop_requested
 from agents.roster.loops import loops_renew
 from agents.sensors.rows import sensor_slices_enqueue
+from agents.sessions.alarms import alarms_update
 from agents.sessions.approvals import approvals_expire
+from agents.sessions.control_room import TICKER_LATE, ticker_is_late
+from agents.sessions.faults import host_report
 from agents.sessions.halts import halted_work_end
 from agents.sessions.leases import idle_sweep, model_waiters_wake, requeue_lost, requeue_stuck, sleepers_wake
 from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
@@ -45,6 +48,7 @@ LEASE = timedelta(seconds=10)
 STREAMS_KEPT = timedelta(minutes=10)
 COPIES_AT_ONCE = 100
 AUDIT_PATIENCE = timedelta(seconds=1)  # how long the ticker waits for other writers of a chain
+STAND_IN_SECONDS = 5.0
 MAIL_SECONDS = 10.0  # how long a stopping ticker waits for the mailer
 
 
@@ -98,6 +102,11 @@ def _checkpoint(now: datetime) -> int:
     return 1
 
 
+def _report_host(now: datetime) -> int:
+    host_report(now, writes_checkpoints=True)
+    return 0
+
+
 DUTIES = (
     Duty("append pending audit events", 0, lambda _now: append_pending(patience=AUDIT_PATIENCE)),
     Duty("halt active sessions", 0, halted_work_end),
@@ -120,6 +129,8 @@ DUTIES = (
     Duty("remind of questions", 30, lambda now: questions_remind(now=now)),
     Duty("watch for idle sessions", 60, lambda now: idle_sweep(now=now)),
     Duty("write a checkpoint", 10, _checkpoint),
+    Duty("report this host", 10, _report_host),
+    Duty("tell of faults", 10, lambda now: alarms_update(now, by_ticker=True)),
 )
 
 
@@ -212,3 +223,44 @@ class Ticker:
         except Exception:
             logger.exception("could not %s; it is retried", duty.name)
             return -1
+
+
+# --- While no ticker works ---
+
+
+class StandIn:
+    """Reports its host and, while no ticker works, tells people of faults and sends e-mail copies.
+
+    Runs in a thread of every web process and of `work`: a dead ticker cannot tell of itself. Everything else waits for
+    the ticker.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._mailer = Mailer()
+        self._monotonic = monotonic
+        self._began = monotonic()
+
+    def start(self) -> threading.Thread:
+        thread = threading.Thread(target=self.run, name="stand-in", daemon=True)
+        thread.start()
+        return thread
+
+    def run(self) -> None:
+        while not stop_requested.wait(STAND_IN_SECONDS):
+            try:
+                self.check(clock())
+            except Exception:
+                logger.exception("the state of the installation could not be checked; it is tried again")
+            finally:
+                connection.close()
+
+    def check(self, now: datetime) -> bool:
+        """Do its work once. Return True if it stood in for the ticker."""
+        host_report(now)
+        done_at = Lease.objects.filter(name=NAME).values_list("done_at", flat=True).first()
+        has_waited = self._monotonic() - self._began > TICKER_LATE.total_seconds()  # everything starts together
+        if not has_waited or not ticker_is_late(done_at, now):
+            return False
+        alarms_update(now)
+        self._mailer.start(now)
+        return True

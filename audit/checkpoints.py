@@ -59,8 +59,13 @@ class _Tail:
     ends_open: bool
 
 
-def write_checkpoint(*, now: datetime, path: Path | None = None) -> dict[str, Any]:
-    """Append one signed line and return it. Signs committed rows only: no transaction may be open."""
+def write_checkpoint(
+    *, now: datetime, path: Path | None = None, restored: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Append one signed line and return it. Signs committed rows only: no transaction may be open.
+
+    `restored` is the acceptance of a restore (audit/restores.py), which the line carries.
+    """
     target = _file(path)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(target, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -68,6 +73,8 @@ def write_checkpoint(*, now: datetime, path: Path | None = None) -> dict[str, An
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         tail = _read_tail(descriptor)
         checkpoint = _heads(now, tail)
+        if restored is not None:
+            checkpoint["restored"] = restored
         checkpoint["signature"] = _signature(checkpoint)
         text = canonical(checkpoint).encode("ascii") + b"\n"
         _append(descriptor, b"\n" + text if tail.ends_open else text)
@@ -86,6 +93,20 @@ def last_checkpoint(path: Path | None = None) -> dict[str, Any] | None:
         return _read_tail(descriptor).checkpoint
     finally:
         os.close(descriptor)
+
+
+def checkpoint_fault(path: Path | None = None) -> str:
+    """Return why this process cannot append to the file; empty if it can. Nothing is written."""
+    target = _file(path)
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if target.exists():
+            os.close(os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+        elif not os.access(target.parent, os.W_OK | os.X_OK):
+            return f"{target.parent} is not writable"
+    except OSError as error:
+        return f"{target}: {error.strerror}"
+    return ""
 
 
 def checkpoint_due(now: datetime, path: Path | None = None) -> bool:

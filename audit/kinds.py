@@ -208,6 +208,11 @@ _KINDS = (
     # The audit log itself
     _kind("audit.chain_opened", "Chain {opened} was opened.", also="first_hash"),
     _kind("audit.chain_closed", "Chain {closed} was closed at row {last_seq}.", also="last_hash"),
+    _kind(
+        "audit.restore_accepted",
+        "A restore from a backup was accepted: {rows} rows of {chains} chains are missing.",
+        also="first_line last_line",
+    ),
 )
 
 KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _KINDS})

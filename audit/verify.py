@@ -1,7 +1,8 @@
 """Verify the audit log: every link of every chain in one pass, then the checkpoints.
 
 A chain alone shows edits, insertions and removals in its middle; the rows in `system` show a dropped chain; only a
-checkpoint shows rows cut from the end. Changes nothing, and keeps one small entry per chain in memory.
+checkpoint shows rows cut from the end. A restore that somebody has accepted (audit/restores.py) excuses the rows that
+it lost. Changes nothing, and keeps one small entry per chain in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from audit.checkpoints import Named, named_heads, read_lines
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import EMPTY, Head
+from audit.restores import Restore, restore_in
 from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, StoredRow, UnreadableRow, stream
 
 PROGRESS_ROWS: Final = 10_000
@@ -24,13 +26,17 @@ LOOKUP_HEADS: Final = 200  # SQLite refuses expressions deeper than 1,000
 
 @dataclass(frozen=True)
 class Problem:
-    """The first bad row of a chain, or the first bad line of the checkpoint file (then `chain` is None)."""
+    """The first bad row of a chain, or the first bad line of the checkpoint file (then `chain` is None).
+
+    `missing`: rows that were signed are gone, which a restore from a backup leaves behind, too.
+    """
 
     chain: str | None
     what: str
     seq: int | None = None
     id: int | None = None
     line: int | None = None
+    missing: bool = False
 
     def __str__(self) -> str:
         if self.chain is None:
@@ -42,13 +48,18 @@ class Problem:
 
 @dataclass
 class Report:
-    """Result of a verification. `further` counts problems after the first of each chain."""
+    """Result of a verification. `further` counts problems after the first of each chain.
+
+    `missing` are the signed rows that are gone, except for those that an accepted restore has lost.
+    """
 
     rows: int = 0
     chains: int = 0
     checkpoints: int | None = None
     further: int = 0
     warnings: list[str] = field(default_factory=list)
+    missing: list[Named] = field(default_factory=list)
+    restores: list[Restore] = field(default_factory=list)
     _first: dict[str | None, Problem] = field(init=False, default_factory=dict)
 
     @property
@@ -201,23 +212,27 @@ def _content_fault(row: StoredRow) -> str | None:
 
 
 def _verify_checkpoints(path: Path, report: Report) -> None:
-    heads = _signed_heads(path, report)
+    gone: list[Named] = []
+    counts: list[tuple[int, int]] = []
+    heads = _signed_heads(path, report, counts)
     while batch := list(islice(heads, LOOKUP_HEADS)):
         where = Q()
         for head in batch:
             where |= Q(chain=head.chain, seq=head.seq)
         present = set(AuditEvent.objects.filter(where).values_list("chain", "seq", "hash"))
-        for head in batch:
-            if head[:3] not in present:
-                what = f"the checkpoint in line {head.line} signed it, and it is missing or has another hash"
-                report.add(Problem(head.chain, what, head.seq, line=head.line))
+        gone += [head for head in batch if head[:3] not in present]
+    for head in gone:  # judged after the last line: an acceptance stands after what it excuses
+        if not any(restore.excuses(head) for restore in report.restores):
+            report.missing.append(head)
+            what = f"the checkpoint in line {head.line} signed it, and it is missing or has another hash"
+            report.add(Problem(head.chain, what, head.seq, line=head.line, missing=True))
+    _compare_counts(counts, report)
 
 
-def _signed_heads(path: Path, report: Report) -> Iterator[Named]:
-    """Check every line of the file; yield the rows that the genuine ones sign."""
+def _signed_heads(path: Path, report: Report, counts: list[tuple[int, int]]) -> Iterator[Named]:
+    """Check every line of the file and note its count of rows; yield the rows that the genuine ones sign."""
     report.checkpoints = 0
     last: dict[str, Named] = {}
-    most_rows = most_line = 0
     for line in read_lines(path):
         if line.warning:
             report.warnings.append(f"checkpoint file, line {line.number}: {line.warning}")
@@ -225,14 +240,26 @@ def _signed_heads(path: Path, report: Report) -> Iterator[Named]:
             report.add(Problem(None, line.problem, line=line.number))
         if line.checkpoint is None:
             continue
+        if (restore := restore_in(line)) is not None:
+            report.restores.append(restore)
         report.checkpoints += 1
-        if line.checkpoint["rows"] > most_rows:
-            most_rows, most_line = line.checkpoint["rows"], line.number
+        counts.append((line.checkpoint["rows"], line.number))
         for named in named_heads(line):
             # An idle chain is named again and again with the same head: one lookup is enough.
             if named.chain not in last or last[named.chain][:3] != named[:3]:
                 last[named.chain] = named
                 yield named
+
+
+def _compare_counts(counts: list[tuple[int, int]], report: Report) -> None:
+    """Report lost rows, except for counts from before an accepted restore."""
+    standing = [
+        (rows, line)
+        for rows, line in counts
+        if not any(restore.lines[0] <= line < restore.line for restore in report.restores)
+    ]
+    most_rows, most_line = max(standing, key=lambda count: (count[0], -count[1]), default=(0, 0))
     # Rows may have been added meanwhile: count again before reporting a loss.
     if most_rows > report.rows and most_rows > (left := AuditEvent.objects.count()):
-        report.add(Problem(None, f"it counted {most_rows} rows, now there are {left}", line=most_line))
+        what = f"it counted {most_rows} rows, now there are {left}"
+        report.add(Problem(None, what, line=most_line, missing=True))

@@ -14,6 +14,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
 private_process()
 _django = get_asgi_application()
 
-from lqops.web import AsgiBodyLimit  # noqa: E402 needs the settings, which are loaded above
+from agents.ticker import StandIn  # noqa: E402 needs the settings, which are loaded above
+from lqops.web import AsgiBodyLimit  # noqa: E402
 
 application = AsgiBodyLimit(_django)
+StandIn().start()

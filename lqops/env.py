@@ -78,6 +78,7 @@ def _tighten(path: Path, mode: int) -> None:
 Value = TypeVar("Value")
 
 MIN_SECRET_CHARS: Final = 32
+MIN_TOKEN_CHARS: Final = 16
 MIN_MASKED_CHARS: Final = 8
 SECRET_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 TRUE: Final = frozenset({"1", "true", "yes", "on"})

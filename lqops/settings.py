@@ -2,13 +2,14 @@
 
 from contextlib import suppress
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from lqops.env import Env, masked_forms, private_database, private_folder
+from lqops.env import MIN_TOKEN_CHARS, Env, masked_forms, private_database, private_folder
 from lqops.model_catalogue import check_task_time, configured_models
 
 env = Env()
@@ -42,6 +43,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "lqops.web.RequestId",
     "lqops.web.ContentSecurityPolicy",
+    "lqops.web.DatabaseUnavailable",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -88,7 +90,9 @@ if _database["ENGINE"].endswith("sqlite3"):
         "PRAGMA foreign_keys=ON;",
     }
 else:  # a process that hangs inside a transaction keeps its locks no longer than this
-    _database.setdefault("OPTIONS", {}).setdefault("options", "-c idle_in_transaction_session_timeout=20s")
+    _options = _database.setdefault("OPTIONS", {})
+    _options.setdefault("options", "-c idle_in_transaction_session_timeout=20s")
+    _options.setdefault("connect_timeout", 5)  # a host that is gone is noticed before clients give up
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 
 # --- Queue: transport only. Our own rows find tasks that it loses and refuse those that it delivers twice ---
@@ -133,7 +137,7 @@ SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
 SECURE_HSTS_PRELOAD = _https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # probes use plain HTTP
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes use plain HTTP
 
 LANGUAGE_CODE = "en-gb"
 FORMAT_MODULE_PATH = "lqops.formats"
@@ -243,11 +247,12 @@ SPECTACULAR_SETTINGS = {
 
 # --- Logs: to standard error, one line per record, with credentials masked ---
 
+_format = {"TEXT": "OneLine", "JSON": "JsonLine"}[env.one_of("LQOPS_LOG_FORMAT", "TEXT", ("TEXT", "JSON"))]
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {"redact": {"()": "audit.redaction.RedactingFilter"}},
-    "formatters": {"one_line": {"()": "lqops.logs.OneLine"}},
+    "formatters": {"one_line": {"()": f"lqops.logs.{_format}"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "one_line", "filters": ["redact"]}},
     "root": {"handlers": ["console"], "level": "INFO"},
     # Django's own handlers would write the same records a second time, unmasked.
@@ -259,6 +264,22 @@ LOGGING = {
         "django-q": {"level": "WARNING"},
     },
 }
+
+# --- Metrics: /metrics exists for whoever has this token (docs/monitoring.md) ---
+
+LQOPS_METRICS_TOKEN = env.optional_secret("LQOPS_METRICS_TOKEN")
+if LQOPS_METRICS_TOKEN and len(LQOPS_METRICS_TOKEN) < MIN_TOKEN_CHARS:
+    raise ImproperlyConfigured(
+        f"LQOPS_METRICS_TOKEN has {len(LQOPS_METRICS_TOKEN)} characters; it needs {MIN_TOKEN_CHARS} or more."
+    )
+
+# --- Spans: sent to where the variables of OpenTelemetry say (docs/monitoring.md) ---
+
+LQOPS_OTEL = env.flag("LQOPS_OTEL", default=False)
+if LQOPS_OTEL and find_spec("opentelemetry") is None:
+    raise ImproperlyConfigured(
+        "LQOPS_OTEL=1 needs the extra `otel`: run pip install -e '.[otel]' in the folder of lqops."
+    )
 
 # --- Audit log and webhooks ---
 
@@ -285,6 +306,7 @@ if LQOPS_HEARTBEAT_SECONDS * 2 > LQOPS_LEASE_SECONDS:
     )
 LQOPS_SLICE_SECONDS = env.seconds("LQOPS_SLICE_SECONDS", 60)
 LQOPS_REQUEUE_SECONDS = env.seconds("LQOPS_REQUEUE_SECONDS", 30)
+LQOPS_MIN_FREE_MB = env.whole("LQOPS_MIN_FREE_MB", 500)
 LQOPS_TICK_SECONDS = env.seconds("LQOPS_TICK_SECONDS", 0.5)
 LQOPS_STALL_SECONDS = env.seconds("LQOPS_STALL_SECONDS", 30)
 LQOPS_MAX_RUNNING_PER_USER = env.whole("LQOPS_MAX_RUNNING_PER_USER", 5, least=1)
@@ -348,6 +370,7 @@ LQOPS_KNOWN_SECRETS = [
     LQOPS_WEBHOOK_KEY,
     _database.get("PASSWORD", ""),
     EMAIL_HOST_PASSWORD,
+    LQOPS_METRICS_TOKEN,
     *(env.optional_secret(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
     *(form for value in LQOPS_SECRETS.values() for form in masked_forms(value)),
 ]

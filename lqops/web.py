@@ -1,6 +1,7 @@
-"""The web process around the pages: middleware, limits on request bodies, /healthz and the sign-in forms."""
+"""The web process around the pages: middleware, limits on request bodies, probes and the sign-in forms."""
 
 import json
+import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,23 +12,29 @@ from typing import Any, Final
 from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError
-from django.http import HttpRequest, JsonResponse
+from django.db import DatabaseError, InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
 from django.utils.deprecation import MiddlewareMixin
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from unfold.forms import AuthenticationForm as StaffForm
 
+from agents.api.errors import DATABASE_AWAY, DATABASE_RETRY_SECONDS
 from agents.api.fields import FORM_OVERHEAD
 from agents.conf import clock
 from agents.guard import selftest
 from agents.models import Installation
 from agents.people.sign_ins import sign_in_begin, sign_in_done
 from agents.sessions.control_room import Health, health
+from agents.sessions.faults import missing_migrations
 from agents.text.formats import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
 from audit import current_request_id
+from audit.redaction import redact_exception
+
+logger = logging.getLogger(__name__)
 
 # --- Middleware ---
 
@@ -69,6 +76,24 @@ class ContentSecurityPolicy(MiddlewareMixin):
         return response
 
 
+class DatabaseUnavailable(MiddlewareMixin):
+    """Answers 503 with Retry-After while the database does not answer: JSON to programs, a page to people."""
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, (OperationalError, InterfaceError)):
+            return None
+        logger.warning("the database failed a request to %s: %s", request.path, redact_exception(exception))
+        response: HttpResponse
+        if request.path.startswith(PROGRAMS):
+            request_id = request.META["HTTP_X_REQUEST_ID"]
+            error = {"code": "unavailable", "message": DATABASE_AWAY, "detail": None, "request_id": request_id}
+            response = JsonResponse(error, status=503)
+        else:
+            response = HttpResponse(render_to_string("503.html"), status=503)
+        response["Retry-After"] = str(DATABASE_RETRY_SECONDS)
+        return response
+
+
 # --- Limits on request bodies ---
 #
 # Django stores a whole body on disk before any view or permission check runs. So the limit is outside of Django: a body
@@ -76,6 +101,7 @@ class ContentSecurityPolicy(MiddlewareMixin):
 # own; this one holds for everybody, signed in or not.
 
 HOOKS: Final = "/hooks/"
+PROGRAMS: Final = ("/api/", HOOKS)
 UPLOADS: Final = frozenset({"/api/v1/documents", "/admin/agents/document/add/"})
 # A body slightly above the limit of a webhook still reaches its view, which explains the refusal.
 MARGIN_BYTES: Final = 1_024
@@ -146,7 +172,7 @@ def _declared_length(text: str) -> int:
 async def _send_refusal(send: Send, path: str, limit: int, given_id: str) -> None:
     request_id = _request_id(given_id)
     message = f"The request is larger than the limit of {limit} bytes."
-    if path.startswith(("/api/", HOOKS)):
+    if path.startswith(PROGRAMS):
         error = {"code": "too_large", "message": message, "detail": None, "request_id": request_id}
         content_type = "application/json"
         body = json.dumps(error).encode()
@@ -165,10 +191,11 @@ async def _send_refusal(send: Send, path: str, limit: int, given_id: str) -> Non
     await send({"type": "http.response.body", "body": body})
 
 
-# --- /healthz, for probes and people. It shows no secret ---
+# --- /healthz and /readyz, for probes and people. They show no secret ---
 #
-# 503 when the database cannot be read or lacks the installation row. What an operator must fix (a halt, a suspended
-# model, a lost worker, no ticker) is a line in `red` of a 200: restarting the web process would not fix it.
+# Healthy: 503 when the database cannot be read or lacks the installation row. What an operator must fix (a halt, a
+# suspended model, a lost worker, no ticker) is a line in `red` of a 200: restarting the web process would not fix it.
+# Ready: 503 while this process cannot serve requests, with the check that failed.
 
 
 @require_safe
@@ -177,9 +204,32 @@ def healthz(request: HttpRequest) -> JsonResponse:
     try:
         return JsonResponse(_health_data(health(clock())))
     except DatabaseError:
-        return _unavailable("The database cannot be read.")
+        return _unavailable(_database_problem())
     except Installation.DoesNotExist:
         return _unavailable("The installation row is missing: run manage.py migrate.")
+
+
+@require_safe
+@never_cache
+def readyz(request: HttpRequest) -> JsonResponse:
+    checks = {"database": "ok", "migrations": "ok"}
+    try:
+        missing = missing_migrations()
+    except DatabaseError:
+        checks = {"database": "does not answer", "migrations": "not checked"}
+    else:
+        if missing:
+            checks["migrations"] = f"run manage.py migrate; missing: {', '.join(missing)}"
+    is_ready = set(checks.values()) == {"ok"}
+    return JsonResponse({"ok": is_ready, "checks": checks}, status=200 if is_ready else 503)
+
+
+def _database_problem() -> str:
+    try:
+        missing = missing_migrations()
+    except DatabaseError:
+        missing = []
+    return "The database lacks migrations: run manage.py migrate." if missing else "The database cannot be read."
 
 
 def _unavailable(problem: str) -> JsonResponse:

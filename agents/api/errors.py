@@ -21,6 +21,8 @@ from audit.redaction import redact, redact_data
 
 logger = logging.getLogger(__name__)
 
+DATABASE_AWAY: Final = "The database did not answer in time. Try again."
+DATABASE_RETRY_SECONDS: Final = 5
 _TRANSLATED: Final[dict[type[Exception], tuple[int, str, str]]] = {
     Http404: (404, "not_found", "Not found."),
     exceptions.NotFound: (404, "not_found", "Not found."),
@@ -29,8 +31,8 @@ _TRANSLATED: Final[dict[type[Exception], tuple[int, str, str]]] = {
     SuspiciousOperation: (400, "bad_request", "The request cannot be parsed."),
     MultiPartParserError: (400, "bad_request", "The form cannot be parsed."),
     UnreadablePostError: (400, "bad_request", "The request ended before it was complete."),
-    OperationalError: (503, "unavailable", "The database did not answer in time. Try again."),
-    InterfaceError: (503, "unavailable", "The database did not answer in time. Try again."),
+    OperationalError: (503, "unavailable", DATABASE_AWAY),
+    InterfaceError: (503, "unavailable", DATABASE_AWAY),
 }
 
 
@@ -106,4 +108,6 @@ def _headers(error: Exception) -> dict[str, str]:
         headers["WWW-Authenticate"] = str(auth)
     if wait := getattr(error, "wait", None):
         headers["Retry-After"] = str(int(wait) + 1)
+    if isinstance(error, (OperationalError, InterfaceError)):
+        headers["Retry-After"] = str(DATABASE_RETRY_SECONDS)
     return headers

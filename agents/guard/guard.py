@@ -34,6 +34,7 @@ from agents.guard.consent import consent, denied, use_ticket
 from agents.guard.metering import Meter, ModelAway, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
+from agents.guard.spans import outcome_attributes, traced
 from agents.guard.tools import most_tries
 from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
@@ -300,6 +301,14 @@ def _never() -> bool:
 
 
 def _dispatch(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]:
+    """Run the handler as one span, and with the ids of run and call on every log line."""
+    with traced(call) as span:
+        result, meter = _handle(call, stopped)
+        span.update(outcome_attributes(result, meter.last))
+    return result, meter
+
+
+def _handle(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]:
     """Run the handler; nothing else does. A halt that came in meanwhile still stops the first byte.
 
     `stopped` tells of a halt that comes while the call is out.

@@ -5,6 +5,7 @@ is made. A halt ends the call, whether the model is silent, answers, or is to be
 instead of blocking the worker. Replies are redacted before anything else sees them.
 """
 
+import logging
 import random
 import threading
 import time
@@ -24,6 +25,8 @@ from agents.providers.registry import is_in_process, provider_for
 from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest, Usage
 from audit.redaction import redact_exception
+
+logger = logging.getLogger(__name__)
 
 REFUSAL = "refusal"
 OUT_OF_TIME = "out_of_time"
@@ -100,6 +103,8 @@ class Meter:
                 self.failed = True
                 self._tries = self._tries.after(error)
                 self.failure = redact_exception(error)
+                if not self.halted:
+                    logger.warning("model %s failed try %s: %s", self._outgoing.request.model, number, self.failure)
                 wait = next_wait(error, self._tries, random.SystemRandom())
                 if wait is None and error.fault not in AWAY:
                     raise

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 
 from agents.conf import fallbacks_of, model_wait_limit
 from agents.enums import NoticeKind, Status, WaitingOn
 from agents.models import AgentSession, ModelOutage, SuspendedModel
-from agents.people.access import HALT_PERMISSION
-from agents.people.notifications import notification_create
+from agents.people.notifications import notify_operators
 from agents.policy.schedule import backoff
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -59,7 +57,7 @@ def outage_note(model: str, error: str, *, pause: float | None, is_try: bool, no
         recorder.append(SYSTEM_CHAIN, "model.away", now=now, details={"model": model})
     if row.tries == TOLD_AT:
         body = f"{row.error}\nRuns that need it wait and go on by themselves when it is back."
-        _tell(NoticeKind.MODEL_AWAY, f"Model {model} does not answer", body, now=now)
+        notify_operators(NoticeKind.MODEL_AWAY, title=f"Model {model} does not answer", body=body, now=now)
     return row.next_try_at
 
 
@@ -81,7 +79,7 @@ def outage_over(model: str, *, now: datetime) -> None:
     woken = waiting_go_on(model, now=now)
     if row.tries >= TOLD_AT:
         body = f"It was away since {row.since:%Y-%m-%d %H:%M} UTC. Runs that waited for it: {woken}."
-        _tell(NoticeKind.MODEL_BACK, f"Model {model} answers again", body, now=now)
+        notify_operators(NoticeKind.MODEL_BACK, title=f"Model {model} answers again", body=body, now=now)
 
 
 def waiting_go_on(model: str, *, now: datetime) -> int:
@@ -151,8 +149,3 @@ def fallbacks_serve(now: datetime) -> int:
     away |= set(SuspendedModel.objects.values_list("model", flat=True))
     helped = [model for model in away if set(fallbacks_of(model)) - away]
     return sum(waiting_for(model).filter(next_wake_at__gt=now).update(next_wake_at=now) for model in helped)
-
-
-def _tell(kind: NoticeKind, title: str, body: str, *, now: datetime) -> None:
-    for user in User.objects.with_perm(HALT_PERMISSION, backend="django.contrib.auth.backends.ModelBackend"):
-        notification_create(owner_id=user.pk, kind=kind, title=title, body=body, now=now)

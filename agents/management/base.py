@@ -19,10 +19,11 @@ from agents.ask.naming import MIN_ID_CHARS, rows_by_id
 from agents.conf import clock
 from agents.definitions.schema import DefinitionError, Problem
 from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, Status, WaitingOn
-from agents.exceptions import LqopsError
+from agents.exceptions import KeysDiffer, LqopsError
 from agents.ledger.outages import model_wait_of
 from agents.models import AgentSession, Approval, Finding
 from agents.policy.transitions import TERMINAL
+from agents.sessions.faults import host_register
 from agents.text.clean import one_line
 from agents.text.strict_yaml import MAX_BYTES
 from audit.management.base import ActingCommand, not_empty
@@ -72,6 +73,14 @@ class RecordedCommand(JsonCommand):
     def actor(self, options: dict[str, Any]) -> dict[str, Any]:
         """The user and the time: the arguments that every service takes."""
         return {"by": None if options["user"] is None else named_user(options["user"]), "now": clock()}
+
+
+def register_host() -> None:
+    """Report this host before it starts to work; refuse if its keys are not those of the other hosts."""
+    try:
+        host_register(clock())
+    except KeysDiffer as error:
+        raise CommandError(str(error)) from error
 
 
 # --- Rows that an argument names ---

@@ -22,9 +22,10 @@ from agents.conf import clock
 from agents.enums import Mode, Status
 from agents.management.commands.sample_metrics import place, url
 from agents.management.commands.sense import WORKERS
-from agents.models import AgentSession, Sensor
+from agents.models import AgentSession, Lease, Sensor
 from agents.queue import queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
+from agents.sessions.control_room import TICKER, ticker_is_late
 
 START_SECONDS = 60
 STOP_SECONDS = 20
@@ -297,6 +298,14 @@ class SensorProgress(Progress):
         return has_unheld_sensors(now) and count_live_slices(host=platform.node(), now=now) < self._workers
 
 
+class TickerProgress(Progress):
+    """The same for the ticker: this host's ticker holds the lease and does nothing."""
+
+    def _is_stuck(self) -> bool:
+        lease = Lease.objects.filter(name=TICKER, owner__startswith=f"{socket.gethostname()}:"[-96:]).first()
+        return lease is not None and lease.done_at is not None and ticker_is_late(lease.done_at, clock())
+
+
 # --- All processes ---
 
 
@@ -346,7 +355,7 @@ def _workers() -> Child:
 
 
 def _ticker() -> Child:
-    return Child("ticker", ["tick"], environment=_persistent_connections())
+    return Child("ticker", ["tick"], environment=_persistent_connections(), stalled=TickerProgress().check)
 
 
 def _sensors(environment: dict[str, str]) -> Child:

@@ -16,7 +16,9 @@ from agents.models.calls import (
 from agents.models.knowledge import Attachment, Chunk, Collection, Document, Playbook, PlaybookPosition, PromptSkill
 from agents.models.money import Budget, Halt, Installation, ModelOutage, ModelPrice, SuspendedModel
 from agents.models.operations import (
+    Alarm,
     ApiKey,
+    Host,
     InboundEvent,
     Lease,
     OutboxMessage,

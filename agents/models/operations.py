@@ -1,4 +1,4 @@
-"""Leases of singletons, firings that are put off, unread inputs, outgoing messages, inbound events, keys, sign-ins."""
+"""Leases, hosts, alarms, postponed firings, unread inputs, outgoing messages, inbound events, API keys, sign-ins."""
 
 import uuid
 
@@ -24,6 +24,38 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.owner or 'nobody'}"
+
+
+class Host(models.Model):
+    """What a host that runs lqops reports of itself, several times a minute."""
+
+    name = models.CharField(max_length=96, unique=True)
+    seen_at = models.DateTimeField()
+    keys = models.CharField(max_length=200, help_text="A digest of each key, by which hosts compare them.")
+    free_bytes = models.BigIntegerField(help_text="Free space of the fullest file system on which it writes.")
+    checkpoint_fault = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Alarm(models.Model):
+    """A fault of the installation, of which people are told. The row stays, so that they are not told again soon."""
+
+    code = models.CharField(max_length=160, unique=True)
+    text = models.CharField(max_length=500)
+    since = models.DateTimeField()
+    told_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.code
 
 
 class Postponement(models.Model):

@@ -19,7 +19,7 @@ from agents.conf import base_url, mail_is_configured, mail_sender
 from agents.enums import NoticeKind, OutboxStatus
 from agents.exceptions import OpenTransaction
 from agents.models import AgentSession, Notification, OutboxMessage
-from agents.people.access import record_act, require_access
+from agents.people.access import HALT_PERMISSION, record_act, require_access
 from agents.queue import in_open_transaction
 from agents.text.clean import one_line
 from audit.redaction import redact, redact_exception
@@ -53,6 +53,12 @@ def notification_create(
     if mail_is_configured() and _address(owner_id):
         OutboxMessage.objects.create(notification=notice, due_at=now, created_at=now)
     return notice
+
+
+def notify_operators(kind: NoticeKind, *, title: str, body: str, now: datetime) -> None:
+    """Notify everybody who may halt all work."""
+    for user in User.objects.with_perm(HALT_PERMISSION, backend="django.contrib.auth.backends.ModelBackend"):
+        notification_create(owner_id=user.pk, kind=kind, title=title, body=body, now=now)
 
 
 @transaction.atomic

@@ -3,6 +3,7 @@
 Each function runs a fixed number of statements over a bounded number of rows, however long the installation has run.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -34,6 +35,7 @@ from agents.models import (
     Budget,
     ContextProposal,
     Halt,
+    Host,
     Installation,
     Lease,
     Memory,
@@ -47,6 +49,7 @@ from agents.models import (
     UnreadInput,
 )
 from agents.policy.transitions import TERMINAL
+from agents.sessions.faults import failing_models, host_faults, hosts_live, missing_migrations
 from agents.sessions.reads import purposes
 from audit.checkpoints import EVERY, last_checkpoint
 from audit.models import SYSTEM_CHAIN, AuditEvent
@@ -253,7 +256,7 @@ def is_new() -> dict[str, bool]:
 
 TICKER: Final = "ticker"
 HALTED: Final = "All work is halted."
-TICKER_LATE: Final = timedelta(seconds=60)
+TICKER_LATE: Final = timedelta(seconds=30)
 WORKERS_SHOWN: Final = 50
 
 
@@ -264,6 +267,15 @@ class Worker:
     owner: str
     sessions: int
     lease_until: datetime | None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What an operator must fix. `tells`: people are notified of it here, and not elsewhere."""
+
+    code: str
+    text: str
+    tells: bool = True
 
 
 @dataclass(frozen=True)
@@ -283,7 +295,14 @@ class Health:
     suspended: tuple[str, ...]
     away: tuple[ModelOutage, ...]
     checkpoint_at: datetime | None
-    red: tuple[str, ...] = ()
+    missing: tuple[str, ...]
+    failing: tuple[str, ...]
+    hosts: tuple[Host, ...]
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def red(self) -> tuple[str, ...]:
+        return tuple(fault.text for fault in self.faults)
 
 
 def health(now: datetime) -> Health:
@@ -317,28 +336,56 @@ def health(now: datetime) -> Health:
         suspended=tuple(SuspendedModel.objects.order_by("model").values_list("model", flat=True)),
         away=tuple(ModelOutage.objects.order_by("model")),
         checkpoint_at=_checkpoint_at(),
+        missing=tuple(missing_migrations()),
+        failing=tuple(failing_models(now)),
+        hosts=tuple(hosts_live(now)),
     )
-    return replace(found, red=_red(found, now))
+    return replace(found, faults=(*_model_faults(found), *_work_faults(found, now), *_place_faults(found, now)))
 
 
 def _checkpoint_at() -> datetime | None:
-    last = last_checkpoint()
+    try:
+        last = last_checkpoint()
+    except OSError:  # the ticker's host reports why it cannot be used
+        return None
     return datetime.fromisoformat(last["at"]) if last else None
 
 
-def _red(found: Health, now: datetime) -> tuple[str, ...]:
-    lines = [f"Model {model} is suspended: it billed more than its bound." for model in found.suspended]
-    lines += [f"Model {one.model} has not answered since {one.since:%Y-%m-%d %H:%M} UTC." for one in found.away]
+def _model_faults(found: Health) -> Iterator[Fault]:
+    for model in found.suspended:
+        yield Fault(f"suspended:{model}", f"Model {model} is suspended: it billed more than its bound.", tells=False)
+    for one in found.away:
+        text = f"Model {one.model} has not answered since {one.since:%Y-%m-%d %H:%M} UTC."
+        yield Fault(f"away:{one.model}", text, tells=False)
+    for model in sorted(set(found.failing) - {one.model for one in found.away}):
+        yield Fault(f"failing:{model}", f"Model {model} fails every request. See the errors of its last calls.")
+
+
+def _work_faults(found: Health, now: datetime) -> Iterator[Fault]:
     if found.halted:
-        lines.append(HALTED)
+        yield Fault("halted", HALTED, tells=False)
     if found.lost:
-        lines.append("A worker did not renew its lease and counts as lost.")
-    if found.ticker_done_at is None or now - found.ticker_done_at > TICKER_LATE:
-        lines.append("The ticker is not running: nothing that is due is started. Start `manage.py tick`.")
+        yield Fault("lost", "A worker did not renew its lease and counts as lost.", tells=False)
+    if ticker_is_late(found.ticker_done_at, now):
+        yield Fault(TICKER, "The ticker is not running: nothing that is due is started. Start `manage.py tick`.")
     if found.oldest_queued_at is not None and now - found.oldest_queued_at > 2 * requeue_after():
-        lines.append("A session has been waiting for a worker. Start `manage.py qcluster`, or more of its workers.")
+        text = "A session has been waiting for a worker. Start `manage.py qcluster`, or more of its workers."
+        yield Fault("queue", text)
     if found.outbox_failed:
-        lines.append(f"{found.outbox_failed} notifications could not be sent by e-mail.")
+        text = f"{found.outbox_failed} notifications could not be sent by e-mail."
+        yield Fault("outbox", text, tells=False)
+
+
+def _place_faults(found: Health, now: datetime) -> Iterator[Fault]:
     if found.checkpoint_at is not None and now - found.checkpoint_at > 4 * EVERY:
-        lines.append("No checkpoint of the audit log was written lately: removed rows at its end would go unnoticed.")
-    return tuple(lines)
+        text = "No checkpoint of the audit log was written lately: removed rows at its end would go unnoticed."
+        yield Fault("checkpoint", text)
+    if found.missing:
+        names = ", ".join(found.missing)
+        yield Fault("migrations", f"The database lacks migrations: run `manage.py migrate`. Missing: {names}.")
+    for code, text in host_faults(found.hosts):
+        yield Fault(code, text)
+
+
+def ticker_is_late(done_at: datetime | None, now: datetime) -> bool:
+    return done_at is None or now - done_at > TICKER_LATE

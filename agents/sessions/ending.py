@@ -37,6 +37,7 @@ from agents.sessions.lifecycle import (
     halt_reason,
     has_wake_event,
     held,
+    log_run,
     session_enqueue,
     still_pending,
     totals,
@@ -242,6 +243,8 @@ def _end(
     recorder.close_chain(row.chain, now=now)
     unread = input_note_end(row, ended_for, retry_at=retry_at, now=now)
     _aftermath(row, ended_for, unread, now=now)
+    level = logging.WARNING if status == Status.FAILED else logging.INFO
+    log_run(row, "ended", level, status=status, reason=ended_for, cost_usd=row.cost_actual_usd)
     return row
 
 

@@ -25,7 +25,7 @@ from agents.people.access import actor_of, require_access
 from agents.people.notifications import notification_create
 from agents.queue import TaskName, enqueue, queue_length
 from agents.sessions.ending import session_end_unheld
-from agents.sessions.lifecycle import halt_reason, session_enqueue, session_lock, session_wake
+from agents.sessions.lifecycle import halt_reason, log_run, session_enqueue, session_lock, session_wake
 from audit import recorder
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,10 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
     )
     if first:
         recorder.append(row.chain, "autonomous_session.started", now=now, details=started_details(row))
+        log_run(row, "started", mode=row.mode, trigger=row.trigger_kind)
     else:
+        if lost:
+            log_run(row, "taken over from a lost worker", logging.WARNING, recoveries=row.recoveries)
         details = {"cause": "takeover" if lost else "queue", "recoveries": row.recoveries, "fencing": row.fencing}
         recorder.append(row.chain, "autonomous_session.resumed", now=now, details=details)
     return row

@@ -90,4 +90,4 @@ def _targets(root: Path) -> set[str]:
 def _settings(root: Path) -> set[str]:
     files = [*(root / "lqops").glob("*.py"), root / "tests/settings.py"]
     names = {name for file in files for name in SETTING.findall(file.read_text(encoding="utf-8"))}
-    return names | {f"{name}_FILE" for name in names if name.endswith(("_KEY", "_PASSWORD"))}
+    return names | {f"{name}_FILE" for name in names if name.endswith(("_KEY", "_PASSWORD", "_TOKEN"))}

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, transaction
 
 from audit import checkpoints
-from audit.checkpoints import EVERY, checkpoint_due, last_checkpoint, write_checkpoint
+from audit.checkpoints import EVERY, checkpoint_due, checkpoint_fault, last_checkpoint, write_checkpoint
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import chain_head, close_chain
 from audit.rows import GENESIS, canonical
@@ -216,3 +216,14 @@ def test_writers_do_not_interleave(checkpoint_file):
         writer.join()
     report = verify_log(head=checkpoint_file)
     assert (report.verified, report.checkpoints, report.warnings) == (True, 60, [])
+
+
+def test_file_that_cannot_be_written_is_a_fault(checkpoint_file, monkeypatch):
+    assert checkpoint_fault() == ""
+    assert not checkpoint_file.exists()
+    write_checkpoint(now=NOW)
+    assert checkpoint_fault() == ""
+    assert checkpoint_fault(checkpoint_file.parent) == f"{checkpoint_file.parent}: Is a directory"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    absent = checkpoint_file.parent / "absent.jsonl"
+    assert checkpoint_fault(absent) == f"{absent.parent} is not writable"

@@ -1,11 +1,12 @@
-"""/healthz: whether the installation can work safely, and what an operator must fix."""
+"""/healthz and /readyz: whether the installation can work safely, and what an operator must fix."""
 
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
 from agents.conf import clock
@@ -113,8 +114,10 @@ def test_unreadable_database_is_503_without_its_error(monkeypatch):
 
     status, found = health()
 
-    assert (status, found["ok"]) == (503, False)
-    assert "hunter2" not in str(found)
+    assert (status, found) == (503, {"ok": False, "red": ["The database cannot be read."]})
+
+    MigrationRecorder(connection).record_unapplied("agents", "0006_model_outages")
+    assert "lacks migrations" in health()[1]["red"][0]
 
 
 def test_missing_installation_row_is_503():
@@ -134,12 +137,36 @@ def test_response_has_no_secret_and_is_not_cached():
     assert "no-store" in response["Cache-Control"]
 
 
-def test_health_allows_only_reading():
-    assert Client(enforce_csrf_checks=False).post("/healthz").status_code == 405
+def test_migrated_database_is_ready():
+    response = Client().get("/readyz")
+
+    assert (response.status_code, response.json()) == (
+        200,
+        {"ok": True, "checks": {"database": "ok", "migrations": "ok"}},
+    )
+    assert "no-store" in response["Cache-Control"]
+
+
+def test_missing_migration_is_not_ready():
+    MigrationRecorder(connection).record_unapplied("agents", "0006_model_outages")
+
+    response = Client().get("/readyz")
+
+    assert (response.status_code, response.json()["ok"]) == (503, False)
+    assert response.json()["checks"] == {
+        "database": "ok",
+        "migrations": "run manage.py migrate; missing: agents.0006_model_outages",
+    }
+
+
+def test_probes_allow_only_reading():
+    for path in ("/healthz", "/readyz"):
+        assert Client(enforce_csrf_checks=False).post(path).status_code == 405
 
 
 def test_probe_may_use_plain_http(settings):
     settings.SECURE_SSL_REDIRECT = True
 
     assert Client().get("/healthz").status_code == 200
+    assert Client().get("/readyz").status_code == 200
     assert Client().get("/admin/").status_code == 301

@@ -1,19 +1,22 @@
 """Log lines: one per record, with the id of the request, and with secrets masked."""
 
+import json
 import logging
 
 import pytest
 
-from lqops.logs import OneLine
+from agents.tracing import working_on
+from lqops.logs import JsonLine, OneLine
 from lqops.web import current_request_id
 
 from .processes import environment, run_python
 
 
-def formatted(message, *args, exc_info=None):
+def formatted(message, *args, exc_info=None, formatter=OneLine, **extra):
     record = logging.LogRecord("agents.runner", logging.WARNING, __file__, 1, message, args, exc_info)
     record.created, record.msecs = 1_893_553_445.25, 250
-    return OneLine().format(record)
+    vars(record).update(extra)
+    return formatter().format(record)
 
 
 def test_line_has_time_level_logger_and_message():
@@ -47,6 +50,30 @@ def test_line_has_the_id_of_its_request():
         current_request_id.reset(token)
 
 
+def test_line_has_the_ids_of_its_run_and_call():
+    with working_on("chat", run="run-1", call="call-2", attributes={}):
+        assert " [run:run-1 call:call-2] x" in formatted("x")
+        assert json.loads(formatted("x", formatter=JsonLine)).items() >= {("run_id", "run-1"), ("call_id", "call-2")}
+    assert " [-] x" in formatted("x")
+    assert " [run:run-3] x" in formatted("x", run_id="run-3")
+
+
+def test_json_line_has_all_fields_and_is_one_line():
+    with pytest.raises(ValueError, match="first") as caught:
+        raise ValueError("first\nsecond")
+    line = formatted("na\nme %s", 7, exc_info=caught._excinfo, formatter=JsonLine)
+
+    assert len(line.splitlines()) == 1
+    found = json.loads(line)
+    assert "ValueError: first\nsecond" in found.pop("exception")
+    assert found == {
+        "time": "2030-01-02T03:04:05.250Z",
+        "level": "WARNING",
+        "logger": "agents.runner",
+        "message": "na\nme 7",
+    }
+
+
 LOG = """
 import logging
 import django; django.setup()
@@ -73,3 +100,15 @@ def test_every_logger_writes_one_masked_line_per_record(tmp_path):
     assert "abcdefghijklmnop" not in done.stderr
     assert "correct-horse" not in done.stderr
     assert "RuntimeError" in lines[2]
+
+
+def test_json_lines_are_masked_too(tmp_path):
+    env = environment(tmp_path, DJANGO_SETTINGS_MODULE="lqops.settings", LQOPS_LOG_FORMAT="json")
+    done = run_python(LOG, env=env)
+
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["logger"] for line in lines] == ["agents.runner", "django.request", "django.server"]
+    assert "abcdefghijklmnop" not in done.stderr
+    assert "correct-horse" not in done.stderr
+    assert "RuntimeError" in lines[2]["exception"]

@@ -1,6 +1,7 @@
 """Settings come from the environment alone. Each test reads them in an environment of its own."""
 
 import ast
+import importlib.util
 import re
 from io import StringIO
 
@@ -51,7 +52,7 @@ def test_postgresql_address_selects_postgresql(tmp_path):
 
     assert database["ENGINE"] == "django.db.backends.postgresql"
     assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", 5432, "name")
-    assert database["OPTIONS"] == {"options": "-c idle_in_transaction_session_timeout=20s"}
+    assert database["OPTIONS"] == {"options": "-c idle_in_transaction_session_timeout=20s", "connect_timeout": 5}
 
 
 def test_wrong_setting_is_one_line_without_a_traceback(tmp_path):
@@ -74,6 +75,7 @@ def test_wrong_setting_is_one_line_without_a_traceback(tmp_path):
         ("LQOPS_SQLITE_SYNCHRONOUS", "FUL"),
         ("LQOPS_NET_ALLOW_NETWORKS", "10.0.0.0/99"),
         ("LQOPS_SECRET_KEY", "short"),
+        ("LQOPS_METRICS_TOKEN", "short"),
         ("LQOPS_MODEL_NAME", "local"),
         ("LQOPS_MAX_RECOVERIES", "many"),
         ("LQOPS_SECRET_KEY_FILE", "absent"),
@@ -165,7 +167,7 @@ def variables_read() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value)
     }
-    return found | {f"{name}_FILE" for name in found if name.endswith(("_KEY", "_PASSWORD"))}
+    return found | {f"{name}_FILE" for name in found if name.endswith(("_KEY", "_PASSWORD", "_TOKEN"))}
 
 
 def variables_listed() -> list[str]:
@@ -175,3 +177,11 @@ def variables_listed() -> list[str]:
 def test_deployment_page_lists_each_variable_once():
     assert len(variables_read()) > 10
     assert sorted(variables_listed()) == sorted(variables_read())
+
+
+def test_spans_without_their_package_are_refused_with_the_extra_to_install(tmp_path, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "opentelemetry" else real(name))
+
+    with pytest.raises(ImproperlyConfigured, match=r"\.\[otel\]"):
+        read_settings(tmp_path, LQOPS_OTEL="1")

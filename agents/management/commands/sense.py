@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from agents.management.base import register_host
 from agents.queue import Queue, run_cluster
 from agents.sensors.slice import request_stop
 from audit.management.base import ActingCommand
@@ -16,4 +17,5 @@ class Command(ActingCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        register_host()
         run_cluster(Queue.SENSORS, workers=WORKERS, before_stop=request_stop)

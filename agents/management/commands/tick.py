@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from agents.conf import clock
-from agents.management.base import JsonCommand
+from agents.management.base import JsonCommand, register_host
 from agents.process_end import SignalEvent
 from agents.ticker import Ticker
 
@@ -27,6 +27,7 @@ class Command(JsonCommand):
         if options["once"]:
             self._once(options)
             return
+        register_host()
         over = SignalEvent()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: over.set())

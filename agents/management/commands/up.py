@@ -27,6 +27,7 @@ from agents.conf import clock
 from agents.guard import selftest
 from agents.knowledge.playbooks import skills_load
 from agents.management import summary_line
+from agents.management.base import register_host
 from agents.management.samples import samples_install, walk_once
 from agents.management.supervisor import ChildError, Stopped, Web, everything, open_socket, stop_on_signals
 
@@ -113,6 +114,7 @@ class Command(BaseCommand):
     def _prepare(self) -> str:
         """Set up the installation. Returns the first admin's password, if it was created."""
         self._say(self._migrate())
+        register_host()
         checks = selftest.run_checks()
         self._brakes = {check.name: check.found for check in checks}
         failed = [check for check in checks if not check.ok]

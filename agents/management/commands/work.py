@@ -5,7 +5,9 @@ from typing import Any
 
 from django.db import connection
 
+from agents.management.base import register_host
 from agents.management.supervisor import Stopped, stop_on_signals, without_web
+from agents.ticker import StandIn
 from audit.management.base import ActingCommand
 
 
@@ -19,7 +21,9 @@ class Command(ActingCommand):
         parser.add_argument("--no-ticker", action="store_true", help="Runs the workers only.")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        register_host()
         stop_on_signals()
+        StandIn().start()
         try:
             with without_web(say=self._say, ticker=not options["no_ticker"]) as children:
                 connection.close()

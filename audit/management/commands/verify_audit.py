@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
-from audit.management.base import ActingCommand
+from audit import utc_now
+from audit.management.base import ActingCommand, not_empty
+from audit.redaction import redact
+from audit.restores import RestoreRefused, accept_restore
 from audit.verify import Report, verify_log
 
 VERIFIED, TAMPERED, UNREADABLE = 0, 1, 2
@@ -19,7 +23,9 @@ class Command(ActingCommand):
     help = (
         "Verify the audit log: recompute the hash of every event of every chain, compare the chains with their opening "
         "and closing in `system`, and look up every event that a checkpoint has signed. "
-        "Exit code 0: verified. 1: tampering found; the first bad row of each chain is printed. 2: cannot read."
+        "Exit code 0: verified. 1: tampering found; the first bad row of each chain is printed. 2: cannot read. "
+        "After a restore from a backup, rows that checkpoints have signed are missing. --accept-restore records who "
+        "says so, why, and which rows, signed; from then on they do not count as tampering."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -33,22 +39,60 @@ class Command(ActingCommand):
         which.add_argument(
             "--no-head", action="store_true", help="check the chains only; rows cut from the end go unnoticed"
         )
+        which.add_argument(
+            "--accept-restore",
+            action="store_true",
+            help="accept missing rows as lost by a restore; stop lqops first. Needs --by and --reason",
+        )
+        parser.add_argument("--by", metavar="USERNAME", type=not_empty, help="with --accept-restore: who accepts it")
+        parser.add_argument("--reason", type=not_empty, help="with --accept-restore: why rows are missing")
         parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        accepting = options["accept_restore"]
+        if accepting != bool(options["by"] and options["reason"]):
+            raise CommandError("--accept-restore, --by and --reason are used together.")
         head = self._head(options)
-        try:
-            report = verify_log(head=head, progress=self._progress)
-        except OSError as error:
-            raise CommandError(f"{head} cannot be read: {error.strerror}.", returncode=UNREADABLE) from error
-        except DatabaseError as error:
-            raise CommandError(f"The audit log cannot be read: {error}", returncode=UNREADABLE) from error
+        report = self._verify(head)
+        if accepting:
+            self._accept(head, report, options)
+            report = self._verify(head)
         if options["json"]:
             self.stdout.write(json.dumps(_plain(report)))
         else:
             self._print(report)
         if not report.verified:
             raise SystemExit(TAMPERED)
+
+    def _verify(self, head: Path | None) -> Report:
+        try:
+            return verify_log(head=head, progress=self._progress)
+        except OSError as error:
+            raise CommandError(f"{head} cannot be read: {error.strerror}.", returncode=UNREADABLE) from error
+        except DatabaseError as error:
+            raise CommandError(f"The audit log cannot be read: {error}", returncode=UNREADABLE) from error
+
+    def _accept(self, head: Path | None, report: Report, options: dict[str, Any]) -> None:
+        user = get_user_model().objects.filter(username=options["by"], is_active=True).first()
+        if user is None:
+            raise CommandError(f"There is no active user {options['by']!r}.")
+        if other := [problem for problem in report.problems if not problem.missing]:
+            raise CommandError(f"Not accepted: not only missing rows. {other[0]}", returncode=TAMPERED)
+        if head is None or not report.missing:
+            raise CommandError("No row that a checkpoint has signed is missing: there is nothing to accept.")
+        try:
+            accept_restore(
+                report.missing,
+                path=head,
+                by=user.get_username(),
+                actor=f"user:{user.pk}",
+                reason=redact(options["reason"]),
+                now=utc_now(),
+            )
+        except RestoreRefused as refused:
+            raise CommandError(f"Not accepted: {refused}.", returncode=TAMPERED) from refused
+        except OSError as error:
+            raise CommandError(f"{head} cannot be written: {error.strerror}.", returncode=UNREADABLE) from error
 
     def _head(self, options: dict[str, Any]) -> Path | None:
         if options["no_head"]:
@@ -62,6 +106,8 @@ class Command(ActingCommand):
     def _print(self, report: Report) -> None:
         for warning in report.warnings:
             self.stdout.write(f"Note: {warning}")
+        for restore in report.restores:
+            self.stdout.write(f"Note: {restore}")
         for problem in report.problems:
             self.stdout.write(f"Bad: {problem}")
         if report.further:
@@ -86,4 +132,5 @@ def _plain(report: Report) -> dict[str, Any]:
         "problems": [{**dataclasses.asdict(problem), "text": str(problem)} for problem in report.problems],
         "further": report.further,
         "warnings": report.warnings,
+        "restores": [str(restore) for restore in report.restores],
     }

@@ -42,7 +42,7 @@ CLOSED = {
     "OutboxStatus": "pending sent failed",
     "NoticeKind": (
         "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind "
-        "sensor_failing model_away model_back input_given_up"
+        "sensor_failing model_away model_back input_given_up fault"
     ),
     "InputState": "queued retrying given_up dismissed",
     "QuestionStatus": "pending answered expired cancelled",

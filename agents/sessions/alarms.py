@@ -1,0 +1,51 @@
+"""People are told of faults of the installation: once when one begins, and not again while it comes and goes.
+
+The ticker looks; while no ticker works, web processes and supervisors do (agents/ticker.py). Of several that see the
+same fault at once, one tells.
+"""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+
+from agents.conf import base_url
+from agents.enums import NoticeKind
+from agents.models import Alarm
+from agents.people.notifications import notify_operators
+from agents.sessions.control_room import TICKER, Fault, health
+
+logger = logging.getLogger(__name__)
+
+TEXT_CHARS: Final = 500
+CONFIRMED: Final = timedelta(seconds=10)  # a fault of a moment is no news
+QUIET: Final = timedelta(hours=1)  # a fault that comes back sooner is the same one
+
+
+def alarms_update(now: datetime, *, by_ticker: bool = False) -> int:
+    """Tell people of faults that have begun, and note those that are over. Return how many they were told of."""
+    found = [fault for fault in health(now).faults if fault.tells and not (by_ticker and fault.code == TICKER)]
+    told = [fault for fault in found if _note(fault, now)]
+    over = Alarm.objects.filter(ended_at__isnull=True).exclude(code__in=[fault.code for fault in found])
+    for alarm in over:
+        if Alarm.objects.filter(pk=alarm.pk, ended_at__isnull=True).update(ended_at=now):
+            logger.info("over: %s", alarm.text)
+    return len(told)
+
+
+@transaction.atomic
+def _note(fault: Fault, now: datetime) -> bool:
+    """Note a fault. Return True if people were told of it just now."""
+    text = fault.text[:TEXT_CHARS]
+    alarm, is_new = Alarm.objects.get_or_create(code=fault.code, defaults={"text": text, "since": now})
+    row = Alarm.objects.filter(pk=alarm.pk)
+    if alarm.ended_at is not None:
+        told_at = alarm.told_at if alarm.ended_at > now - QUIET else None
+        row.filter(ended_at__isnull=False).update(ended_at=None, since=now, text=text, told_at=told_at)
+        return False
+    if is_new or now - alarm.since < CONFIRMED or not row.filter(told_at__isnull=True).update(told_at=now):
+        return False
+    logger.warning("%s", fault.text)
+    notify_operators(NoticeKind.FAULT, title=fault.text, body=f"{fault.text}\n{base_url()}/admin/health/", now=now)
+    return True

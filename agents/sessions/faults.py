@@ -1,0 +1,153 @@
+"""Faults that the rows of runs do not show: missing migrations, failing models, and hosts with a full disk, other keys
+or a checkpoint file that cannot be written.
+
+Every host reports itself in a row of its own, several times a minute: only it can see its disk, its files and its keys.
+"""
+
+import hashlib
+import hmac
+import platform
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+
+from agents.enums import Outcome
+from agents.exceptions import KeysDiffer
+from agents.models import Host, InferenceLog
+from audit.checkpoints import checkpoint_fault
+
+HOST_GONE: Final = timedelta(minutes=2)  # a host that has not reported for so long counts as stopped
+HOST_KEPT: Final = timedelta(days=1)
+MEGABYTE: Final = 1_000_000
+REQUESTS_READ: Final = 200
+FAILING_FROM: Final = 3  # failed requests in a row
+FAILING_WITHIN: Final = timedelta(minutes=15)
+
+
+# --- Migrations ---
+
+
+def missing_migrations() -> list[str]:
+    """Return the migrations of this code that the database lacks."""
+    applied = MigrationRecorder(connection).applied_migrations().keys()
+    return [f"{app}.{name}" for app, name in sorted(_migrations() - applied)]
+
+
+@cache
+def _migrations() -> frozenset[tuple[str, str]]:
+    """Return the migrations of this code; they do not change while the process runs."""
+    return frozenset((app, name) for app, name in MigrationLoader(None).disk_migrations or {})
+
+
+# --- Models ---
+
+
+def failing_models(now: datetime) -> list[str]:
+    """Return the models that answered none of their last requests, of which there were several lately."""
+    newest = InferenceLog.objects.order_by("-id").values_list("model", "outcome", "created_at")[:REQUESTS_READ]
+    lately = [(model, outcome) for model, outcome, at in newest if at >= now - FAILING_WITHIN]
+    answering = {model for model, outcome in lately if outcome == Outcome.SUCCESS}
+    failed = Counter(model for model, outcome in lately if outcome == Outcome.GATEWAY_ERROR)
+    return sorted(model for model, count in failed.items() if count >= FAILING_FROM and model not in answering)
+
+
+# --- Hosts ---
+
+
+def host_name() -> str:
+    return platform.node()[-96:]
+
+
+def keys_fingerprint() -> str:
+    """Return a digest for each key, by which hosts compare their keys; it tells nothing about them."""
+    keys = {
+        "LQOPS_SECRET_KEY": settings.SECRET_KEY,
+        "LQOPS_AUDIT_KEY": settings.LQOPS_AUDIT_KEY,
+        "LQOPS_WEBHOOK_KEY": settings.LQOPS_WEBHOOK_KEY,
+    }
+    digests = {name: hmac.new(key.encode(), b"lqops host", hashlib.sha256).hexdigest() for name, key in keys.items()}
+    return " ".join(f"{name}={digest[:16]}" for name, digest in digests.items())
+
+
+def differing_keys(one: str, other: str) -> list[str]:
+    """Return the names of the keys that differ between two fingerprints."""
+    mine, theirs = (dict(part.split("=") for part in text.split()) for text in (one, other))
+    return sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+
+
+def host_here(now: datetime) -> Host:
+    """Return what this host sees of itself. Nothing is stored."""
+    return Host(
+        name=host_name(),
+        seen_at=now,
+        keys=keys_fingerprint(),
+        free_bytes=free_bytes(_folders()),
+        checkpoint_fault=checkpoint_fault()[:200],
+    )
+
+
+def host_report(now: datetime, *, writes_checkpoints: bool = False) -> None:
+    """Store what this host sees of itself; of the checkpoint file, if it is the one that writes it."""
+    here = host_here(now)
+    told = ["seen_at", "keys", "free_bytes", *(["checkpoint_fault"] if writes_checkpoints else [])]
+    Host.objects.update_or_create(name=here.name, defaults={field: getattr(here, field) for field in told})
+    Host.objects.filter(seen_at__lt=now - HOST_KEPT).delete()
+
+
+def hosts_live(now: datetime) -> list[Host]:
+    return list(Host.objects.filter(seen_at__gte=now - HOST_GONE).order_by("name"))
+
+
+def host_register(now: datetime) -> None:
+    """Report this host at its start. Refuse beside a host with other keys: each would destroy the tasks of the other.
+
+    It reports first, so that of two that start together at least one sees the other.
+    """
+    host_report(now)
+    for host in hosts_live(now):
+        if differing := differing_keys(keys_fingerprint(), host.keys):
+            Host.objects.filter(name=host_name()).delete()
+            raise KeysDiffer(
+                f"Not started: host {host.name} uses another value of {', '.join(differing)}. Give all hosts the same "
+                f"keys (docs/deployment.md). If that host was stopped, wait {HOST_GONE.total_seconds():.0f} seconds."
+            )
+
+
+def free_bytes(folders: Iterable[Path]) -> int:
+    """Return the free space of the fullest file system on which lqops writes."""
+    return min(shutil.disk_usage(folder).free for folder in folders if folder.is_dir())
+
+
+def _folders() -> list[Path]:
+    """The folders in which this host writes. The disk of a PostgreSQL server is its own to watch."""
+    folders = [Path(settings.VAR_DIR), Path(settings.LQOPS_CHECKPOINT_FILE).parent]
+    if connection.vendor == "sqlite":
+        folders.append(Path(settings.DATABASES["default"]["NAME"]).parent)
+    return folders
+
+
+def host_faults(hosts: Iterable[Host]) -> list[tuple[str, str]]:
+    """Return a code and a sentence for each fault of a host."""
+    found = []
+    first: Host | None = None
+    for host in hosts:
+        if host.free_bytes < settings.LQOPS_MIN_FREE_MB * MEGABYTE:
+            free = host.free_bytes // MEGABYTE
+            found.append((f"disk:{host.name}", f"The disk of host {host.name} is almost full: {free} MB are free."))
+        if host.checkpoint_fault:
+            text = f"Host {host.name} cannot write checkpoints of the audit log: {host.checkpoint_fault}."
+            found.append((f"checkpoint:{host.name}", text))
+        first = first or host
+        if differing := differing_keys(first.keys, host.keys):
+            text = f"Hosts {first.name} and {host.name} use different keys: {', '.join(differing)}."
+            found.append((f"keys:{host.name}", text))
+    return found
