@@ -14,10 +14,15 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from agents.policy.costs import NotMoney, usd
-from agents.types import SCHEMA_STYLES
+from agents.types import WIRE_FORMS
 from lqops.env import Env
 
 ROLES: Final = ("main", "small", "judges")
+# Fields of a request that decide what is asked and what it may cost; `extra` may not set them.
+OWN_FIELDS: Final = frozenset({
+    "max_completion_tokens", "max_tokens", "messages", "model", "n", "response_format", "seed", "stop", "stream",
+    "stream_options", "tool_choice", "tools",
+})  # fmt: skip
 # Notional prices: the offline analyst costs nothing, but its runs show the money brakes at work.
 OFFLINE: Final = {"provider": "offline", "input_usd": "3", "output_usd": "15", "overhead_tokens": 0}
 
@@ -35,8 +40,8 @@ _KEYS: Final = {
     "output_usd": _TEXT,
     "overhead_tokens": _WHOLE,
     "concurrency": _WHOLE,
-    "schema_style": _TEXT,
-    "token_limit": _TEXT,
+    **dict.fromkeys(WIRE_FORMS, _TEXT),
+    "extra": ((dict,), "a table of request fields"),
     "connect_seconds": _NUMBER,
     "first_byte_seconds": _NUMBER,
     "between_bytes_seconds": _NUMBER,
@@ -126,8 +131,11 @@ def _check(where: str, entry: object) -> None:
 
 
 def _check_values(where: str, entry: dict[str, Any]) -> None:
-    if entry.get("schema_style", "off") not in SCHEMA_STYLES:
-        raise ImproperlyConfigured(f"{where}.schema_style must be one of {', '.join(SCHEMA_STYLES)}.")
+    for part, values in WIRE_FORMS.items():
+        if entry.get(part, values[0]) not in values:
+            raise ImproperlyConfigured(f"{where}.{part} must be one of {', '.join(values)}.")
+    if own := sorted(entry.get("extra", {}).keys() & OWN_FIELDS):
+        raise ImproperlyConfigured(f"{where}.extra.{own[0]}: lqops sets this field of a request itself; take it out.")
     required = _REQUIRED.get(entry.get("provider", ""))
     if required is None:
         raise ImproperlyConfigured(f"{where}.provider must be one of {', '.join(_REQUIRED)}.")

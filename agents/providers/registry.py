@@ -74,8 +74,7 @@ def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
         model=declared.get("name", model),
         key=lambda: model_key(variable) if variable else "",
         key_name=variable or "no key is configured",
-        schema_style=declared.get("schema_style", "json_schema"),
-        token_limit_name=declared.get("token_limit", "max_tokens"),
+        extra=declared.get("extra", {}),
         timeouts=Timeouts(**waits),
         connections=max(1, declared.get("concurrency", 8)),
     )
