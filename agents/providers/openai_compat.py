@@ -153,15 +153,16 @@ _OBJECTIONS: Final[Mapping[str, re.Pattern[str]]] = {
     "schema_style": re.compile(r"response_format"),
     "stream_usage": re.compile(r"stream_options"),
     "token_limit": re.compile(r"max_completion_tokens"),
-    "system": re.compile(
-        r"(?:system|developer)\W{0,3} ?(?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b"
-        r".{0,20}(?:support|allow|enabled)"
-        r"|only user and assistant roles",
+    # A template that knows no tools may say so as one that knows no system message does: that is tried next.
+    "tools": re.compile(
+        r"not support (?:tools|tool|function)|support tool use|function calling is not|tool choice requires"
+        r"|\btools?\b.{0,60}(?:not support|not enabled|requires? -)|single tool.calls"
+        r"|roles? must alternate|\bonly\b.{0,30}\broles are supported",
         re.IGNORECASE,
     ),
-    "tools": re.compile(
-        r"not support (?:tools|tool|function)|support tool use|function calling is not|roles? must alternate"
-        r"|\btools?\b.{0,60}(?:not support|not enabled|requires? -)|tool choice requires",
+    "system": re.compile(
+        r"(?:system|developer)\W{0,3} ?(?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b.{0,20}"
+        r"(?:support|allow|enabled)|roles? must alternate|\bonly\b.{0,30}\broles are supported",
         re.IGNORECASE,
     ),
 }

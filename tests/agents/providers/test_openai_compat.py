@@ -103,14 +103,14 @@ OBJECTIONS = [
     ),
     ("system", "System role not supported", ["first_user"]),
     ("system", "Developer instruction is not enabled for models/g-27b", ["first_user"]),
-    ("system", "Only user and assistant roles are supported!", ["first_user"]),
     ("tools", "library/g:latest does not support tools", ["text"]),
     ("tools", "No endpoints found that support tool use.", ["text"]),
     ("tools", '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', ["text"]),
     ("tools", "tools param requires --jinja flag", ["text"]),
     ("tools", "Function calling is not enabled for models/g-27b", ["text"]),
-    ("tools", "Conversation roles must alternate user/assistant/user/assistant/...", ["text"]),
+    ("tools", "This model only supports single tool-calls at once!", ["text"]),
 ]
+EITHER = ["Conversation roles must alternate user/assistant/...", "Only user and assistant roles are supported!"]
 EVERYTHING = ModelRequest(
     "m",
     ({"role": "system", "content": "s"}, *REQUEST.messages),
@@ -135,6 +135,19 @@ def test_a_server_that_objects_to_a_part_of_a_request_is_asked_in_another_form(p
         found.close()
     assert tried == forms
     assert refused.value.fault != Fault.FORM, "no form is left to try"
+
+
+def test_a_template_that_only_knows_user_and_assistant_is_asked_so():
+    for words in EITHER:
+        with serving(answer(400, {"error": words}), answer(500, {"error": words}), answer()) as server:
+            found, request = provider(server), EVERYTHING
+            for _ in range(2):
+                with pytest.raises(ProviderError) as refused:
+                    found.stream(request, ignore)
+                request = in_form(replace(request, form=refused.value.form))
+            assert found.stream(request, ignore).form == WireForm(system="first_user", tools="text")
+            found.close()
+        assert [message["role"] for message in server.requests[-1]["messages"]] == ["user"]
 
 
 def test_an_objection_to_what_was_not_sent_is_an_error():
