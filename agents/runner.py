@@ -58,6 +58,12 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
     session = lease_claim(session_pk, owner=owner, now=now or clock())
     if session is None:
         return False
+    run_claimed(session, engine)
+    return True
+
+
+def run_claimed(session: AgentSession, engine: Engine) -> None:
+    """Work on a session whose lease is held, until its engine ends, and record the end."""
     with heartbeat(session):
         end = _run(session, engine)
     try:
@@ -66,7 +72,6 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
         logger.warning("session %s was taken over; this worker leaves it alone", session.public_id)
     except (OperationalError, InterfaceError) as error:
         _leave(session, error)
-    return True
 
 
 def _leave(session: AgentSession, error: Exception) -> None:

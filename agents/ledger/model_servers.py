@@ -59,3 +59,20 @@ def form_forget(model: str) -> None:
 def _endpoint(model: str, declared: Declared) -> str:
     """Return a digest: an address can hold what is not for everybody's eyes."""
     return hashlib.sha256(f"{declared.get('url')}\n{declared.get('name', model)}".encode()).hexdigest()
+
+
+def known_of(model: str) -> dict[str, Any] | None:
+    """Return the form of requests, part by part with its source, and what was found out; None without a server."""
+    declared = settings.LQOPS_MODELS.get(model, {})
+    if declared.get("provider") != "openai_compatible":
+        return None
+    row = found_for(model, declared)
+    found = row.form if row else {}
+    sources = {part: "declared" if part in declared else "found" if part in found else "usual" for part in WIRE_FORMS}
+    form = asdict(form_of(model))
+    return {
+        "form": {part: {"value": form[part], "source": source} for part, source in sources.items()},
+        "streams": row.streams if row else None,
+        "reports_usage": row.reports_usage if row else None,
+        "found_at": row.found_at if row else None,
+    }

@@ -20,4 +20,9 @@ class Migration(migrations.Migration):
                 ('found_at', models.DateTimeField()),
             ],
         ),
+        migrations.AlterField(
+            model_name='inferencelog',
+            name='purpose',
+            field=models.CharField(choices=[('chat', 'Chat'), ('judge', 'Judge'), ('embedding', 'Embedding'), ('autonomous_executor', 'Autonomous Executor'), ('simulation', 'Simulation'), ('precheck', 'Precheck'), ('signal', 'Signal'), ('compaction', 'Compaction'), ('test', 'Test')], max_length=24),
+        ),
     ]
