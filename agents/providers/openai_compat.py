@@ -19,6 +19,7 @@ import httpx
 
 from agents.conf import clock
 from agents.providers.base import Chunk, Fault, ProviderError, ended_once, fault_of_status
+from agents.providers.proxies import Proxy
 from agents.providers.transport import BoundedTransport, Timeouts, interrupted_by
 from agents.types import WIRE_FORMS, ModelReply, ModelRequest, RequestedCall, Usage
 from audit.kinds import LABEL
@@ -50,9 +51,11 @@ class Endpoint:
     model: str
     key: Callable[[], str] = lambda: ""
     key_name: str = "no key is configured"
+    key_header: str = "Authorization"
     extra: Mapping[str, Any] = field(default_factory=dict)  # further fields of every request
     timeouts: Timeouts = field(default_factory=Timeouts)
     connections: int = 8
+    proxy: Proxy | None = None
 
     @property
     def address(self) -> str:
@@ -60,13 +63,20 @@ class Endpoint:
         base, mark, query = self.url.partition("?")
         return f"{base.rstrip('/')}/chat/completions{mark}{query}"
 
+    @property
+    def place(self) -> str:
+        """The URL as errors say it: without its query, which may hold a secret, and with its proxy."""
+        by = f" (by the proxy of {self.proxy.variable})" if self.proxy else ""
+        return self.url.partition("?")[0] + by
+
 
 class OpenAICompatible:
     def __init__(self, name: str, endpoint: Endpoint, *, transport: httpx.BaseTransport | None = None) -> None:
         self.name = name
         self._endpoint = endpoint
         self._client = httpx.Client(
-            transport=transport or BoundedTransport(endpoint.timeouts, connections=endpoint.connections),
+            transport=transport
+            or BoundedTransport(endpoint.timeouts, connections=endpoint.connections, proxy=endpoint.proxy),
             trust_env=False,
             follow_redirects=False,
         )
@@ -98,7 +108,7 @@ class OpenAICompatible:
         endpoint = self._endpoint
         headers = {"Accept-Encoding": "identity", "User-Agent": "lqops"}
         if key := endpoint.key():
-            headers["Authorization"] = f"Bearer {key}"
+            headers[endpoint.key_header] = f"Bearer {key}" if endpoint.key_header == "Authorization" else key
         body = payload_of(request, endpoint)
         try:
             with self._client.stream("POST", endpoint.address, headers=headers, json=body) as answer:
@@ -108,12 +118,15 @@ class OpenAICompatible:
                     raise ProviderError("The model server compressed its answer unasked.", fault=Fault.MALFORMED)
                 yield answer
         except _NOT_REACHED as error:
-            message = f"{endpoint.url} cannot be reached ({type(error).__name__}): is the model server running there?"
+            message = f"{endpoint.place} cannot be reached ({type(error).__name__}): is the model server running there?"
+            raise ProviderError(message, fault=Fault.CONNECTION, contacted=False) from None
+        except httpcore.ProxyError as error:
+            message = f"The proxy did not connect to {endpoint.place}: {redact(str(error))[:100]}."
             raise ProviderError(message, fault=Fault.CONNECTION, contacted=False) from None
         except (httpcore.TimeoutException, httpx.TimeoutException):
-            raise ProviderError(f"{endpoint.url} took too long to answer.", fault=Fault.TIMEOUT) from None
+            raise ProviderError(f"{endpoint.place} took too long to answer.", fault=Fault.TIMEOUT) from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpx.TransportError) as error:
-            message = f"The connection to {endpoint.url} broke ({type(error).__name__})."
+            message = f"The connection to {endpoint.place} broke ({type(error).__name__})."
             raise ProviderError(message, fault=Fault.CONNECTION) from None
 
 
@@ -335,7 +348,7 @@ def _refusal(answer: httpx.Response, endpoint: Endpoint) -> ProviderError:
     message = redact(_read(answer, MAX_ERROR_BYTES, cut=True).decode("utf-8", "replace"))[:300].strip()
     advice = _ADVICE[fault].format(key=endpoint.key_name)
     return ProviderError(
-        f"{status} from {endpoint.url}: {advice}. The server said: {message or 'nothing'}",
+        f"{status} from {endpoint.place}: {advice}. The server said: {message or 'nothing'}",
         fault=fault,
         usage=Usage(0, 0),  # nothing was generated
         retry_after=_retry_after(answer.headers.get("retry-after", "")),

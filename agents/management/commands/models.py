@@ -91,7 +91,7 @@ def _facts(model: str) -> dict[str, Any]:
     return {
         "model": model,
         "provider": declared["provider"],
-        "url": declared.get("url"),
+        "url": declared.get("url", "").partition("?")[0] or None,
         "name": declared.get("name", model),
         "roles": [role for role, names in settings.LQOPS_MODEL_ROLES.items() if model in names],
         "input_usd": declared["input_usd"],

@@ -166,11 +166,14 @@ def test_the_forms_of_a_request_are_sent():
 
 def test_a_query_of_the_address_and_further_fields_are_sent():
     with serving(answer()) as server:
-        endpoint = Endpoint(f"{server.url}/d/?api-version=1", "m", extra={"top_k": 3, "model": "other"})
+        sent = {"key": lambda: "k-7", "key_header": "api-key", "extra": {"top_k": 3, "model": "other"}}
+        endpoint = Endpoint(f"{server.url}/d/?api-version=1", "m", **sent)
         found = OpenAICompatible("local", endpoint)
         found.stream(REQUEST, ignore)
         found.close()
     assert "POST /v1/d/chat/completions?api-version=1 HTTP" in server.heads[0]
+    assert "api-key: k-7" in server.heads[0]
+    assert "Authorization" not in server.heads[0]
     assert (server.requests[0]["top_k"], server.requests[0]["model"]) == (3, "m")
 
 
