@@ -181,6 +181,7 @@ class Purpose(models.TextChoices):
     PRECHECK = "precheck"
     SIGNAL = "signal"
     COMPACTION = "compaction"
+    TEST = "test"
 
 
 class BudgetScope(models.TextChoices):

@@ -58,6 +58,12 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
     session = lease_claim(session_pk, owner=owner, now=now or clock())
     if session is None:
         return False
+    run_claimed(session, engine)
+    return True
+
+
+def run_claimed(session: AgentSession, engine: Engine) -> None:
+    """Work on a session whose lease is held, until its engine ends, and record the end."""
     about = {
         "gen_ai.operation.name": "invoke_agent",
         "lqops.mode": session.mode,
@@ -69,7 +75,6 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
             end = _run(session, engine)
         span[OUTCOME] = type(end).__name__.lower() if not isinstance(end, Finished) else str(end.reason)
         _record(session, end)
-    return True
 
 
 def _record(session: AgentSession, end: End | None) -> None:

@@ -9,7 +9,25 @@ from typing import Any, Final
 from agents.enums import Level, Outcome, Purpose, TerminalReason, WaitingOn
 
 ZERO = Decimal(0)
-SCHEMA_STYLES: Final = ("json_schema", "json_object", "off")  # ways to request structured JSON, in the order of trying
+# How servers take a request, in the order of trying; the first is the default.
+WIRE_FORMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "system": ("message", "first_user"),
+    "tools": ("native", "text"),
+    "token_limit": ("max_tokens", "max_completion_tokens"),
+    "schema_style": ("json_schema", "json_object", "off"),
+    "stream_usage": ("ask", "off"),
+}
+
+
+@dataclass(frozen=True)
+class WireForm:
+    """The form in which a model's server takes requests; the values are those of WIRE_FORMS."""
+
+    system: str = "message"
+    tools: str = "native"
+    token_limit: str = "max_tokens"  # noqa: S105 the name of a field
+    schema_style: str = "json_schema"
+    stream_usage: str = "ask"
 
 
 @dataclass(frozen=True)
@@ -75,6 +93,7 @@ class ModelRequest:
     temperature: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    form: WireForm = WireForm()
 
 
 @dataclass(frozen=True)
@@ -88,7 +107,10 @@ class RequestedCall:
 
 @dataclass(frozen=True)
 class ModelReply:
-    """A model's reply. `usage` is None if none was reported; `is_full` means that it used all its tokens."""
+    """A model's reply. `usage` is None if none was reported; `is_full` means that it used all its tokens.
+
+    `form` is that of the request, if it was sent to a server; `streamed` is False for a reply in one piece.
+    """
 
     text: str
     usage: Usage | None
@@ -96,6 +118,8 @@ class ModelReply:
     calls: tuple[RequestedCall, ...] = ()
     request_id: str = ""
     is_full: bool = False
+    form: WireForm | None = None
+    streamed: bool = True
 
 
 @dataclass(frozen=True)

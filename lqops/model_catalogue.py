@@ -4,6 +4,8 @@ Every error names the file, the model and the key. API keys are never read here:
 its key, and the provider reads it when it calls the model.
 """
 
+import json
+import re
 import tomllib
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -15,14 +17,20 @@ from django.core.exceptions import ImproperlyConfigured
 
 from agents.policy.costs import NotMoney, usd
 from agents.policy.schedule import FALLBACK_SECONDS
-from agents.types import SCHEMA_STYLES
+from agents.types import WIRE_FORMS
 from lqops.env import Env
 
 ROLES: Final = ("main", "small", "judges")
+# Fields of a request that decide what is asked and what it may cost; `extra` may not set them.
+OWN_FIELDS: Final = frozenset({
+    "best_of", "max_completion_tokens", "max_tokens", "messages", "model", "n", "response_format", "seed", "stop",
+    "stream", "stream_options", "tool_choice", "tools",
+})  # fmt: skip
 # Notional prices: the offline analyst costs nothing, but its runs show the money brakes at work.
 OFFLINE: Final = {"provider": "offline", "input_usd": "3", "output_usd": "15", "overhead_tokens": 0}
 
 _TEXT: Final = ((str,), "text")
+_HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 CALL_SECONDS: Final = 290.0  # of one call with all its tries, unless total_seconds says otherwise
 SKILL_SECONDS: Final = 180.0  # the longest timeout of a skill
 _WHOLE: Final = ((int,), "a whole number")
@@ -32,12 +40,13 @@ _KEYS: Final = {
     "url": _TEXT,
     "name": _TEXT,
     "key_env": _TEXT,
+    "key_header": _TEXT,
     "input_usd": _TEXT,
     "output_usd": _TEXT,
     "overhead_tokens": _WHOLE,
     "concurrency": _WHOLE,
-    "schema_style": _TEXT,
-    "token_limit": _TEXT,
+    **dict.fromkeys(WIRE_FORMS, _TEXT),
+    "extra": ((dict,), "a table of request fields"),
     "connect_seconds": _NUMBER,
     "first_token_seconds": _NUMBER,
     "between_tokens_seconds": _NUMBER,
@@ -135,20 +144,43 @@ def _check(where: str, entry: object) -> None:
 
 
 def _check_values(where: str, entry: dict[str, Any]) -> None:
-    if entry.get("schema_style", "off") not in SCHEMA_STYLES:
-        raise ImproperlyConfigured(f"{where}.schema_style must be one of {', '.join(SCHEMA_STYLES)}.")
+    _check_form(where, entry)
     required = _REQUIRED.get(entry.get("provider", ""))
     if required is None:
         raise ImproperlyConfigured(f"{where}.provider must be one of {', '.join(_REQUIRED)}.")
     if missing := sorted(required - entry.keys()):
         raise ImproperlyConfigured(f'{where}: {", ".join(missing)} is missing; prices are text, such as "0.15".')
-    if urlsplit(entry.get("url", "http://x")).scheme not in {"http", "https"}:
-        raise ImproperlyConfigured(f"{where}: url={entry['url']!r} does not start with http:// or https://.")
+    _check_address(where, entry)
     for key in ("input_usd", "output_usd"):
         try:
             usd(Decimal(entry[key]))
         except (InvalidOperation, NotMoney):
             raise ImproperlyConfigured(f"{where}: {key}={entry[key]!r} is not an amount of US dollars.") from None
+
+
+def _check_form(where: str, entry: dict[str, Any]) -> None:
+    for part, values in WIRE_FORMS.items():
+        if entry.get(part, values[0]) not in values:
+            raise ImproperlyConfigured(f"{where}.{part} must be one of {', '.join(values)}.")
+    extra = entry.get("extra", {})
+    if own := sorted(extra.keys() & OWN_FIELDS):
+        raise ImproperlyConfigured(f"{where}.extra.{own[0]}: lqops sets this field of a request itself; take it out.")
+    try:
+        json.dumps(extra, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(f"{where}.extra cannot be sent as JSON: {error}.") from None
+
+
+def _check_address(where: str, entry: dict[str, Any]) -> None:
+    url = urlsplit(entry.get("url", "http://x"))
+    if url.scheme not in {"http", "https"}:
+        raise ImproperlyConfigured(f"{where}: url={entry['url']!r} does not start with http:// or https://.")
+    if url.username is not None or url.password is not None or url.fragment:
+        raise ImproperlyConfigured(f"{where}: url holds a user, a password or a #; name the key's variable in key_env.")
+    if not _HEADER.fullmatch(entry.get("key_header", "Authorization")):
+        raise ImproperlyConfigured(
+            f"{where}.key_header={entry['key_header']!r} is no name of a header, such as api-key."
+        )
 
 
 def check_task_time(models: dict[str, dict[str, Any]], *, slice_seconds: float, task_seconds: float) -> None:

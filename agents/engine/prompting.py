@@ -16,16 +16,8 @@ from agents.exceptions import RetryLater
 from agents.guard import guarded_tool_call
 from agents.guard.tools import listening
 from agents.models import Agent, AgentSession, Message, SkillSetting
-from agents.policy.context_window import (
-    MARK,
-    Mark,
-    fit,
-    parted,
-    split_for_summary,
-    summary_prompt,
-    unmarked,
-    with_summary,
-)
+from agents.policy.context_window import MARK, Mark, fit, parted, split_for_summary, summary_prompt, with_summary
+from agents.policy.conversation import add_note
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Reason, Strategy, budget_line, step_limit
 from agents.sessions.reads import arguments_asked
 from agents.sessions.transcripts import Entry
@@ -161,7 +153,7 @@ class Prompter:
             messages = self._window(_with_earlier_turns(transcript, brief.before), brief, place)
             params = {
                 "model": brief.model,
-                "messages": [*messages, self._budget_message(number)],
+                "messages": add_note(messages, self._budget_note(number)),
                 "max_tokens": brief.max_tokens,
                 "purpose": str(brief.purpose),
                 "tools": [skill.offer for skill in brief.skills.values() if not skill.lacking],
@@ -169,7 +161,7 @@ class Prompter:
         with listening(brief.listener if self._config.streaming else None):
             return guarded_tool_call(self._session, ToolIntent.RUN_SKILL, params, key=place)
 
-    def _window(self, transcript: Sequence[Message], brief: Brief, place: str) -> list[dict[str, Any]]:
+    def _window(self, transcript: Sequence[Message], brief: Brief, place: str) -> Sequence[Mapping[str, Any]]:
         """Return the part of the transcript that fits the model's context. The transcript itself is not changed."""
         config = self._config
         nonce = nonce_of(self._session.public_id, self._key)
@@ -179,7 +171,7 @@ class Prompter:
             reserve = min(brief.max_tokens, config.context_window // 2)
             sent = self._summarised(sent, place, nonce, reserve=reserve) or sent
             strategy = Strategy.SLIDING_WINDOW
-        return unmarked(fit(sent, window=config.context_window, strategy=strategy))
+        return fit(sent, window=config.context_window, strategy=strategy)
 
     def _summarised(
         self, sent: Sequence[dict[str, Any]], place: str, nonce: str, *, reserve: int
@@ -208,13 +200,12 @@ class Prompter:
         system, _ = parted(sent)
         return [dict(message) for message in with_summary(text, newer, system, nonce=nonce)]
 
-    def _budget_message(self, number: int) -> dict[str, str]:
-        """Return the message that states the remaining money, tokens and steps."""
+    def _budget_note(self, number: int) -> str:
+        """Return the note that states the remaining money, tokens and steps."""
         row = AgentSession.objects.get(pk=self._session.pk)
         money = None if row.max_cost_usd is None else row.max_cost_usd - row.ledger.approved
         tokens = row.token_budget - row.total_tokens if row.token_budget else None
-        line = budget_line(money, tokens, step_limit(self._config) - number + 1)
-        return {"role": "user", "content": line.text}
+        return budget_line(money, tokens, step_limit(self._config) - number + 1).text
 
 
 def _with_earlier_turns(transcript: Sequence[Message], before: Sequence[Message]) -> list[Message]:

@@ -17,11 +17,12 @@ from agents.guard.intents import tool_for
 from agents.guard.tools import BadParams, Tool
 from agents.models import AgentSession, Approval, ToolCall
 from agents.policy.consent import call_digest
+from agents.policy.conversation import in_form
 from agents.providers.base import Chunk
 from agents.skills.risk import RiskAssessor
 from agents.skills.skill import Skill
 from agents.text.clean import json_safe
-from agents.types import ZERO, Capability, Ledger, ModelReply, ModelRequest, Price, ToolResult
+from agents.types import ZERO, Capability, Ledger, ModelReply, ModelRequest, Price, ToolResult, WireForm
 from audit.kinds import LABEL
 from audit.recorder import Head, record_skill_call
 from audit.redaction import StreamRedactor, contains_marker, redact, redact_data
@@ -43,6 +44,9 @@ class OutgoingRequest:
 
     def limited(self, max_tokens: int) -> "OutgoingRequest":
         return replace(self, request=replace(self.request, max_tokens=max_tokens))
+
+    def in_form(self, form: WireForm) -> "OutgoingRequest":
+        return replace(self, request=in_form(replace(self.request, form=form)))
 
     def restored(self, reply: ModelReply) -> ModelReply:
         """Return the reply with names put back and secrets masked. Nothing else sees it before."""

@@ -31,7 +31,7 @@ from agents.skills.registry import call_pace, skill_count_refuse, skill_count_ta
 from agents.skills.risk import has_unlisted_address, level_for
 from agents.skills.running import perform
 from agents.skills.skill import SkillContext, has_handle, resolve_handles
-from agents.text.chunks import is_verifiable_quote
+from agents.text.quotes import LONGEST_QUOTE, is_verifiable_quote
 from agents.types import Capability, ModelReply, ModelRequest
 
 # --- emit_artifact: save what a run wrote as a Markdown document in its owner's collection ---
@@ -73,7 +73,6 @@ def emit_artifact(context: SkillContext, params: Mapping[str, Any]) -> dict[str,
 # exactly these characters there.
 
 
-LONGEST_QUOTE = 10_000
 MOST = 2_147_483_647  # what a PositiveIntegerField holds
 
 

@@ -19,7 +19,9 @@ from agents.enums import Outcome
 from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest
 from agents.ledger.journal import Attempt
+from agents.ledger.model_servers import form_of
 from agents.models import AgentSession
+from agents.policy.conversation import in_form
 from agents.providers.base import AWAY, Chunk, Fault, ProviderError, Tries, next_wait, wait_listening
 from agents.providers.registry import is_in_process, provider_for
 from agents.providers.transport import Timeouts
@@ -35,7 +37,11 @@ MOST_TOKENS = 10**12
 
 
 def outgoing_request(session: AgentSession, request: ModelRequest) -> OutgoingRequest:
-    """Hide personal data, unless the request asks not to or the model runs in this process."""
+    """Bring the request into the form that the model's server takes, before it is priced.
+
+    Personal data is hidden, unless the request asks not to or the model runs in this process.
+    """
+    request = in_form(replace(request, form=form_of(request.model)))
     if not request.anonymize or is_in_process(request.model):
         return OutgoingRequest(request)
     project = session.project
@@ -114,6 +120,8 @@ class Meter:
                 if self.last is None or not self._book(self.last):
                     raise
                 self.last = None  # booked; only the next attempt is still to be booked
+                if error.form is not None:
+                    self._outgoing = self._outgoing.in_form(error.form)
                 self._wait(wait)
 
     def _ask(self, outgoing: OutgoingRequest, number: int, on_chunk: Callable[[Chunk], None] | None) -> ModelReply:
@@ -144,6 +152,8 @@ class Meter:
             latency_ms=_since(started),
             request_id=reply.request_id,
             outcome=Outcome.SUCCESS,
+            form=reply.form,
+            streamed=reply.streamed,
         )
         return outgoing.restored(reply)
 

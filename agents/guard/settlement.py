@@ -21,6 +21,7 @@ from agents.ledger.journal import (
     journal_retry,
     journal_settle,
 )
+from agents.ledger.model_servers import form_note
 from agents.ledger.prices import model_suspend
 from agents.models import ToolCall
 from agents.policy import costs
@@ -130,6 +131,7 @@ def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
     journal_settle(row, session=call.session, booked=booked, tokens=tokens, after=call.head, now=now)
     if attempt is not None:
         _log(call, attempt, booked, now=now)
+        form_note(row.model, attempt, now=now)
     if booked <= row.held_usd:
         return result
     # The provider billed more than its bound: book it in full, and suspend the model until an operator accepts it.

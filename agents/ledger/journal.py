@@ -19,7 +19,7 @@ from agents.ledger.budgets import budgets_book, budgets_lock_again, budgets_rese
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.policy.brakes import temporal
 from agents.policy.costs import cost_of
-from agents.types import ZERO, Ledger, Price, ToolResult, Usage
+from agents.types import ZERO, Ledger, Price, ToolResult, Usage, WireForm
 from audit import recorder
 from audit.recorder import Head
 
@@ -227,6 +227,8 @@ class Attempt:
     request_id: str = ""
     outcome: Outcome = Outcome.GATEWAY_ERROR
     stopped_after: int | None = None  # bytes of the reply that came in before a halt ended it
+    form: WireForm | None = None  # in which a server took it
+    streamed: bool = True
 
     def booked(self, price: Price, *, worst: Decimal) -> Decimal:
         """Return the cost of the reported tokens, or the worst case if the server was reached and reported none."""

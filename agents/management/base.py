@@ -217,14 +217,25 @@ def _waiting_for(session: AgentSession) -> str:
 
 
 def findings_text(session: AgentSession) -> str:
-    """The findings, each with its document and its verified quote."""
+    """The findings, each with its document, its quote and whether that was verified."""
     return "\n\n".join(map(_finding_text, session.findings.select_related("document")))
 
 
 def _finding_text(finding: Finding) -> str:
     about = f" ({finding.document.name})" if finding.document else ""
-    quote = f"“{one_line(finding.quote, QUOTE_CHARS)}”" if finding.quote_check == QuoteCheck.VERIFIED else ""
-    return "\n".join(filter(None, [f"{finding.severity}: {finding.title}{about}", finding.content.strip(), quote]))
+    lines = [f"{finding.severity}: {finding.title}{about}", finding.content.strip(), _quote_text(finding)]
+    return "\n".join(filter(None, lines))
+
+
+def _quote_text(finding: Finding) -> str:
+    """The quote on one line, and whether it was verified. One that is cut says how long it is."""
+    if not finding.quote:
+        return ""
+    check = "Quote verified" if finding.quote_check == QuoteCheck.VERIFIED else "Quote not found in the document"
+    whole = one_line(finding.quote, len(finding.quote) + 1)
+    line = one_line(whole, QUOTE_CHARS)
+    cut = f", cut here; it has {len(finding.quote):,} characters" if line != whole else ""
+    return f"{check}{cut}: “{line}”"
 
 
 def findings_facts(session: AgentSession) -> list[dict[str, Any]]:
@@ -235,7 +246,7 @@ def findings_facts(session: AgentSession) -> list[dict[str, Any]]:
             "content": finding.content,
             "document": finding.document.name if finding.document else None,
             "document_id": str(finding.document.public_id) if finding.document else None,
-            "quote": one_line(finding.quote, QUOTE_CHARS),
+            "quote": finding.quote,
             "quote_check": finding.quote_check or None,
         }
         for finding in session.findings.select_related("document")

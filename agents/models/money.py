@@ -106,6 +106,20 @@ class SuspendedModel(models.Model):
         return self.model
 
 
+class ModelServer(models.Model):
+    """What was found out about a model's server, and how it takes requests. What the catalogue declares wins."""
+
+    model = models.CharField(max_length=128, unique=True)
+    endpoint = models.CharField(max_length=64, help_text="Digest of its address and name there; others are asked anew.")
+    form = models.JSONField(default=dict, help_text="Parts of requests that the server takes in another form.")
+    streams = models.BooleanField(default=True)
+    reports_usage = models.BooleanField(default=True, help_text="Whether it says how many tokens it used.")
+    found_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.model
+
+
 class ModelOutage(models.Model):
     """A model whose server does not answer. While the row exists, one call at a time tries it; the others wait."""
 

@@ -2,8 +2,8 @@
 
 Messages are mappings in the wire form of chat completions. A reply with calls and the results behind it are one block,
 kept or dropped whole, so a history whose calls all have their results stays one. What has the role of the user and is
-not the user's is marked; the marks come off before it is sent. Four characters count as one token: that decides what to
-trim and nothing else; what a request may cost is bounded in agents.policy.costs.
+not the user's is marked; agents.policy.conversation takes the marks off before it is sent. Four characters count as one
+token: that decides what to trim and nothing else; what a request may cost is bounded in agents.policy.costs.
 """
 
 import sys
@@ -32,11 +32,6 @@ class Mark(StrEnum):
 
     RESULT = "result"  # of a call that the reply before it made in its text
     ASIDE = "aside"  # the loop's own words
-
-
-def unmarked(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The messages as they may leave."""
-    return [{key: value for key, value in message.items() if key != MARK} for message in messages]
 
 
 # --- Counting and grouping ---

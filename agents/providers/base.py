@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from agents.policy.schedule import backoff
-from agents.types import ModelReply, ModelRequest, Usage
+from agents.types import WIRE_FORMS, ModelReply, ModelRequest, Usage, WireForm
 
 LOOK_SECONDS: Final = 0.25  # how often whoever waits for a model is asked whether to go on
 
@@ -68,10 +68,11 @@ class Fault(StrEnum):
     CONNECTION = "connection"
     MALFORMED = "malformed"
     CANCELLED = "cancelled"
+    FORM = "form"
 
 
 AWAY: Final = frozenset({Fault.RATE_LIMITED, Fault.SERVER, Fault.TIMEOUT, Fault.CONNECTION})
-RECOVERABLE: Final = AWAY | {Fault.MALFORMED}
+RECOVERABLE: Final = AWAY | {Fault.MALFORMED, Fault.FORM}
 _STATUS_FAULTS: Final = {
     401: Fault.AUTH,
     403: Fault.AUTH,
@@ -88,7 +89,8 @@ class ProviderError(Exception):
     """A failed call.
 
     `contacted`: the server may have done (and billed) something. `usage`: what it reported all the same.
-    `received_bytes`: how much of the reply came in before.
+    `received_bytes`: how much of the reply came in before. `form`: in which form the server may take the request; it
+    is then asked again at once.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class ProviderError(Exception):
         usage: Usage | None = None,
         retry_after: float | None = None,
         received_bytes: int = 0,
+        form: WireForm | None = None,
     ) -> None:
         super().__init__(message)
         self.fault = fault
@@ -107,6 +110,7 @@ class ProviderError(Exception):
         self.usage = usage
         self.retry_after = retry_after
         self.received_bytes = received_bytes
+        self.form = form
 
     @property
     def recoverable(self) -> bool:
@@ -123,17 +127,21 @@ def fault_of_status(status: int) -> Fault:
 
 
 LONGEST_WAIT_SECONDS = 3_600.0
+MOST_FORMS: Final = sum(len(values) - 1 for values in WIRE_FORMS.values())  # in which a request can be tried again
 
 
 @dataclass(frozen=True)
 class Tries:
-    """Failed attempts of one call; rate limits have a count of their own."""
+    """Failed attempts of one call; rate limits, and objections to the form of a request, have counts of their own."""
 
     most: int = 3
     failed: int = 0
     rate_limited: int = 0
+    objections: int = 0
 
     def after(self, error: ProviderError) -> "Tries":
+        if error.fault == Fault.FORM:
+            return replace(self, objections=self.objections + 1)
         if error.fault == Fault.RATE_LIMITED:
             return replace(self, rate_limited=self.rate_limited + 1)
         return replace(self, failed=self.failed + 1)
@@ -147,6 +155,8 @@ def next_wait(error: ProviderError, tries: Tries, rng: random.Random) -> float |
     """
     if not error.recoverable:
         return None
+    if error.fault == Fault.FORM:
+        return 0.0 if tries.objections <= MOST_FORMS else None
     is_limited = error.fault == Fault.RATE_LIMITED
     count = tries.rate_limited if is_limited else tries.failed
     if count >= tries.most:

@@ -8,9 +8,10 @@ import codecs
 import email.utils
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import httpcore
@@ -18,8 +19,9 @@ import httpx
 
 from agents.conf import clock
 from agents.providers.base import Chunk, Fault, ProviderError, ended_once, fault_of_status
+from agents.providers.proxies import Proxy
 from agents.providers.transport import BoundedTransport, Timeouts, interrupted_by, token_came
-from agents.types import SCHEMA_STYLES, ModelReply, ModelRequest, RequestedCall, Usage
+from agents.types import WIRE_FORMS, ModelReply, ModelRequest, RequestedCall, Usage
 from audit.kinds import LABEL
 from audit.redaction import redact
 
@@ -49,20 +51,32 @@ class Endpoint:
     model: str
     key: Callable[[], str] = lambda: ""
     key_name: str = "no key is configured"
-    schema_style: str = "json_schema"
-    token_limit_name: str = "max_tokens"  # noqa: S105 the name of a field
+    key_header: str = "Authorization"
+    extra: Mapping[str, Any] = field(default_factory=dict)  # further fields of every request
     timeouts: Timeouts = field(default_factory=Timeouts)
     connections: int = 8
+    proxy: Proxy | None = None
+
+    @property
+    def address(self) -> str:
+        """Where requests go: the path of chat completions below the URL, before its query."""
+        base, mark, query = self.url.partition("?")
+        return f"{base.rstrip('/')}/chat/completions{mark}{query}"
+
+    @property
+    def place(self) -> str:
+        """The URL as errors say it: without its query, which may hold a secret, and with its proxy."""
+        by = f" (by the proxy of {self.proxy.variable})" if self.proxy else ""
+        return self.url.partition("?")[0] + by
 
 
 class OpenAICompatible:
     def __init__(self, name: str, endpoint: Endpoint, *, transport: httpx.BaseTransport | None = None) -> None:
         self.name = name
         self._endpoint = endpoint
-        self._style = endpoint.schema_style
-        self._asks_for_usage = True
         self._client = httpx.Client(
-            transport=transport or BoundedTransport(endpoint.timeouts, connections=endpoint.connections),
+            transport=transport
+            or BoundedTransport(endpoint.timeouts, connections=endpoint.connections, proxy=endpoint.proxy),
             trust_env=False,
             follow_redirects=False,
         )
@@ -72,11 +86,13 @@ class OpenAICompatible:
         with interrupted_by(lambda: on_chunk(Chunk())) as has_sent:
             try:
                 with ended_once(on_chunk) as on_text, self._answer(request) as answer:
-                    if answer.headers.get("content-type", "").startswith("application/json"):
+                    is_whole = answer.headers.get("content-type", "").startswith("application/json")
+                    if is_whole:
                         _take_whole(_json(_read(answer, MAX_REPLY_BYTES)), assembly, on_text)
                     else:
                         _consume(_lines(answer), assembly, on_text)
-                    return assembly.reply(request_id=_request_id(answer))
+                    reply = assembly.reply(request_id=_request_id(answer))
+                    return replace(reply, form=request.form, streamed=not is_whole)
             except ProviderError as error:
                 error.contacted = error.contacted and has_sent()
                 error.received_bytes = assembly.received_bytes
@@ -92,36 +108,26 @@ class OpenAICompatible:
         endpoint = self._endpoint
         headers = {"Accept-Encoding": "identity", "User-Agent": "lqops"}
         if key := endpoint.key():
-            headers["Authorization"] = f"Bearer {key}"
-        url = endpoint.url.rstrip("/") + "/chat/completions"
-        body = payload_of(request, endpoint, style=self._style)
-        if self._asks_for_usage:
-            body["stream_options"] = {"include_usage": True}
+            headers[endpoint.key_header] = f"Bearer {key}" if endpoint.key_header == "Authorization" else key
+        body = payload_of(request, endpoint)
         try:
-            with self._client.stream("POST", url, headers=headers, json=body) as answer:
+            with self._client.stream("POST", endpoint.address, headers=headers, json=body) as answer:
                 if answer.status_code != _OK:
-                    raise self._asked_otherwise(_refusal(answer, endpoint), asked=body)
+                    raise _in_another_form(_refusal(answer, endpoint), request, body)
                 if answer.headers.get("content-encoding", "identity") != "identity":
                     raise ProviderError("The model server compressed its answer unasked.", fault=Fault.MALFORMED)
                 yield answer
         except _NOT_REACHED as error:
-            message = f"{endpoint.url} cannot be reached ({type(error).__name__}): is the model server running there?"
+            message = f"{endpoint.place} cannot be reached ({type(error).__name__}): is the model server running there?"
+            raise ProviderError(message, fault=Fault.CONNECTION, contacted=False) from None
+        except httpcore.ProxyError as error:
+            message = f"The proxy did not connect to {endpoint.place}: {redact(str(error))[:100]}."
             raise ProviderError(message, fault=Fault.CONNECTION, contacted=False) from None
         except (httpcore.TimeoutException, httpx.TimeoutException):
-            raise ProviderError(f"{endpoint.url} took too long to answer.", fault=Fault.TIMEOUT) from None
+            raise ProviderError(f"{endpoint.place} took too long to answer.", fault=Fault.TIMEOUT) from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpx.TransportError) as error:
-            message = f"The connection to {endpoint.url} broke ({type(error).__name__})."
+            message = f"The connection to {endpoint.place} broke ({type(error).__name__})."
             raise ProviderError(message, fault=Fault.CONNECTION) from None
-
-    def _asked_otherwise(self, error: ProviderError, *, asked: dict[str, Any]) -> ProviderError:
-        """Servers differ in what they take: one that objects to a field is asked at once in another form."""
-        if "response_format" in asked and "response_format" in str(error):
-            self._style = SCHEMA_STYLES[SCHEMA_STYLES.index(self._style) + 1]
-        elif "stream_options" in asked and "stream_options" in str(error):
-            self._asks_for_usage = False
-        else:
-            return error
-        return ProviderError(str(error), fault=Fault.SERVER, usage=Usage(0, 0), retry_after=0.0)
 
 
 # --- The request ---
@@ -133,19 +139,63 @@ _FORMATS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
-def payload_of(request: ModelRequest, endpoint: Endpoint, *, style: str) -> dict[str, Any]:
+def payload_of(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
+    form = request.form
     payload: dict[str, Any] = {
+        **endpoint.extra,
         "model": endpoint.model,
         "messages": list(request.messages),
-        endpoint.token_limit_name: request.max_tokens,
+        form.token_limit: request.max_tokens,
         "stream": True,
     }
+    if form.stream_usage == "ask":
+        payload["stream_options"] = {"include_usage": True}
     if request.tools:
         payload["tools"] = list(request.tools)
-    if request.response_schema is not None and style != "off":
-        payload["response_format"] = _FORMATS[style](request.response_schema)
+    if request.response_schema is not None and form.schema_style != "off":
+        payload["response_format"] = _FORMATS[form.schema_style](request.response_schema)
     optional = {"temperature": request.temperature, "seed": request.seed, "stop": list(request.stop) or None}
     return payload | {name: value for name, value in optional.items() if value is not None}
+
+
+# --- Servers differ in what they take: one that objects to a part of a request is asked at once in another form ---
+
+
+# What a server says when it does not take that part.
+_OBJECTIONS: Final[Mapping[str, re.Pattern[str]]] = {
+    "schema_style": re.compile(r"response_format"),
+    "stream_usage": re.compile(r"stream_options"),
+    "token_limit": re.compile(r"max_completion_tokens"),
+    # A template that knows no tools may say so as one that knows no system message does: that is tried next.
+    "tools": re.compile(
+        r"not support (?:tools|tool|function)|support tool use|function calling is not|tool choice requires"
+        r"|\btools?\b.{0,60}(?:not support|not enabled|requires? -)|single tool.calls"
+        r"|roles? must alternate|\bonly\b.{0,30}\broles are supported",
+        re.IGNORECASE,
+    ),
+    "system": re.compile(
+        r"(?:system|developer)\W{0,3} ?(?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b.{0,20}"
+        r"(?:support|allow|enabled)|roles? must alternate|\bonly\b.{0,30}\broles are supported",
+        re.IGNORECASE,
+    ),
+}
+
+
+def _in_another_form(error: ProviderError, request: ModelRequest, asked: Mapping[str, Any]) -> ProviderError:
+    """Return an error that says in which form to ask again, if the server objects to something that was sent."""
+    sent = {
+        "schema_style": "response_format" in asked,
+        "stream_usage": "stream_options" in asked,
+        "token_limit": "max_tokens" in asked,
+        "system": request.messages[0]["role"] == "system",
+        "tools": "tools" in asked or any(message["role"] == "tool" for message in request.messages),
+    }
+    for part, objection in _OBJECTIONS.items():
+        if sent[part] and objection.search(str(error)):
+            following = WIRE_FORMS[part][WIRE_FORMS[part].index(getattr(request.form, part)) + 1]
+            form = replace(request.form, **{part: following})
+            return ProviderError(str(error), fault=Fault.FORM, usage=Usage(0, 0), form=form)
+    return error
 
 
 # --- The reply ---
@@ -300,7 +350,7 @@ def _refusal(answer: httpx.Response, endpoint: Endpoint) -> ProviderError:
     message = redact(_read(answer, MAX_ERROR_BYTES, cut=True).decode("utf-8", "replace"))[:300].strip()
     advice = _ADVICE[fault].format(key=endpoint.key_name)
     return ProviderError(
-        f"{status} from {endpoint.url}: {advice}. The server said: {message or 'nothing'}",
+        f"{status} from {endpoint.place}: {advice}. The server said: {message or 'nothing'}",
         fault=fault,
         usage=Usage(0, 0),  # nothing was generated
         retry_after=_retry_after(answer.headers.get("retry-after", "")),

@@ -10,6 +10,7 @@ from django.conf import settings
 
 from agents.providers.base import LOOK_SECONDS, Chunk, Fault, Provider, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
+from agents.providers.proxies import proxy_for
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest
@@ -74,10 +75,11 @@ def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
         model=declared.get("name", model),
         key=lambda: model_key(variable) if variable else "",
         key_name=variable or "no key is configured",
-        schema_style=declared.get("schema_style", "json_schema"),
-        token_limit_name=declared.get("token_limit", "max_tokens"),
+        key_header=declared.get("key_header", "Authorization"),
+        extra=declared.get("extra", {}),
         timeouts=Timeouts(**waits),
         connections=max(1, declared.get("concurrency", 8)),
+        proxy=proxy_for(declared["url"]),
     )
     return OpenAICompatible(model, endpoint)
 

@@ -21,6 +21,7 @@ import httpcore
 import httpx
 
 from agents.providers.base import LOOK_SECONDS
+from agents.providers.proxies import Proxy
 
 Result = TypeVar("Result")
 
@@ -38,15 +39,21 @@ class Timeouts:
 class BoundedTransport(httpx.BaseTransport):
     """A pool of connections; the timeouts of the current call bound every wait."""
 
-    def __init__(self, timeouts: Timeouts, *, connections: int = 8) -> None:
+    def __init__(self, timeouts: Timeouts, *, connections: int = 8, proxy: Proxy | None = None) -> None:
         self._timeouts = timeouts
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=_tls(),
-            max_connections=connections,
-            max_keepalive_connections=connections,
-            keepalive_expiry=60.0,
-            network_backend=_Backend(),
-        )
+        options: dict[str, Any] = {
+            "ssl_context": _tls(),
+            "max_connections": connections,
+            "max_keepalive_connections": connections,
+            "keepalive_expiry": 60.0,
+            "network_backend": _Backend(),
+        }
+        if proxy is None:
+            self._pool = httpcore.ConnectionPool(**options)
+        else:
+            # To http:// only: inside a TLS connection to the proxy, _Stream would write past the inner one.
+            url = httpcore.URL(scheme="http", host=proxy.host, port=proxy.port, target="/")
+            self._pool = httpcore.HTTPProxy(url, proxy_auth=proxy.auth, **options)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         _current.deadlines = _Deadlines(self._timeouts)
@@ -196,9 +203,12 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        deadline = _current.deadlines.for_connecting()
+        deadlines: _Deadlines = _current.deadlines
+        deadline = deadlines.for_connecting()
         wait = deadline - time.monotonic()
-        return _Stream(_in_helper(lambda: self._inner.start_tls(ssl_context, server_hostname, wait), deadline))
+        secured = _Stream(_in_helper(lambda: self._inner.start_tls(ssl_context, server_hostname, wait), deadline))
+        deadlines.has_sent = False  # so far only a proxy was spoken to
+        return secured
 
     def close(self) -> None:
         self._inner.close()

@@ -1,12 +1,10 @@
-"""Chunks of a document for search and retrieval, and verification of quotes. Pure: text in, offsets out.
+"""Chunks of a document for search and retrieval. Pure: text in, offsets out.
 
 Chunks cover the text exactly and in order, so a chunk is always a slice of its document. They end where a reader would
-pause: at a paragraph, a line, a sentence, a word. Quotes are compared character by character, never by likeness.
+pause: at a paragraph, a line, a sentence, a word.
 """
 
 import re
-
-from audit.redaction import contains_marker
 
 TARGET_CHARS = 1_600
 # A rest of up to this length stays whole, so that the last chunk is not a few words.
@@ -41,31 +39,3 @@ def _end_of_chunk(text: str, start: int) -> int:
         if ends:
             return ends[-1]
     return most
-
-
-# --- Quotes ---
-
-
-SHORTEST_QUOTE = 4
-
-
-def is_verifiable_quote(quote: str) -> bool:
-    """Return False for a quote that is too short to prove anything or that holds a masked secret."""
-    return len(quote.strip()) >= SHORTEST_QUOTE and not contains_marker(quote)
-
-
-def find_quote(quote: str, source: str, hint_start: int = 0) -> tuple[int, int] | None:
-    """Return where the quote stands: `source[start:end] == quote`; None if it does not.
-
-    A model's offsets are only a hint: of several places, the nearest one counts.
-    """
-    if not is_verifiable_quote(quote):
-        return None
-    hint = min(max(hint_start, 0), len(source))
-    after = source.find(quote, hint)
-    before = source.rfind(quote, 0, hint + len(quote))
-    found = [place for place in (before, after) if place >= 0]
-    if not found:
-        return None
-    start = min(found, key=lambda place: abs(place - hint))
-    return start, start + len(quote)

@@ -33,7 +33,7 @@ from agents.sessions.transcripts import (
     transcript_of,
 )
 from agents.text.blocks import neutralised, nonce_of
-from agents.text.chunks import find_quote
+from agents.text.quotes import QuotableText
 from agents.types import Asleep, End, Finished, SliceOver
 from agents.walk.intake import Passage, Reading, Slice, event_of, reading_of
 from agents.walk.parsing import Analysis, ParsedFinding, parse_analysis, parse_judgement
@@ -42,8 +42,8 @@ from audit.redaction import redact_exception
 
 # --- Citations and judges ---
 #
-# Only a quote that was found in its document, character by character, is shown to a judge. Judges are asked in the
-# analysis phase, one guarded call each; drafting reads their answers from the journal.
+# Only a quote that was found in its document is shown to a judge, as it stands there. Judges are asked in the analysis
+# phase, one guarded call each; drafting reads their answers from the journal.
 
 
 UNDER: Final = "judge:"
@@ -73,7 +73,8 @@ def cited(session: AgentSession, analysis: Analysis, reading: Reading) -> list[C
     for passage in reading.passages:
         passages.setdefault(passage.document_id, []).append(passage)
     texts = _texts(session, [*passages, *_read_by_skills(session)]) if analysis.findings else {}
-    return [_located(finding, passages, texts) for finding in analysis.findings]
+    quotable = {document_id: _quotable(text) for document_id, text in texts.items()}
+    return [_located(finding, passages, quotable) for finding in analysis.findings]
 
 
 def _read_by_skills(session: AgentSession) -> list[str]:
@@ -90,17 +91,25 @@ def _texts(session: AgentSession, read: Iterable[str]) -> dict[str, str]:
     return {str(public_id): text for public_id, text in rows.values_list("public_id", "text")}
 
 
-def _located(finding: ParsedFinding, passages: Mapping[str, list[Passage]], texts: Mapping[str, str]) -> Cited:
-    """Match a finding without a document to the first that holds its quote; a wrong document matches none."""
+def _quotable(text: str) -> list[QuotableText]:
+    """Return a document as it is, and as it was shown to the model if that differs."""
+    return [QuotableText(one) for one in dict.fromkeys([text, neutralised(text)])]
+
+
+def _located(
+    finding: ParsedFinding, passages: Mapping[str, list[Passage]], texts: Mapping[str, list[QuotableText]]
+) -> Cited:
+    """Match a finding without a document to the first that holds its quote; a wrong document matches none.
+
+    A quote that is found becomes the slice of the document that it stands for.
+    """
     named = finding.document_id
     for document_id in [named] if named else texts:
-        text = texts.get(document_id, "")
         hint = _hint(finding, passages.get(document_id, ()))
-        place = find_quote(finding.quote, text, hint) or find_quote(
-            finding.quote, neutralised(text), hint
-        )  # as it was shown to the model
+        forms = texts.get(document_id, [])
+        place = next((place for form in forms if (place := form.find(finding.quote, hint))), None)
         if place is not None:
-            return Cited(replace(finding, quote=text[slice(*place)]), document_id, place[0])
+            return Cited(replace(finding, quote=forms[0].text[slice(*place)]), document_id, place[0])
     return Cited(finding, named if named in texts else "")
 
 

@@ -22,6 +22,7 @@ MOST_PLACES: Final = 64  # how many opening braces are tried
 MOST_NOTES: Final = 50
 FURTHEST: Final = 10**9
 UNTITLED: Final = "(untitled)"
+QUOTE_CUT: Final = "The quote has {chars:,} characters; the first {kept:,} are kept."
 _ANSWERS: Final = {
     **dict.fromkeys(("yes", "true", "supported"), True),
     **dict.fromkeys(("no", "not", "false", "unsupported"), False),
@@ -177,15 +178,18 @@ def _finding(item: Mapping[str, Any]) -> ParsedFinding | None:
     title = _first(item, "title issue position", TITLE_CHARS)
     content = _first(item, "content description detail text", CONTENT_CHARS)
     quote = item.get("quote")
+    quote = quote if isinstance(quote, str) else ""
     start = item.get("start")
     if not title and not content:
         return None
+    if len(quote) > QUOTE_CHARS:
+        content = f"{content}\n\n{QUOTE_CUT.format(chars=len(quote), kept=QUOTE_CHARS)}".strip()
     return ParsedFinding(
         title=title or UNTITLED,
         severity=_text(item.get("severity"), 32).lower() or "info",
         content=content,
         document_id=_first(item, "document_id document", 64),
-        quote=quote[:QUOTE_CHARS] if isinstance(quote, str) else "",  # exact: it is compared, not read
+        quote=quote[:QUOTE_CHARS],  # exact: it is compared, not read
         start=int(start) if isinstance(start, int | float) and 0 <= start <= FURTHEST else 0,  # only a hint
     )
 

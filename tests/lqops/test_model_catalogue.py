@@ -11,7 +11,7 @@ from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.registry import _BUILDERS
 from agents.providers.scripted import ScriptedProvider
 from lqops.env import Env
-from lqops.model_catalogue import check_task_time, configured_models, read_models_file
+from lqops.model_catalogue import CALL_SECONDS, check_task_time, configured_models, read_models_file
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
 KINDS = {"openai_compatible": OpenAICompatible, "offline": OfflineProvider, "scripted": ScriptedProvider}
@@ -27,6 +27,16 @@ def test_every_sample_file_loads_with_prices_and_providers(path, settings):
         assert declared_price(name, None).model == name
     assert set(models.roles) == {"main", "small", "judges"}
     check_task_time(models.declared, slice_seconds=60, task_seconds=600)
+    longest = max(entry.get("total_seconds", CALL_SECONDS) for entry in models.declared.values())
+    with pytest.raises(ImproperlyConfigured, match=rf"= {60 + longest + 180:g} seconds, more than LQOPS_TASK_SECONDS="):
+        check_task_time(models.declared, slice_seconds=60, task_seconds=60 + longest + 179)
+
+
+def test_there_is_a_sample_for_every_kind_of_server():
+    assert {path.stem for path in SAMPLES} >= {
+        "anthropic", "azure", "bedrock", "gemini", "hosted", "litellm", "llama-cpp", "ollama", "openrouter",
+        "rehearsal", "vertex", "vllm",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -106,6 +116,13 @@ GOOD = 'provider = "openai_compatible"\nurl = "http://x/v1"\ninput_usd = "1"\nou
         ("[models.a]\ninput_usd = 0.15\n", "models.a.input_usd is 0.15: it must be text"),
         ("[models.a]\nconcurrency = true\n", "must be a whole number"),
         ('[models.a]\nschema_style = "xml"\n', "schema_style must be one of json_schema, json_object, off"),
+        ('[models.a]\nsystem = "none"\n', "system must be one of message, first_user"),
+        ('[models.a]\ntoken_limit = "limit"\n', "token_limit must be one of max_tokens, max_completion_tokens"),
+        ('[models.a]\nextra = "x"\n', "extra is 'x': it must be a table of request fields"),
+        ("[models.a.extra]\nmax_tokens = 3\n", "extra.max_tokens: lqops sets this field of a request itself"),
+        ("[models.a.extra]\nsince = 2026-01-01\n", "extra cannot be sent as JSON"),
+        (f'[models.a]\n{GOOD}key_header = "api key"\n', "key_header='api key' is no name of a header"),
+        ("[models.a]\n" + GOOD.replace("http://x", "http://me:secret@x"), "url holds a user, a password"),
         ('[models.a]\ntotal_seconds = "long"\n', "must be a number"),
         ("[models.a]\ncolour = 3\n", "models.a.colour is not a known key"),
         ('[models.a]\nprovider = "openai_compatible"\n', "input_usd, output_usd, url is missing"),

@@ -76,7 +76,7 @@ def test_request_offers_the_skills_and_states_the_remaining_budget(loop):
         loop().run()
     [request] = model.requests
     assert {tool["function"]["name"] for tool in request.tools} >= {"echo", "look", "ask_person"}
-    assert request.messages[-1]["content"] == "Left for this run: US dollars 5, steps 50."
+    assert request.messages[-1]["content"] == "Do it.\n\nLeft for this run: US dollars 5, steps 50."
 
 
 def test_reply_with_one_unreadable_call_runs_nothing(loop, session, messages):

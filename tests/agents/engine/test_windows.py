@@ -40,6 +40,10 @@ def texts(request):
     return [message["content"] or "" for message in request.messages]
 
 
+def has_task(request):
+    return any("Do it." in message["content"] for message in request.messages if message["role"] == "user")
+
+
 @pytest.mark.parametrize("strategy", ["sliding_window", "compact", "summarize"])
 @pytest.mark.parametrize("asking", [tags, provider_form])
 def test_every_window_keeps_the_task_and_call_pairs(loop, asking, strategy):
@@ -49,7 +53,7 @@ def test_every_window_keeps_the_task_and_call_pairs(loop, asking, strategy):
 
     assert len(texts(model.requests[-1])) < 10, "something was dropped"
     for request in model.requests:
-        assert "Do it." in texts(request)
+        assert has_task(request)
         assert is_paired(request.messages)
         assert all(MARK not in message for message in request.messages)
         for at, text in enumerate(texts(request)):
@@ -63,7 +67,7 @@ def test_loop_instructions_are_not_taken_for_the_task(loop, messages):
     with script(*map(provider_form, range(READ_ONLY_STEPS + 1)), DONE) as model:
         loop(config=config).run()
     assert len(messages(reason=Reason.READ_ONLY_NUDGE)) == 1
-    assert all("Do it." in texts(request) for request in model.requests)
+    assert all(map(has_task, model.requests))
 
 
 def test_unreadable_call_is_sent_back_without_arguments():
@@ -90,7 +94,7 @@ def test_earlier_turns_are_summarised_or_dropped(loop, summary):
 
     asked, answered = model.requests
     assert asked.purpose == "compaction"
-    assert "Do it." in texts(answered)
+    assert has_task(answered)
     assert any("Goals: find it." in text for text in texts(answered)) == bool(summary)
     assert len(texts(answered)) < len(before) + 3, "something was dropped"
 

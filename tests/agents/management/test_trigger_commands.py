@@ -117,14 +117,15 @@ def test_run_now_names_the_document_of_each_finding_and_quotes_it(owner, capsys,
     monkeypatch.setattr(base.time, "sleep", work)
     asked = ["run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30"]
     output = run(capsys, *asked)
-    assert "\ninfo: Is verified (lease.txt)\nSee there.\n“A fee of 2 % and" in output
-    assert "info: Is unverified (lease.txt)\nSee there.\n" in output
-    assert "Never said" not in output
-    assert max(map(len, output.splitlines())) < 210
+    assert (
+        "\ninfo: Is verified (lease.txt)\nSee there.\nQuote verified, cut here; it has 412 characters: “A fee" in output
+    )
+    assert "info: Is unverified (lease.txt)\nSee there.\nQuote not found in the document: “Never said”\n" in output
+    assert max(map(len, output.splitlines())) < 260
 
     first, second = json.loads(run(capsys, *asked, "--json"))["findings"]
     assert (first["document"], first["document_id"]) == ("lease.txt", str(document.public_id))
-    assert first["quote"].startswith("A fee of 2 %")
+    assert first["quote"] == "A fee of\n2 %" + " and" * 100
     assert (first["quote_check"], second["quote_check"]) == ("verified", "unverified")
 
 

@@ -13,7 +13,6 @@ from agents.policy.context_window import (
     fit,
     split_for_summary,
     summary_prompt,
-    unmarked,
     with_summary,
 )
 from agents.text.blocks import parse_blocks, render_block
@@ -92,10 +91,6 @@ def test_a_call_in_a_text_and_its_results_are_one_block():
     chat = [user(), said(), told("a"), told("b"), aside(), told("c"), user()]
     assert blocks(chat) == ((user(),), (said(), told("a"), told("b")), (aside(),), (told("c"),), (user(),))
     assert is_paired(chat)
-
-
-def test_marks_are_not_sent():
-    assert unmarked([user(), said(), told(), aside()]) == [user(), said(), user("Result of call 1"), user("Go on.")]
 
 
 @every_row(

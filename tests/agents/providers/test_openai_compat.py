@@ -8,14 +8,16 @@ import socket
 import struct
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
+from agents.policy.conversation import in_form
 from agents.providers.base import Chunk, Fault, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
 from agents.providers.transport import Timeouts
 from agents.skills.parsing import SkillSyntaxError, calls_from_native
-from agents.types import ModelRequest, RequestedCall, Usage
+from agents.types import ModelRequest, RequestedCall, Usage, WireForm
 from tests.agents.providers import hostile_servers
 from tests.agents.providers.hostile_servers import SSE_HEAD, answer, delta, drip, events, raw, reply, serving, stream
 from tests.agents.providers.listeners import ignore
@@ -81,43 +83,98 @@ def test_tools_schema_seed_and_stops_are_sent_when_given():
         stop=("END",),
         temperature=0.0,
     )
-    _, server = complete(answer(), request=request, token_limit_name="max_completion_tokens")
+    _, server = complete(answer(), request=replace(request, form=WireForm(token_limit="max_completion_tokens")))
     [sent] = server.requests
     assert sent["tools"] == [{"type": "function"}]
     assert sent["response_format"]["json_schema"]["schema"] == {"type": "object"}
     assert (sent["seed"], sent["stop"], sent["temperature"]) == (7, ["END"], 0.0)
     assert sent["max_completion_tokens"] == 1_024
-    _, plain = complete(answer(), request=request, schema_style="off")
+    _, plain = complete(answer(), request=replace(request, form=WireForm(schema_style="off")))
     assert "response_format" not in plain.requests[0]
 
 
-@pytest.mark.parametrize("status", [400, 422, 500])
-def test_a_server_that_rejects_a_schema_form_is_asked_in_the_next(status):
-    objection = answer(status, {"error": "body.response_format.type: Input should be 'text' or 'json_object'"})
-    request = ModelRequest("m", REQUEST.messages, response_schema={"type": "object"})
-    with serving(objection, objection, answer()) as server:
-        found = provider(server)
-        for _ in range(2):
+OBJECTIONS = [
+    ("schema_style", "body.response_format.type: Input should be 'text' or 'json_object'", ["json_object", "off"]),
+    ("stream_usage", "Unrecognized request argument supplied: stream_options", ["off"]),
+    (
+        "token_limit",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        ["max_completion_tokens"],
+    ),
+    ("system", "System role not supported", ["first_user"]),
+    ("system", "Developer instruction is not enabled for models/g-27b", ["first_user"]),
+    ("tools", "library/g:latest does not support tools", ["text"]),
+    ("tools", "No endpoints found that support tool use.", ["text"]),
+    ("tools", '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', ["text"]),
+    ("tools", "tools param requires --jinja flag", ["text"]),
+    ("tools", "Function calling is not enabled for models/g-27b", ["text"]),
+    ("tools", "This model only supports single tool-calls at once!", ["text"]),
+]
+EITHER = ["Conversation roles must alternate user/assistant/...", "Only user and assistant roles are supported!"]
+EVERYTHING = ModelRequest(
+    "m",
+    ({"role": "system", "content": "s"}, *REQUEST.messages),
+    tools=({"type": "function"},),
+    response_schema={"type": "object"},
+)
+
+
+@every_row(("part", "words", "forms"), OBJECTIONS)
+def test_a_server_that_objects_to_a_part_of_a_request_is_asked_in_another_form(part, words, forms):
+    with serving(*[answer(status, {"error": {"message": words}}) for status in (400, 422, 500)]) as server:
+        found, request, tried = provider(server), EVERYTHING, []
+        for _ in forms:
             with pytest.raises(ProviderError) as refused:
                 found.stream(request, ignore)
-            assert (refused.value.recoverable, refused.value.retry_after, refused.value.usage) == (True, 0, Usage(0, 0))
-        assert found.stream(request, ignore).text == "fine"
-        found.close()
-    forms = [sent.get("response_format", {}).get("type") for sent in server.requests]
-    assert forms == ["json_schema", "json_object", None]
-    assert server.requests[1]["response_format"]["schema"] == {"type": "object"}
-
-
-def test_a_server_that_does_not_know_stream_options_is_asked_without():
-    objection = answer(400, {"error": "Unrecognized request argument supplied: stream_options"})
-    with serving(objection, answer()) as server:
-        found = provider(server)
+            error = refused.value
+            assert (error.fault, error.recoverable, error.usage) == (Fault.FORM, True, Usage(0, 0))
+            request = in_form(replace(request, form=error.form))
+            tried.append(getattr(error.form, part))
         with pytest.raises(ProviderError) as refused:
-            found.stream(REQUEST, ignore)
-        assert (refused.value.recoverable, refused.value.retry_after) == (True, 0)
-        assert found.stream(REQUEST, ignore).text == "fine"
+            found.stream(request, ignore)
         found.close()
-    assert ["stream_options" in sent for sent in server.requests] == [True, False]
+    assert tried == forms
+    assert refused.value.fault != Fault.FORM, "no form is left to try"
+
+
+def test_a_template_that_only_knows_user_and_assistant_is_asked_so():
+    for words in EITHER:
+        with serving(answer(400, {"error": words}), answer(500, {"error": words}), answer()) as server:
+            found, request = provider(server), EVERYTHING
+            for _ in range(2):
+                with pytest.raises(ProviderError) as refused:
+                    found.stream(request, ignore)
+                request = in_form(replace(request, form=refused.value.form))
+            assert found.stream(request, ignore).form == WireForm(system="first_user", tools="text")
+            found.close()
+        assert [message["role"] for message in server.requests[-1]["messages"]] == ["user"]
+
+
+def test_an_objection_to_what_was_not_sent_is_an_error():
+    for _, words, _forms in OBJECTIONS[3:]:
+        error, _, _ = failure(answer(400, {"error": words}))
+        assert (error.fault, error.form) == (Fault.INVALID_REQUEST, None)
+
+
+def test_the_forms_of_a_request_are_sent():
+    form = WireForm(schema_style="json_object", stream_usage="off")
+    _, server = complete(answer(), request=replace(EVERYTHING, form=form))
+    [sent] = server.requests
+    assert sent["response_format"] == {"type": "json_object", "schema": {"type": "object"}}
+    assert "stream_options" not in sent
+
+
+def test_a_query_of_the_address_and_further_fields_are_sent():
+    with serving(answer()) as server:
+        sent = {"key": lambda: "k-7", "key_header": "api-key", "extra": {"top_k": 3, "model": "other"}}
+        endpoint = Endpoint(f"{server.url}/d/?api-version=1", "m", **sent)
+        found = OpenAICompatible("local", endpoint)
+        found.stream(REQUEST, ignore)
+        found.close()
+    assert "POST /v1/d/chat/completions?api-version=1 HTTP" in server.heads[0]
+    assert "api-key: k-7" in server.heads[0]
+    assert "Authorization" not in server.heads[0]
+    assert (server.requests[0]["top_k"], server.requests[0]["model"]) == (3, "m")
 
 
 def test_a_server_that_speaks_no_tls_was_not_contacted():

@@ -105,7 +105,7 @@ def test_a_provider_can_be_replaced_inside_a_block(settings):
     first, second = ScriptedProvider(), ScriptedProvider()
     with model_serving("m", first):
         with model_serving("m", second):
-            assert registry.provider_for("m") is second
-        assert registry.provider_for("m") is first
+            assert registry.provider_for("m").inner is second
+        assert registry.provider_for("m").inner is first
     with pytest.raises(ProviderError):
         registry.provider_for("m")

@@ -2,7 +2,15 @@
 
 import random
 
-from agents.providers.base import LONGEST_WAIT_SECONDS, Fault, ProviderError, Tries, fault_of_status, next_wait
+from agents.providers.base import (
+    LONGEST_WAIT_SECONDS,
+    MOST_FORMS,
+    Fault,
+    ProviderError,
+    Tries,
+    fault_of_status,
+    next_wait,
+)
 from tests.table import every_row
 
 
@@ -42,6 +50,10 @@ def test_rate_limits_wait_longer_each_time():
 def test_retry_after_is_respected_and_bounded():
     assert waits(Fault.RATE_LIMITED, place=0, retry_after=7) == [7, 7, 7]
     assert waits(Fault.SERVER, place=0, retry_after=1e9)[0] == LONGEST_WAIT_SECONDS
+
+
+def test_objections_to_the_form_are_answered_at_once_and_bounded():
+    assert waits(Fault.FORM) == [0.0] * MOST_FORMS
 
 
 @every_row("fault", [Fault.AUTH, Fault.INVALID_REQUEST, Fault.NOT_SERVED, Fault.CANCELLED])

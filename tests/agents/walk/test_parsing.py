@@ -144,7 +144,9 @@ def test_numbers_and_lengths_are_bounded():
     assert (*counts, len(read.notes)) == (100, 20, 20, 50, 5, 50)
     assert read.dropped["findings"] == 50
     one = read.findings[0]
-    assert (len(one.title), len(one.content), len(one.quote)) == (300, 20_000, 8_000)
+    content, note = one.content.split("\n\n")
+    assert (len(one.title), len(content), len(one.quote)) == (300, 20_000, 8_000)
+    assert note == "The quote has 9,000 characters; the first 8,000 are kept."
     assert len(read.artifacts[0].content) == 1_000_001  # one more than may be saved, so that the cut is noticed
 
 

@@ -32,6 +32,17 @@ def titles(session):
     return [finding.title for finding in session.findings.all()]
 
 
+def test_a_quote_that_the_model_set_otherwise_is_stored_as_the_document_says_it(scene):
+    document = scene.document("The land-\nlord may end the\n\n\f“lease”  at once.")
+    told = [{"title": "Ends", "content": "At once.", "quote": 'The landlord may end the "lease" at once.', "start": 0}]
+    with model(reply(findings=told)):
+        session = run(scene.session(document=str(document.public_id)))
+
+    found = session.findings.get(title="Ends")
+    assert (found.quote, found.quote_check) == (document.text, "verified")
+    assert document.text[found.quote_start : found.quote_end] == found.quote
+
+
 def test_a_whole_run_walks_five_phases_and_leaves_what_the_model_said(scene):
     document = scene.document()
     with model() as asked:

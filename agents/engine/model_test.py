@@ -1,0 +1,123 @@
+"""Tests a model with small questions: does it answer, to a schema, and after the result of a call?
+
+Each question is a guarded call of a run of its own, so it is priced, booked and in the audit log like any other. What
+the server does not take is asked in another form, and that is remembered (agents.ledger.model_servers).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from agents.conf import clock
+from agents.enums import Phase, Purpose, TerminalReason, ToolIntent
+from agents.exceptions import InvalidTransition, ModelSuspended, RetryLater
+from agents.guard import guarded_tool_call
+from agents.guard.tools import persisting
+from agents.ledger.model_servers import form_forget
+from agents.models import AgentSession, InferenceLog
+from agents.sessions.leases import lease_claim
+from agents.sessions.lifecycle import session_create, session_enter_phase
+from agents.sessions.reads import call_latest
+from agents.types import Finished
+
+MAX_TOKENS: Final = 64
+CAP_USD: Final = Decimal("0.25")
+OWNER: Final = "models-test"
+
+_SYSTEM: Final = {"role": "system", "content": "You are being tested. Answer in a few words."}
+_CALL: Final = {
+    "id": "weather01",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"place": "Oslo"}'},
+}
+_WEATHER: Final = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Returns the weather at a place.",
+        "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+    },
+}
+_NUMBER: Final = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+QUESTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "answer": {"messages": [_SYSTEM, {"role": "user", "content": "Say hello."}]},
+    "schema": {
+        "messages": [_SYSTEM, {"role": "user", "content": 'What is 3 + 4? Answer with JSON: {"number": …}'}],
+        "response_schema": _NUMBER,
+    },
+    "tools": {
+        "messages": [
+            _SYSTEM,
+            {"role": "user", "content": "What is the weather in Oslo?"},
+            {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+            {"role": "tool", "tool_call_id": "weather01", "content": "Snow, -3 degrees."},
+        ],
+        "tools": [_WEATHER],
+    },
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for one question: text, or why there is none; and what it took."""
+
+    question: str
+    ok: bool
+    text: str = ""
+    error: str = ""
+    requests: int = 0
+    took_ms: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+
+
+@transaction.atomic
+def claim_session(owner: User, *, now: datetime) -> AgentSession:
+    """Create the run of a test, held by the caller: queued and claimed in one transaction, so no worker takes it."""
+    session = session_create(owner=owner, now=now, max_cost_usd=CAP_USD, asked_by=OWNER)
+    claimed = lease_claim(session.pk, owner=OWNER, now=now)
+    if claimed is None:
+        raise InvalidTransition(f"{owner} has as many active runs as allowed; try again later.")
+    return claimed
+
+
+def ask_model(session: AgentSession, model: str, answers: list[Answer]) -> Finished:
+    """Ask every question and add what came back. What was found out about the server before is forgotten."""
+    session_enter_phase(session, Phase.ANALYSIS, now=clock())
+    form_forget(model)
+    for question, params in QUESTIONS.items():
+        answers.append(_answer(session, model, question, params))
+        if not answers[-1].ok and question == "answer":
+            return Finished(TerminalReason.PROVIDER_ERROR, error=answers[-1].error)
+    return Finished()
+
+
+def _answer(session: AgentSession, model: str, question: str, params: Mapping[str, Any]) -> Answer:
+    seen = InferenceLog.objects.filter(session=session).count()
+    asked = {**params, "model": model, "max_tokens": MAX_TOKENS, "purpose": str(Purpose.TEST)}
+    key = f"test:{question}"
+    try:
+        with persisting(1):
+            result = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key=key)
+        data, error = result.data or {}, result.error
+    except (RetryLater, ModelSuspended) as away:
+        made = call_latest(session, key)
+        data, error = {}, (made.error if made else "") or str(away)
+    tried = InferenceLog.objects.filter(session=session).order_by("pk")[seen:]
+    return Answer(
+        question,
+        ok=not error,
+        text=str(data.get("text") or ""),
+        error=error,
+        requests=len(tried),
+        took_ms=sum(one.latency_ms for one in tried),
+        input_tokens=sum(one.input_tokens for one in tried),
+        output_tokens=sum(one.output_tokens for one in tried),
+        cost_usd=sum((one.cost_estimate or Decimal(0) for one in tried), Decimal(0)),
+    )

@@ -1,0 +1,266 @@
+"""Verification of quotes: where a quote stands in a document, as a model writes it. Pure: text in, offsets out.
+
+A quote is looked for character by character. If it does not stand there so, it is compared by its skeleton: letters,
+digits and marks without the gaps between them, and then gap by gap. So line breaks, page breaks, soft hyphens, words
+hyphenated at the end of a line, and the shapes of quotation marks, dashes and ligatures make no difference; letters,
+figures, case and the order of words do. Time is linear in the text; nothing is compared by likeness.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from audit.redaction import contains_marker
+
+SHORTEST_QUOTE: Final = 4
+LONGEST_QUOTE: Final = 10_000  # characters of the document that a quote may stand for
+# A quote with an ellipsis: each part is this long at least, and this much at most is left out between two of them.
+SHORTEST_PART: Final = 10
+LEFT_OUT_CHARS: Final = 300
+MOST_PARTS: Final = 4
+MOST_PLACES: Final = 100  # in each direction from the hint; places with the same letters and other gaps
+
+_HYPHENS: Final = "-\u2010"
+_DASHES: Final = _HYPHENS + "\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
+_SOFT_HYPHEN: Final = "\u00ad"
+_INVISIBLE: Final = (
+    _SOFT_HYPHEN + "\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+)
+_BREAKS: Final = frozenset("\n\r\f\v\x85\u2028\u2029")
+_MARKS: Final = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff"  # accents that follow their letter
+_OPENING, _CLOSING = "\u00ab\u2039", "\u00bb\u203a"  # guillemets: in French with a space inside
+_SAME: Final = {
+    **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\uff02", '"'),
+    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\u02bc\u00b4`\uff07", "'"),
+    "\u2026": "...",
+    **{chr(code): unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)},  # ligatures
+}
+_QUOTATION: Final = frozenset("\"'") | {mark for mark, plain in _SAME.items() if plain in {'"', "'"}}
+_IN_GAPS: Final = rf"\s{re.escape(_DASHES + _INVISIBLE)}"
+_PART: Final = re.compile(
+    rf"(?P<gap>[{_IN_GAPS}]+)"
+    rf"|(?P<marked>[^{_IN_GAPS}{_MARKS}][{_MARKS}]+)"
+    rf"|(?P<plain>[^{_IN_GAPS}{_MARKS}{re.escape(''.join(_SAME))}]+(?![{_MARKS}]))"
+    r"|(?P<odd>.)",
+    re.DOTALL,
+)
+_UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")  # scripts that are written without spaces
+_SPACES: Final = re.compile(r"\s+")
+_DASH_RUN: Final = re.compile(f"[{re.escape(_DASHES)}]+")
+_NO_INVISIBLE: Final = str.maketrans("", "", _INVISIBLE)
+_ELLIPSIS: Final = re.compile(r"[\[(]?(?:\.{3,4}|\u2026|\. \. \.)[\])]?")
+_LEADS: Final = frozenset({"", "-", "- "})
+_TRAILS: Final = frozenset({"", "-", " -"})
+
+Span = tuple[int, int]
+
+
+def is_verifiable_quote(quote: str) -> bool:
+    """Return False for a quote that is too short to prove anything or that holds a masked secret."""
+    return len(quote.strip()) >= SHORTEST_QUOTE and not contains_marker(quote)
+
+
+def find_quote(quote: str, source: str, hint_start: int = 0) -> Span | None:
+    """Return where in the source the quote stands; None if it does not."""
+    return QuotableText(source).find(quote, hint_start)
+
+
+class QuotableText:
+    """A text in which quotes are looked for. What they are compared with is made once, when it is needed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def _skeleton(self) -> "_Skeleton":
+        return _skeleton_of(self.text)
+
+    def find(self, quote: str, hint_start: int = 0) -> Span | None:
+        """Return the slice of the text that the quote stands for: of several places, the nearest to the hint.
+
+        A model may set marks around a quote and leave out a part of it with an ellipsis. The slice of such a quote has
+        no marks around it, and includes what was left out.
+        """
+        if not is_verifiable_quote(quote):
+            return None
+        hint = min(max(hint_start, 0), len(self.text))
+        found = self._exact(quote, hint)
+        for wanted in (quote, _without_marks(quote)):
+            found = found or self._alike([wanted], hint) or self._alike(_ELLIPSIS.split(wanted), hint)
+        return found if found and found[1] - found[0] <= LONGEST_QUOTE else None
+
+    def _exact(self, quote: str, hint: int) -> Span | None:
+        after = self.text.find(quote, hint)
+        before = self.text.rfind(quote, 0, hint + len(quote))
+        places = [place for place in (before, after) if place >= 0]
+        if not places:
+            return None
+        start = min(places, key=lambda place: abs(place - hint))
+        return start, start + len(quote)
+
+    def _alike(self, parts: list[str], hint: int) -> Span | None:
+        """Return the slice from the first part to the last, if all stand there in order and near each other."""
+        wanted = [part for part in map(_skeleton_of, parts) if part.letters]
+        least = SHORTEST_QUOTE if len(wanted) == 1 else SHORTEST_PART
+        if not 1 <= len(wanted) <= MOST_PARTS or any(len(part.letters) < least for part in wanted):
+            return None
+        first, *others = wanted
+        found = [
+            span
+            for places in self._skeleton.places(first.letters, hint)
+            if (span := next((whole for place in places if (whole := self._whole(place, first, others))), None))
+        ]
+        return min(found, key=lambda span: abs(span[0] - hint), default=None)
+
+    def _whole(self, place: int, first: "_Skeleton", others: "list[_Skeleton]") -> Span | None:
+        span = self._skeleton.span(place, first)
+        for part in others:
+            if span is None:
+                return None
+            following = self._skeleton.following(span[1], part)
+            span = (span[0], following) if following is not None else None
+        return span
+
+
+class _Gap(NamedTuple):
+    """What stands between two characters of a skeleton: its form, and the forms in which it may be quoted."""
+
+    form: str
+    allowed: frozenset[str]
+
+
+_NO_GAP: Final = _Gap("", frozenset({""}))
+_ONE_SPACE: Final = _Gap(" ", frozenset({" "}))
+
+
+@dataclass(frozen=True)
+class _Skeleton:
+    """The letters of a text, where each stands in it, and the gaps before them, by their place among the letters."""
+
+    text: str
+    letters: str
+    starts: list[int]
+    ends: list[int]
+    gap_places: list[int]
+    gaps: dict[int, _Gap]
+
+    def places(self, letters: str, hint: int) -> tuple[Iterator[int], Iterator[int]]:
+        """Return where these letters stand, from the hint on and, in the other direction, before it."""
+        at = bisect_left(self.starts, hint)
+        return self._forward(letters, at, len(self.letters)), self._backward(letters, at)
+
+    def _forward(self, letters: str, start: int, end: int) -> Iterator[int]:
+        place = start - 1
+        for _ in range(MOST_PLACES):
+            place = self.letters.find(letters, place + 1, end)
+            if place < 0:
+                return
+            yield place
+
+    def _backward(self, letters: str, start: int) -> Iterator[int]:
+        end = start + len(letters) - 1
+        for _ in range(MOST_PLACES):
+            place = self.letters.rfind(letters, 0, max(end, 0))
+            if place < 0:
+                return
+            yield place
+            end = place + len(letters) - 1
+
+    def following(self, end: int, part: "_Skeleton") -> int | None:
+        """Return where a part ends that begins not far behind `end`."""
+        start = bisect_left(self.starts, end)
+        limit = bisect_right(self.starts, end + LEFT_OUT_CHARS) - 1 + len(part.letters)
+        spans = (self.span(place, part) for place in self._forward(part.letters, start, limit))
+        return next((span[1] for span in spans if span), None)
+
+    def span(self, place: int, quote: "_Skeleton") -> Span | None:
+        """Return the slice of the text at a place where the letters of the quote stand, if the gaps agree, too."""
+        end = place + len(quote.letters)
+        if not self._is_whole(place) or not self._is_whole(end) or not self._gaps_agree(place, end, quote):
+            return None
+        lead = quote.gap(0).form.lstrip()
+        trail = quote.gap(len(quote.letters)).form.rstrip()
+        if lead not in _LEADS or trail not in _TRAILS:
+            return None
+        if not self.gap(place).form.endswith(lead) or not self.gap(end).form.startswith(trail):
+            return None
+        start, stop = self.starts[place], self.ends[end - 1]
+        if lead:
+            before = self.text[self.ends[place - 1] if place else 0 : start]
+            start -= len(before) - len(before.rstrip().rstrip(_DASHES))
+        if trail:
+            after = self.text[stop : self.starts[end] if end < len(self.starts) else len(self.text)]
+            stop += len(after) - len(after.lstrip().lstrip(_DASHES))
+        return start, stop
+
+    def gap(self, place: int) -> _Gap:
+        return self.gaps.get(place, _NO_GAP)
+
+    def _is_whole(self, place: int) -> bool:
+        """Return False inside a character that is several letters here, such as a ligature."""
+        return not 0 < place < len(self.starts) or self.starts[place] != self.starts[place - 1]
+
+    def _gaps_agree(self, place: int, end: int, quote: "_Skeleton") -> bool:
+        inside = self.gap_places[bisect_right(self.gap_places, place) : bisect_left(self.gap_places, end)]
+        if not all(quote.gap(at - place).form in self.gaps[at].allowed for at in inside):
+            return False
+        quoted = quote.gap_places[bisect_right(quote.gap_places, 0) : bisect_left(quote.gap_places, end - place)]
+        return all(place + at in self.gaps for at in quoted)
+
+
+def _skeleton_of(text: str) -> _Skeleton:
+    letters: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    gaps: dict[int, _Gap] = {}
+    for part in _PART.finditer(text):
+        start, end = part.span()
+        match part.lastgroup:
+            case "gap":
+                gap = _ONE_SPACE if part[0] == " " else _gap(part[0], text[start - 1 : start], text[end : end + 1])
+                gap = _with_optional_space(gap, text[start - 1 : start], text[end : end + 1])
+                if gap is not _NO_GAP:
+                    gaps[len(starts)] = gap
+            case "plain":
+                letters.append(part[0])
+                starts.extend(range(start, end))
+                ends.extend(range(start + 1, end + 1))
+            case _:
+                plain = _SAME.get(part[0]) or unicodedata.normalize("NFC", part[0])
+                letters.append(plain)
+                starts.extend([start] * len(plain))
+                ends.extend([end] * len(plain))
+    return _Skeleton(text, "".join(letters), starts, ends, list(gaps), gaps)
+
+
+def _gap(raw: str, before: str, after: str) -> _Gap:
+    form = _DASH_RUN.sub("-", _SPACES.sub(" ", raw.translate(_NO_INVISIBLE)))
+    broken = raw.lstrip(_DASHES + _INVISIBLE)
+    head = raw[: len(raw) - len(broken)]
+    if not set(_DASHES + _SOFT_HYPHEN).isdisjoint(head) and _is_line_end(broken):
+        can_be_joined = before.isalpha() and after.isalpha() and not head.strip(_HYPHENS + _INVISIBLE)
+        return _Gap(form, frozenset({form, "-", "- ", ""} if can_be_joined else {form, "-"}))
+    return _Gap(form, frozenset({form})) if form else _NO_GAP
+
+
+def _is_line_end(raw: str) -> bool:
+    return raw.translate(_NO_INVISIBLE).isspace() and not _BREAKS.isdisjoint(raw)
+
+
+def _with_optional_space(gap: _Gap, before: str, after: str) -> _Gap:
+    """Allow to leave out the space beside a guillemet, and between characters that are written without."""
+    if gap.form != " ":
+        return gap
+    is_unspaced = _UNSPACED.match(before) and _UNSPACED.match(after)
+    beside_guillemet = (before and before in _OPENING + _CLOSING) or (after and after in _OPENING + _CLOSING)
+    return _Gap(" ", gap.allowed | {""}) if is_unspaced or beside_guillemet else gap
+
+
+def _without_marks(quote: str) -> str:
+    """Return the quote without the quotation marks around it."""
+    inner = quote.strip()
+    return inner[1:-1] if inner and inner[0] in _QUOTATION and inner[-1] in _QUOTATION else inner

@@ -1,0 +1,152 @@
+"""models list and models test: what they print, what they cost, and what is remembered of a server."""
+
+import json
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+
+from agents.enums import Status
+from agents.models import AgentSession, InferenceLog, ModelOutage, ModelServer, ToolCall
+from agents.providers import registry
+from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
+from tests.factories import make_user
+
+pytestmark = pytest.mark.django_db
+SECRET = "k-42"
+
+
+class ServerOf:
+    """A server that objects to some parts of requests, and answers everything else."""
+
+    def __init__(self, *objections, whole=False, usage=True):
+        self.objections, self.whole, self.usage = objections, whole, usage
+
+    def __call__(self, connection, body):
+        request = json.loads(body)
+        for part, words in self.objections:
+            if part(request):
+                return answer(400, {"error": {"message": words}})(connection, body)
+        if self.whole:
+            return answer(200, reply("Hello.", usage=None if self.usage else {}))(connection, body)
+        used = [{"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 5}}] if self.usage else []
+        return raw(SSE_HEAD, events(delta("Hello."), delta(finish="stop"), *used))(connection, body)
+
+
+HAS_SYSTEM = (lambda request: request["messages"][0]["role"] == "system", "System role not supported")
+HAS_TOOLS = (lambda request: "tools" in request, "m does not support tools")
+HAS_SCHEMA = (lambda request: "response_format" in request, "unknown field response_format")
+OLD_LIMIT = (lambda request: "max_tokens" in request, "Use 'max_completion_tokens' instead of max_tokens.")
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """`served(server, **declared)` declares a model `m` that is served there."""
+    monkeypatch.setattr("agents.runner.lease_renewal_seconds", lambda: 60)  # it would wait for the test's transaction
+    made = {}
+    monkeypatch.setattr(registry, "_made", made)
+    make_user(username="root", is_superuser=True)
+    opened = []
+
+    def declare(script, **more):
+        server = Server(script)
+        server.__enter__()
+        entry = {"provider": "openai_compatible", "url": server.url, "input_usd": "1", "output_usd": "1", **more}
+        changed = override_settings(
+            LQOPS_MODELS={"m": entry}, LQOPS_MODEL_ROLES={"main": ["m"], "small": ["m"], "judges": ["m"]}
+        )
+        changed.enable()
+        opened.extend([lambda: server.__exit__(None, None, None), changed.disable])
+        return server
+
+    yield declare
+    for provider in made.values():
+        provider._inner.close()
+    for close in reversed(opened):
+        close()
+
+
+def run(capsys, *arguments):
+    call_command("models", *arguments)
+    return capsys.readouterr().out
+
+
+def test_a_server_that_takes_everything_is_tested_in_three_requests(served, capsys):
+    server = served(ServerOf())
+    [found] = json.loads(run(capsys, "test", "--json"))
+
+    assert (found["ok"], [one["question"] for one in found["answers"]]) == (True, ["answer", "schema", "tools"])
+    assert [one["requests"] for one in found["answers"]] == [1, 1, 1]
+    assert (found["answers"][0]["text"], found["answers"][0]["output_tokens"]) == ("Hello.", 5)
+    assert {part["source"] for part in found["server"]["form"].values()} == {"usual"}
+    assert (found["server"]["streams"], found["server"]["reports_usage"]) == (True, True)
+    session = AgentSession.objects.get()
+    assert (session.status, session.cost_actual_usd) == (
+        Status.COMPLETED,
+        InferenceLog.objects.first().cost_estimate * 3,
+    )
+    assert ToolCall.objects.filter(session=session, charged_usd__gt=0).count() == 3
+    assert len(server.requests) == 3
+
+
+def test_what_the_server_does_not_take_is_found_out_once_and_remembered(served, capsys):
+    server = served(ServerOf(HAS_SYSTEM, HAS_TOOLS, HAS_SCHEMA, OLD_LIMIT, whole=True, usage=False))
+    out = run(capsys, "test", "m")
+
+    assert "m: answers" in out
+    for words in ("system first_user (found)", "tools text (found)", "schema_style off (found)"):
+        assert words in out
+    assert "sends replies in one piece, reports no usage: calls cost their worst case; found 2" in out
+    row = ModelServer.objects.get()
+    assert row.form == {
+        "system": "first_user", "tools": "text", "schema_style": "off", "token_limit": "max_completion_tokens"
+    }  # fmt: skip
+    last = server.requests[-1]
+    assert [message["role"] for message in last["messages"]] == ["user", "assistant", "user"]
+
+    asked = len(server.requests)
+    listed = json.loads(run(capsys, "list", "--json"))
+    assert len(server.requests) == asked
+    assert listed[0]["server"]["form"]["system"] == {"value": "first_user", "source": "found"}
+    assert listed[0]["roles"] == ["main", "small", "judges"]
+
+
+def test_what_is_declared_wins_and_another_server_is_asked_anew(served, capsys, settings):
+    served(ServerOf(HAS_TOOLS), system="first_user", token_limit="max_completion_tokens")
+    run(capsys, "test", "m")
+    [listed] = json.loads(run(capsys, "--json"))
+    form = listed["server"]["form"]
+    assert form["system"] == {"value": "first_user", "source": "declared"}
+    assert form["tools"] == {"value": "text", "source": "found"}
+    assert ModelServer.objects.get().form == {"tools": "text"}
+
+    settings.LQOPS_MODELS = {"m": {**settings.LQOPS_MODELS["m"], "name": "another"}}
+    assert "not asked yet" in run(capsys)
+
+
+def test_a_server_that_does_not_answer_is_reported_and_away(served, capsys):
+    served(answer(503, {"error": "loading model"}))
+    with pytest.raises(CommandError, match="No answer from m"):
+        call_command("models", "test", "m")
+    assert "m: FAILED: 503 from http" in capsys.readouterr().out
+    assert ModelOutage.objects.get().model == "m"
+    assert AgentSession.objects.get().terminal_reason == "provider_error"
+    assert "AWAY" in run(capsys, "list")
+
+
+def test_the_models_of_this_process_have_no_server(capsys, monkeypatch):
+    monkeypatch.setattr("agents.runner.lease_renewal_seconds", lambda: 60)
+    make_user(username="root", is_superuser=True)
+    assert "offline: offline" in run(capsys)
+    [found] = json.loads(run(capsys, "test", "offline", "--json"))
+    assert (found["ok"], found["server"]) == (True, None)
+
+
+def test_bad_arguments_are_refused(capsys):
+    with pytest.raises(CommandError, match="no active superuser: name a user with --owner"):
+        call_command("models", "test")
+    with pytest.raises(CommandError, match="no active user 'nobody'"):
+        call_command("models", "test", "--owner", "nobody")
+    make_user(username="root", is_superuser=True)
+    with pytest.raises(CommandError, match="no model 'x'; declared: offline"):
+        call_command("models", "test", "x")
