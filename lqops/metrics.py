@@ -23,7 +23,7 @@ from django.views.decorators.http import require_safe
 
 from agents.conf import clock
 from agents.enums import ApprovalStatus, BudgetScope, Outcome, QuestionStatus, Status
-from agents.models import AgentSession, Approval, Budget, InferenceLog, Question, Sensor
+from agents.models import AgentSession, Approval, Budget, InferenceLog, Question, Sensor, UnreadInput
 from agents.queue import Queue, queue_length
 from agents.sessions.control_room import CALL, Health, health
 from audit.kinds import TERMINAL_KINDS
@@ -282,6 +282,8 @@ def _people(now: datetime) -> Iterator["Metric"]:
     oldest = {kind: _age(found["at"], now) or 0.0 for kind, found in pending.items()}
     yield _labelled("lqops_decisions_waiting", "Approvals and questions without an answer.", "kind", number)
     yield _labelled("lqops_decisions_oldest_seconds", "How long the oldest of them has waited.", "kind", oldest)
+    unread = UnreadInput.objects.order_by().values_list("state").annotate(number=Count("id"))
+    yield _labelled("lqops_unread_inputs", "Inputs of triggers that no run has read yet.", "state", dict(unread))
     sensors = Sensor.objects.filter(wanted=True).order_by().values_list("state").annotate(number=Count("id"))
     yield _labelled("lqops_sensors", "Sensors of running loops.", "state", dict(sensors))
 

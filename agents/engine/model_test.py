@@ -19,6 +19,7 @@ from agents.exceptions import InvalidTransition, ModelSuspended, RetryLater
 from agents.guard import guarded_tool_call
 from agents.guard.tools import persisting
 from agents.ledger.model_servers import form_forget
+from agents.ledger.outages import outage_try_now
 from agents.models import AgentSession, InferenceLog
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_create, session_enter_phase
@@ -91,6 +92,7 @@ def ask_model(session: AgentSession, model: str, answers: list[Answer]) -> Finis
     """Ask every question and add what came back. What was found out about the server before is forgotten."""
     session_enter_phase(session, Phase.ANALYSIS, now=clock())
     form_forget(model)
+    outage_try_now(model, now=clock())
     for question, params in QUESTIONS.items():
         answers.append(_answer(session, model, question, params))
         if not answers[-1].ok and question == "answer":
@@ -105,7 +107,10 @@ def _answer(session: AgentSession, model: str, question: str, params: Mapping[st
     try:
         with persisting(1):
             result = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key=key)
+        made = call_latest(session, key)
         data, error = result.data or {}, result.error
+        if made is not None and made.model != model:  # a fallback
+            error = f"{model} did not answer; {made.model} did instead."
     except (RetryLater, ModelSuspended) as away:
         made = call_latest(session, key)
         data, error = {}, (made.error if made else "") or str(away)
