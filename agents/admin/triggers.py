@@ -374,13 +374,15 @@ class TriggerAdmin(NamedAdmin):
 class UnreadInputAdmin(DetailAdmin):
     """What runs of triggers were to read and did not, newest first, with Retry and Dismiss."""
 
-    what = column(lambda row: visible(row.session.purpose), title="input")
+    what = column(
+        lambda row: two_lines(visible(row.session.purpose), f"not read: {label_of('reason', row.reason)}"),
+        title="input",
+    )
     state_ = column(
         "state", words, label={"retrying": "info", "queued": "info", "given_up": "danger", "dismissed": "warning"}
     )
-    reason_ = column(lambda row: label_of("reason", row.reason), title="why it was not read")
     next_run = column(lambda row: ago(row.due_at, clock()) if row.due_at else "—", title="next run")
-    list_display = ["what", "trigger", "state_", "reason_", "tries", "next_run", "of_session", "failed_at", "owner"]
+    list_display = ["what", "trigger", "state_", "tries", "next_run", "of_session", "failed_at", "owner"]
     list_filter = [("state", WordedFilter)]
     list_select_related = ["trigger", "session__trigger", "session__agent", "owner"]
     exclude = ("id", "public_id")

@@ -66,4 +66,5 @@ def _line(row: dict[str, Any]) -> str:
     due = f", next run {row['due_at']:%Y-%m-%d %H:%M} UTC" if row["due_at"] else ""
     reason = label_of("reason", row["reason"])
     state = str(row["state"]).replace("_", " ")
-    return f"{row['input']}  {state}{due}  {row['what']}: {reason}, {row['tries']} runs"
+    tries = "1 run" if row["tries"] == 1 else f"{row['tries']} runs"
+    return f"{row['input']}  {state}{due}  {row['what']}: {reason}, {tries}"

@@ -22,7 +22,7 @@ def test_what_is_unread_is_listed_with_the_reason_and_decided_on_by_its_id():
     assert printed() == "Nothing is unread."
     unread = make_unread_input()
     assert f"{unread.public_id}  given up  " in printed()
-    assert "cost cap reached, 1 runs\n1 unread." in printed()
+    assert "cost cap reached, 1 run\n1 unread." in printed()
     [row] = json.loads(printed("--json"))
     assert (row["input"], row["state"], row["reason"]) == (str(unread.public_id), "given_up", "cost_cap_reached")
     assert printed("--retry", str(unread.public_id)[:8]) == "1 to be read again."
