@@ -52,6 +52,16 @@ class Migration(migrations.Migration):
                 ('found_at', models.DateTimeField()),
             ],
         ),
+        migrations.CreateModel(
+            name='SharedText',
+            fields=[
+                ('digest', models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ('text', models.TextField()),
+            ],
+            options={
+                'default_permissions': (),
+            },
+        ),
         migrations.AddField(
             model_name='halt',
             name='actor',

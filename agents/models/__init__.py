@@ -28,3 +28,4 @@ from agents.models.operations import (
 )
 from agents.models.results import ContextProposal, ContextRevision, Finding, Memory, Notification, Precedent
 from agents.models.sessions import AgentSession
+from agents.models.shared_texts import SharedText

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from agents.enums import ApprovalStatus, Level, Outcome, Phase, Purpose, QuestionStatus, Risk, ToolIntent
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import AgentSession
+from agents.models.shared_texts import SharedTextField, SharedTextJSONField
 
 
 class ToolCallQuerySet(models.QuerySet["ToolCall"]):
@@ -37,7 +38,7 @@ class ToolCall(models.Model):
     name = models.CharField(max_length=128, blank=True)
     version = models.CharField(max_length=64, blank=True)
     phase = models.CharField(max_length=16, choices=Phase)
-    arguments = models.JSONField()
+    arguments = SharedTextJSONField()
     digest = models.CharField(max_length=64)
     asked_digest = models.CharField(max_length=64, help_text="Differs from the digest when an approver changed it.")
     fencing = models.PositiveBigIntegerField()
@@ -54,7 +55,7 @@ class ToolCall(models.Model):
 
     outcome = models.CharField(max_length=20, choices=Outcome, default=Outcome.STARTED)
     detail = models.CharField(max_length=128, blank=True)
-    result = models.JSONField(null=True, blank=True)
+    result = SharedTextJSONField(null=True, blank=True)
     error = models.CharField(max_length=2000, blank=True)
     started_at = models.DateTimeField()
     settled_at = models.DateTimeField(null=True, blank=True)
@@ -279,7 +280,7 @@ class Message(models.Model):
     seq = models.PositiveIntegerField()
     turn = models.PositiveIntegerField(default=0, help_text="The turn of a loop in which it was said.")
     role = models.CharField(max_length=12)
-    content = models.TextField(blank=True)
+    content = SharedTextField(blank=True)
     calls = models.JSONField(default=list, blank=True)
     call_id = models.CharField(max_length=128, blank=True)
     stop = models.CharField(max_length=24, blank=True, help_text="Why a reply ended, as the model's server said.")
