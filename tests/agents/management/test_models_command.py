@@ -10,7 +10,7 @@ from agents.enums import Status
 from agents.models import AgentSession, InferenceLog, ModelOutage, ModelServer, ToolCall
 from agents.providers import registry
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
-from tests.factories import make_user
+from tests.factories import make_session, make_user
 
 pytestmark = pytest.mark.django_db
 SECRET = "k-42"
@@ -142,11 +142,16 @@ def test_the_models_of_this_process_have_no_server(capsys, monkeypatch):
     assert (found["ok"], found["server"]) == (True, None)
 
 
-def test_bad_arguments_are_refused(capsys):
+def test_bad_arguments_are_refused(settings):
     with pytest.raises(CommandError, match="no active superuser: name a user with --owner"):
         call_command("models", "test")
     with pytest.raises(CommandError, match="no active user 'nobody'"):
         call_command("models", "test", "--owner", "nobody")
-    make_user(username="root", is_superuser=True)
+    root = make_user(username="root", is_superuser=True)
     with pytest.raises(CommandError, match="no model 'x'; declared: offline"):
         call_command("models", "test", "x")
+    settings.LQOPS_MAX_RUNNING_PER_USER = 1
+    make_session(Status.RUNNING, owner=root)
+    with pytest.raises(CommandError, match="root has as many active runs as allowed"):
+        call_command("models", "test", "offline")
+    assert AgentSession.objects.count() == 1

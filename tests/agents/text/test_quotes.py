@@ -67,7 +67,7 @@ def test_a_masked_secret_is_not_verified():
         ("it is due at once", "\u201cit is due at once\u201d", "it is due at once"),
         ("that it is due at once today", "… it is due at once …", "it is due at once"),
         ("A tenant shall not pay the rent.", "A tenant shall … pay the rent.", "A tenant shall not pay the rent."),
-        ("It shall (if asked) pay the rent.", '"It shall [...] pay the rent."', "It shall (if asked) pay the rent."),
+        ("We shall all (so) pay the rent.", '"We shall all [...] pay the rent."', "We shall all (so) pay the rent."),
     ],
 )  # fmt: skip
 def test_a_quote_is_verified_however_it_is_set(source, quote, found):
