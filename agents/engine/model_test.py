@@ -4,6 +4,7 @@ Each question is a guarded call of a run of its own, so it is priced, booked and
 the server does not take is asked in another form, and that is remembered (agents.ledger.model_servers).
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,6 +72,7 @@ class Answer:
     ok: bool
     text: str = ""
     error: str = ""
+    follows_schema: bool | None = None
     requests: int = 0
     took_ms: int = 0
     input_tokens: int = 0
@@ -120,9 +122,17 @@ def _answer(session: AgentSession, model: str, question: str, params: Mapping[st
         ok=not error,
         text=str(data.get("text") or ""),
         error=error,
+        follows_schema=_has_number(str(data.get("text") or "")) if "response_schema" in params and not error else None,
         requests=len(tried),
         took_ms=sum(one.latency_ms for one in tried),
         input_tokens=sum(one.input_tokens for one in tried),
         output_tokens=sum(one.output_tokens for one in tried),
         cost_usd=sum((one.cost_estimate or Decimal(0) for one in tried), Decimal(0)),
     )
+
+
+def _has_number(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text)["number"], int)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False

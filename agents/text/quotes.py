@@ -8,6 +8,7 @@ figures, case and the order of words do. Time is linear in the text; nothing is 
 
 import re
 import unicodedata
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ _INVISIBLE: Final = (
 )
 _BREAKS: Final = frozenset("\n\r\f\v\x85\u2028\u2029")
 _MARKS: Final = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff"  # accents that follow their letter
-_OPENING, _CLOSING = "\u00ab\u2039", "\u00bb\u203a"  # guillemets: in French with a space inside
+_GUILLEMETS: Final = frozenset("\u00ab\u00bb\u2039\u203a")  # in French with a space inside
 _SAME: Final = {
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\uff02", '"'),
     **dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a\u02bc\u00b4`\uff07", "'"),
@@ -139,12 +140,15 @@ _ONE_SPACE: Final = _Gap(" ", frozenset({" "}))
 
 @dataclass(frozen=True)
 class _Skeleton:
-    """The letters of a text, where each stands in it, and the gaps before them, by their place among the letters."""
+    """The letters of a text, where each stands in it, and the gaps before them, by their place among the letters.
+
+    `wide` holds the ends of letters that are not one character of the text.
+    """
 
     text: str
     letters: str
-    starts: list[int]
-    ends: list[int]
+    starts: "array[int]"
+    wide: dict[int, int]
     gap_places: list[int]
     gaps: dict[int, _Gap]
 
@@ -188,9 +192,9 @@ class _Skeleton:
             return None
         if not self.gap(place).form.endswith(lead) or not self.gap(end).form.startswith(trail):
             return None
-        start, stop = self.starts[place], self.ends[end - 1]
+        start, stop = self.starts[place], self._end(end - 1)
         if lead:
-            before = self.text[self.ends[place - 1] if place else 0 : start]
+            before = self.text[self._end(place - 1) if place else 0 : start]
             start -= len(before) - len(before.rstrip().rstrip(_DASHES))
         if trail:
             after = self.text[stop : self.starts[end] if end < len(self.starts) else len(self.text)]
@@ -199,6 +203,9 @@ class _Skeleton:
 
     def gap(self, place: int) -> _Gap:
         return self.gaps.get(place, _NO_GAP)
+
+    def _end(self, place: int) -> int:
+        return self.wide.get(place, self.starts[place] + 1)
 
     def _is_whole(self, place: int) -> bool:
         """Return False inside a character that is several letters here, such as a ligature."""
@@ -214,31 +221,33 @@ class _Skeleton:
 
 def _skeleton_of(text: str) -> _Skeleton:
     letters: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
+    starts = array("L")
+    wide: dict[int, int] = {}
     gaps: dict[int, _Gap] = {}
     for part in _PART.finditer(text):
         start, end = part.span()
-        match part.lastgroup:
-            case "gap":
-                gap = _ONE_SPACE if part[0] == " " else _gap(part[0], text[start - 1 : start], text[end : end + 1])
-                gap = _with_optional_space(gap, text[start - 1 : start], text[end : end + 1])
-                if gap is not _NO_GAP:
-                    gaps[len(starts)] = gap
-            case "plain":
-                letters.append(part[0])
-                starts.extend(range(start, end))
-                ends.extend(range(start + 1, end + 1))
-            case _:
-                plain = _SAME.get(part[0]) or unicodedata.normalize("NFC", part[0])
-                letters.append(plain)
-                starts.extend([start] * len(plain))
-                ends.extend([end] * len(plain))
-    return _Skeleton(text, "".join(letters), starts, ends, list(gaps), gaps)
+        if part.lastgroup == "gap":
+            gap = _gap(part[0], text[start - 1 : start], text[end : end + 1])
+            if gap is not _NO_GAP:
+                gaps[len(starts)] = gap
+        elif part.lastgroup == "plain":
+            letters.append(part[0])
+            starts.extend(range(start, end))
+        else:
+            plain = _SAME.get(part[0]) or unicodedata.normalize("NFC", part[0])
+            letters.append(plain)
+            wide.update(dict.fromkeys(range(len(starts), len(starts) + len(plain)), end))
+            starts.extend([start] * len(plain))
+    return _Skeleton(text, "".join(letters), starts, wide, list(gaps), gaps)
 
 
 def _gap(raw: str, before: str, after: str) -> _Gap:
+    """Return what stands between two letters: a break of a line, a space that may be left out, or just what it is."""
+    if raw in {" ", "\n"} and before.isascii() and after.isascii():
+        return _ONE_SPACE
     form = _DASH_RUN.sub("-", _SPACES.sub(" ", raw.translate(_NO_INVISIBLE)))
+    if form == " " and _may_be_unspaced(before, after):
+        return _Gap(form, frozenset({form, ""}))
     broken = raw.lstrip(_DASHES + _INVISIBLE)
     head = raw[: len(raw) - len(broken)]
     if not set(_DASHES + _SOFT_HYPHEN).isdisjoint(head) and _is_line_end(broken):
@@ -251,13 +260,11 @@ def _is_line_end(raw: str) -> bool:
     return raw.translate(_NO_INVISIBLE).isspace() and not _BREAKS.isdisjoint(raw)
 
 
-def _with_optional_space(gap: _Gap, before: str, after: str) -> _Gap:
-    """Allow to leave out the space beside a guillemet, and between characters that are written without."""
-    if gap.form != " ":
-        return gap
-    is_unspaced = _UNSPACED.match(before) and _UNSPACED.match(after)
-    beside_guillemet = (before and before in _OPENING + _CLOSING) or (after and after in _OPENING + _CLOSING)
-    return _Gap(" ", gap.allowed | {""}) if is_unspaced or beside_guillemet else gap
+def _may_be_unspaced(before: str, after: str) -> bool:
+    """Return True beside a guillemet, and between characters of scripts that are written without spaces."""
+    if _UNSPACED.match(before) and _UNSPACED.match(after):
+        return True
+    return not _GUILLEMETS.isdisjoint(before + after)
 
 
 def _without_marks(quote: str) -> str:

@@ -131,4 +131,6 @@ def _report(tested: dict[str, Any]) -> str:
 def _answer_line(answer: dict[str, Any]) -> str:
     tokens = f"{answer['input_tokens']} tokens in, {answer['output_tokens']} out"
     text = f"“{one_line(answer['text'], ANSWER_CHARS)}”" if answer["ok"] else answer["error"]
-    return f"  {answer['question']}: {text}  {answer['took_ms']} ms, {tokens}, {answer['requests']} requests"
+    note = "  (does not follow the schema)" if answer["follows_schema"] is False else ""
+    tries = "" if answer["requests"] == 1 else f", {answer['requests']} requests"
+    return f"  {answer['question']}: {text}{note}  {answer['took_ms']} ms, {tokens}{tries}"

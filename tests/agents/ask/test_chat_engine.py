@@ -66,7 +66,8 @@ def test_next_message_includes_the_conversation(owner):
 
     assert second.params["chat"] == str(first.public_id)
     sent = [(message["role"], message["content"]) for message in model.requests[1].messages]
-    assert sent[1:4] == [("user", "My colour?"), ("assistant", "Blue."), ("user", "Again?")]
+    assert sent[1:3] == [("user", "My colour?"), ("assistant", "Blue.")]
+    assert sent[3][1].startswith("Again?\n\nLeft for this run: ")
 
 
 def test_one_message_at_a_time(owner):

@@ -96,7 +96,7 @@ def test_later_turns_see_earlier_messages_and_results(agent, drive):
         loop.task()
         loop.task()
     last = model.requests[-1].messages
-    assert [message["role"] for message in last] == ["system", "user", "assistant", "tool", "assistant", "user", "user"]
+    assert [message["role"] for message in last] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert last[0]["content"].startswith("Watch the till.\n\nYou are ")
     assert "pressed a" in last[3]["content"]
     assert Message.objects.filter(session=loop.session, turn=2, role="assistant").count() == 1

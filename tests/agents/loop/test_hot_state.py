@@ -185,8 +185,9 @@ def test_oversized_values_are_cut_with_a_mark_and_the_turn_runs(agent, drive):
     with script(sleeps(9)) as model:
         assert loop.task() == Status.SLEEPING
     [shown] = [message["content"] for message in model.requests[0].messages if "hot_state" in message["content"]]
-    assert "…[cut]" in shown
-    assert 3_000 < len(shown) <= 4_000
+    block = shown[: shown.index("Turn 1, ")]
+    assert "…[cut]" in block
+    assert 3_000 < len(block) <= 4_000
 
 
 def test_opening_messages_are_marked_as_internal(loop):

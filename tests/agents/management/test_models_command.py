@@ -6,11 +6,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
+from agents.engine.model_test import _has_number
 from agents.enums import Status
 from agents.models import AgentSession, InferenceLog, ModelOutage, ModelServer, ToolCall
 from agents.providers import registry
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
-from tests.factories import make_user
+from tests.factories import make_session, make_user
 
 pytestmark = pytest.mark.django_db
 SECRET = "k-42"
@@ -78,6 +79,7 @@ def test_a_server_that_takes_everything_is_tested_in_three_requests(served, caps
     assert (found["ok"], [one["question"] for one in found["answers"]]) == (True, ["answer", "schema", "tools"])
     assert [one["requests"] for one in found["answers"]] == [1, 1, 1]
     assert (found["answers"][0]["text"], found["answers"][0]["output_tokens"]) == ("Hello.", 5)
+    assert [one["follows_schema"] for one in found["answers"]] == [None, False, None]
     assert {part["source"] for part in found["server"]["form"].values()} == {"usual"}
     assert (found["server"]["streams"], found["server"]["reports_usage"]) == (True, True)
     session = AgentSession.objects.get()
@@ -94,6 +96,7 @@ def test_what_the_server_does_not_take_is_found_out_once_and_remembered(served, 
     out = run(capsys, "test", "m")
 
     assert "m: answers" in out
+    assert "schema: “{}”  (does not follow the schema)" in out.replace("Hello.", "{}")
     for words in ("system first_user (found)", "tools text (found)", "schema_style off (found)"):
         assert words in out
     assert "sends replies in one piece, reports no usage: calls cost their worst case; found 2" in out
@@ -142,11 +145,25 @@ def test_the_models_of_this_process_have_no_server(capsys, monkeypatch):
     assert (found["ok"], found["server"]) == (True, None)
 
 
-def test_bad_arguments_are_refused(capsys):
+def test_a_reply_that_follows_the_schema_is_told_from_others():
+    assert [_has_number(text) for text in ('{"number": 7}', '{"number": "7"}', "[7]", "7")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_bad_arguments_are_refused(settings):
     with pytest.raises(CommandError, match="no active superuser: name a user with --owner"):
         call_command("models", "test")
     with pytest.raises(CommandError, match="no active user 'nobody'"):
         call_command("models", "test", "--owner", "nobody")
-    make_user(username="root", is_superuser=True)
+    root = make_user(username="root", is_superuser=True)
     with pytest.raises(CommandError, match="no model 'x'; declared: offline"):
         call_command("models", "test", "x")
+    settings.LQOPS_MAX_RUNNING_PER_USER = 1
+    make_session(Status.RUNNING, owner=root)
+    with pytest.raises(CommandError, match="root has as many active runs as allowed"):
+        call_command("models", "test", "offline")
+    assert AgentSession.objects.count() == 1

@@ -32,7 +32,7 @@ CLOSED = {
     "Level": "SAFE MONITORED CONTROLLED RESTRICTED PRIVILEGED",
     "Risk": "low medium high",
     "ApprovalStatus": "pending approved rejected expired cancelled",
-    "Purpose": "chat judge embedding autonomous_executor simulation precheck signal compaction",
+    "Purpose": "chat judge embedding autonomous_executor simulation precheck signal compaction test",
     "BudgetScope": "installation agent trigger",
     "HaltScope": "session organisation",
     "DocumentOrigin": "upload artifact",

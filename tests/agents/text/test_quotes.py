@@ -67,7 +67,7 @@ def test_a_masked_secret_is_not_verified():
         ("it is due at once", "\u201cit is due at once\u201d", "it is due at once"),
         ("that it is due at once today", "… it is due at once …", "it is due at once"),
         ("A tenant shall not pay the rent.", "A tenant shall … pay the rent.", "A tenant shall not pay the rent."),
-        ("It shall (if asked) pay the rent.", '"It shall [...] pay the rent."', "It shall (if asked) pay the rent."),
+        ("We shall all (so) pay the rent.", '"We shall all [...] pay the rent."', "We shall all (so) pay the rent."),
     ],
 )  # fmt: skip
 def test_a_quote_is_verified_however_it_is_set(source, quote, found):
@@ -152,11 +152,15 @@ def documents(draw):
     return words, gaps
 
 
+def plainly(text):
+    """Join what is hyphenated, and set marks and spaces plainly."""
+    joined = text.replace("-\n\n  ", "").replace("-\n", "").replace("\u00ad\n", "")
+    return " ".join(joined.translate(MANGLED).split())
+
+
 def mangled(words, draw):
     """Write words down as a model does: joined, plain marks, other gaps."""
-    joined = [word.replace("-\n\n  ", "").replace("-\n", "").replace("\u00ad\n", "") for word in words]
-    gaps = [draw(st.sampled_from(GAPS)) for _ in joined]
-    return "".join(word.translate(MANGLED) + gap for word, gap in zip(joined, gaps, strict=True)).strip()
+    return "".join(plainly(word) + draw(st.sampled_from(GAPS)) for word in words).strip()
 
 
 @given(documents(), st.data())
@@ -173,7 +177,8 @@ def test_every_mangled_slice_of_a_document_is_verified_and_a_changed_word_is_not
 
     place = find_quote(quote, text, start)
 
-    assert place == (start, start + len(whole)), (quote, text)
+    assert place is not None, (quote, text)
+    assert plainly(text[slice(*place)]) == plainly(whole)  # the same words stand at several places, perhaps
     at = data.draw(st.integers(first, last))
     changed = [*words[first:at], "zeppelin", *words[at + 1 : last + 1]]
     assert find_quote(mangled(changed, data.draw), text, start) is None
