@@ -1,9 +1,9 @@
-"""The ASGI application, with a limit on request bodies."""
+"""The ASGI application, with limits on request bodies and on requests at work."""
 
 import os
 import warnings
 
-from django.core.asgi import get_asgi_application
+import django
 
 from lqops.env import private_process
 
@@ -11,11 +11,12 @@ from lqops.env import private_process
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
+os.environ["LQOPS_CONN_MAX_AGE"] = "0"  # each request has a thread of its own: nobody would use a connection it kept
 private_process()
-_django = get_asgi_application()
+django.setup(set_prefix=False)
 
 from agents.ticker import StandIn  # noqa: E402 needs the settings, which are loaded above
-from lqops.web import AsgiBodyLimit  # noqa: E402
+from lqops.web import AsgiBodyLimit, LimitedHandler  # noqa: E402
 
-application = AsgiBodyLimit(_django)
+application = AsgiBodyLimit(LimitedHandler())
 StandIn().start()

@@ -94,6 +94,7 @@ else:  # a process that hangs inside a transaction keeps its locks no longer tha
     _options.setdefault("options", "-c idle_in_transaction_session_timeout=20s")
     _options.setdefault("connect_timeout", 5)  # a host that is gone is noticed before clients give up
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
+LQOPS_WEB_CONNECTIONS = env.whole("LQOPS_WEB_CONNECTIONS", 20, least=1)
 
 # --- Queue: transport only. Our own rows find tasks that it loses and refuse those that it delivers twice ---
 

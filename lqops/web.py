@@ -1,5 +1,6 @@
 """The web process around the pages: middleware, limits on request bodies, probes and the sign-in forms."""
 
+import asyncio
 import json
 import logging
 import re
@@ -9,10 +10,12 @@ from datetime import datetime
 from math import ceil
 from typing import Any, Final
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.core.handlers.asgi import ASGIHandler
+from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
@@ -46,6 +49,9 @@ _POLICY: Final = (
 POLICY: Final = _POLICY.format(eval="")
 # The admin's script library compiles the expressions in its templates, so its pages need eval.
 ADMIN_POLICY: Final = _POLICY.format(eval=" 'unsafe-eval'")
+SLOT_SECONDS: Final = 30.0  # how long a request waits for its turn
+URGENT: Final = re.compile(r"halt|^/(healthz|readyz|metrics)$")
+URGENT_SLOTS: Final = 2
 
 
 class RequestId(MiddlewareMixin):
@@ -83,14 +89,50 @@ class DatabaseUnavailable(MiddlewareMixin):
         if not isinstance(exception, (OperationalError, InterfaceError)):
             return None
         logger.warning("the database failed a request to %s: %s", request.path, redact_exception(exception))
-        response: HttpResponse
-        if request.path.startswith(PROGRAMS):
-            request_id = request.META["HTTP_X_REQUEST_ID"]
-            error = {"code": "unavailable", "message": DATABASE_AWAY, "detail": None, "request_id": request_id}
-            response = JsonResponse(error, status=503)
-        else:
-            response = HttpResponse(render_to_string("503.html"), status=503)
-        response["Retry-After"] = str(DATABASE_RETRY_SECONDS)
+        return _later(request, DATABASE_AWAY)
+
+
+def _later(request: HttpRequest, message: str) -> HttpResponse:
+    """Answer 503 with Retry-After: JSON to programs, a page to people."""
+    response: HttpResponse
+    if request.path.startswith(PROGRAMS):
+        request_id = request.META.get("HTTP_X_REQUEST_ID", "")
+        error = {"code": "unavailable", "message": message, "detail": None, "request_id": request_id}
+        response = JsonResponse(error, status=503)
+    else:
+        response = HttpResponse(render_to_string("503.html", {"message": message}), status=503)
+    response["Retry-After"] = str(DATABASE_RETRY_SECONDS)
+    return response
+
+
+# --- A limit on requests at work, and so on database connections ---
+
+
+class LimitedHandler(ASGIHandler):
+    """Django's handler, with a limited number of requests at work at once in this process.
+
+    Each request has a thread and a database connection of its own while it works. Others wait, after their bodies have
+    come in; halts and probes have slots of their own. A slot and its connection are free again when the response is
+    made: slow clients and open streams hold neither.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._slots = asyncio.Semaphore(settings.LQOPS_WEB_CONNECTIONS)
+        self._urgent_slots = asyncio.Semaphore(URGENT_SLOTS)
+
+    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
+        slots = self._urgent_slots if URGENT.search(request.path) else self._slots
+        try:
+            async with asyncio.timeout(SLOT_SECONDS):
+                await slots.acquire()
+        except TimeoutError:
+            return _later(request, "Too many requests are being worked on. Try again.")
+        try:
+            response = await super().get_response_async(request)
+            await sync_to_async(close_old_connections)()  # in the thread of the request
+        finally:
+            slots.release()
         return response
 
 

@@ -9,6 +9,7 @@ import json
 import logging
 import threading
 from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -31,6 +32,7 @@ LIFETIME_SECONDS: Final = 300.0
 GRACE_SECONDS: Final = 15.0  # until a stream is cancelled whose client reads nothing any more
 RECONNECT_MS: Final = 1_000
 RETRY_AFTER_SECONDS: Final = 2.0
+READERS: Final = 4  # threads that read for all streams of the process, each with a database connection
 MAX_OPEN: Final = 60
 MAX_OPEN_PER_USER: Final = 8
 LARGEST_ID: Final = 2**63 - 1
@@ -70,7 +72,7 @@ class OpenStream:
         try:
             yield f"retry: {RECONNECT_MS}\nid: {self.after}\n\n".encode()
             while loop.time() < deadline and not stop_requested.is_set():
-                messages = await sync_to_async(self._read, thread_sensitive=False)()
+                messages = await sync_to_async(self._read, thread_sensitive=False, executor=_readers)()
                 if not messages and loop.time() - sent_at >= KEEP_ALIVE_SECONDS:
                     messages = f": still here\nid: {self.after}\n\n".encode()
                 if messages:
@@ -97,6 +99,7 @@ class OpenStream:
             _open.discard(self)
 
 
+_readers: Final = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="stream")
 _open: WeakSet[OpenStream] = WeakSet()
 _counting = threading.Lock()
 

@@ -237,6 +237,8 @@ class Progress:
     restarted again and again.
     """
 
+    missed = "no task was taken"
+
     def __init__(self) -> None:
         self._checked_at = 0.0
         self._stuck_since: float | None = None
@@ -264,7 +266,7 @@ class Progress:
             return ""
         self._stuck_since = now
         self._patience = min(self._patience * 2, MAX_PATIENCE)
-        return f"no task was taken for {limit:g} seconds"
+        return f"{self.missed} for {limit:g} seconds"
 
     def _is_stuck(self) -> bool:
         """A task has waited since the last check, and not every worker is busy.
@@ -300,6 +302,8 @@ class SensorProgress(Progress):
 
 class TickerProgress(Progress):
     """The same for the ticker: this host's ticker holds the lease and does nothing."""
+
+    missed = "no duty was done"
 
     def _is_stuck(self) -> bool:
         lease = Lease.objects.filter(name=TICKER, owner__startswith=f"{socket.gethostname()}:"[-96:]).first()

@@ -340,7 +340,7 @@ def health(now: datetime) -> Health:
         failing=tuple(failing_models(now)),
         hosts=tuple(hosts_live(now)),
     )
-    return replace(found, faults=(*_model_faults(found), *_work_faults(found, now), *_place_faults(found, now)))
+    return replace(found, faults=_faults(found, now))
 
 
 def _checkpoint_at() -> datetime | None:
@@ -349,6 +349,10 @@ def _checkpoint_at() -> datetime | None:
     except OSError:  # the ticker's host reports why it cannot be used
         return None
     return datetime.fromisoformat(last["at"]) if last else None
+
+
+def _faults(found: Health, now: datetime) -> tuple[Fault, ...]:
+    return (*_model_faults(found), *_work_faults(found, now), *_place_faults(found, now))
 
 
 def _model_faults(found: Health) -> Iterator[Fault]:

@@ -47,7 +47,7 @@ def test_everything_answers_503_while_the_database_is_away(web):
 
     response, body = ask(web, "GET", "/admin/", cookie=COOKIE)
     assert (response.status, response.getheader("Retry-After")) == (503, "5")
-    assert "<h1>Database unavailable</h1>" in body
+    assert "The database did not answer in time." in body
 
     response, body = ask(web, "GET", "/readyz")
     assert (response.status, json.loads(body)) == (

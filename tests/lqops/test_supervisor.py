@@ -13,7 +13,8 @@ from django.conf import settings
 from agents.conf import clock
 from agents.enums import Status
 from agents.management import supervisor
-from agents.management.supervisor import Child, Progress, Supervisor
+from agents.management.supervisor import Child, Progress, Supervisor, TickerProgress
+from agents.models import Lease
 from agents.queue import QueueLength
 from tests.factories import NOW, make_session
 from tests.flows.processes import is_alive, until
@@ -195,6 +196,18 @@ class TestProgress:
         make_session(Status.RUNNING, lease_owner=f"{host}:7", lease_until=clock() + timedelta(hours=1))
 
         assert bool(self.checked()) == stalled
+
+    @pytest.mark.parametrize(
+        ("host", "age", "stalled"),
+        [(socket.gethostname(), 40, True), (socket.gethostname(), 5, False), ("elsewhere", 40, False)],
+    )
+    def test_ticker_of_this_machine_that_does_nothing_is_a_stall(self, host, age, stalled):
+        progress = TickerProgress()
+        assert self.check_after(2, progress) == ""
+        Lease.objects.create(name="ticker", owner=f"{host}:7:1", done_at=clock() - timedelta(seconds=age))
+        assert self.check_after(2, progress) == ""
+
+        assert self.check_after(11, progress) == ("no duty was done for 10 seconds" if stalled else "")
 
     def test_unreachable_database_is_no_stall(self, monkeypatch):
         def away(now):

@@ -111,7 +111,7 @@ def test_any_questions_in_a_chat_is_for_the_agent(scene):
 
 
 def test_status_counts_what_is_waiting(scene, monkeypatch):
-    monkeypatch.setattr("agents.sessions.control_room._red", lambda facts, now: ())
+    monkeypatch.setattr("agents.sessions.control_room._faults", lambda facts, now: ())
     assert asked(scene, "status").text.endswith("Calls waiting for approval: 1. Ask: what needs my approval?")
     Approval.objects.all().delete()
     assert asked(scene, "status").text.endswith("Nothing needs attention.")
