@@ -6,7 +6,7 @@ first session it proves that its brakes refuse.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -32,7 +32,7 @@ from agents.guard.selftest import arm
 from agents.models import AgentSession
 from agents.queue import in_open_transaction
 from agents.sessions.ending import session_finish, session_rest
-from agents.sessions.leases import lease_claim, lease_renew
+from agents.sessions.leases import lease_claim, lease_next, lease_renew
 from agents.types import Asleep, End, Finished, SliceOver, Waiting
 from audit.redaction import redact_exception
 
@@ -58,6 +58,21 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
     session = lease_claim(session_pk, owner=owner, now=now or clock())
     if session is None:
         return False
+    _work(session, engine)
+    return True
+
+
+def run_next(engines: Mapping[str, Engine], *, owner: str) -> bool:
+    """Work on the session that is next, by fairness. Return False if there was nothing to take."""
+    arm()
+    session = lease_next(owner=owner, now=clock())
+    if session is None:
+        return False
+    _work(session, engines[session.mode])
+    return True
+
+
+def _work(session: AgentSession, engine: Engine) -> None:
     with heartbeat(session):
         end = _run(session, engine)
     try:
@@ -66,7 +81,6 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
         logger.warning("session %s was taken over; this worker leaves it alone", session.public_id)
     except (OperationalError, InterfaceError) as error:
         _leave(session, error)
-    return True
 
 
 def _leave(session: AgentSession, error: Exception) -> None:

@@ -27,8 +27,9 @@ from agents.process_end import SignalEvent
 from agents.roster.loops import loops_renew
 from agents.sensors.rows import sensor_slices_enqueue
 from agents.sessions.approvals import approvals_expire
+from agents.sessions.fairness import tasks_send
 from agents.sessions.halts import halted_work_end
-from agents.sessions.leases import idle_sweep, model_waiters_wake, requeue_lost, requeue_stuck, sleepers_wake
+from agents.sessions.leases import idle_sweep, model_waiters_wake, sleepers_wake
 from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_delete_old
 from agents.triggers.schedules import schedules_fire, schedules_replan
@@ -104,8 +105,7 @@ DUTIES = (
     Duty("try models that are away", 1, model_waiters_wake),
     Duty("fire schedules", 0, lambda now: schedules_fire(now=now)),
     Duty("fire watches", 1, lambda now: watches_fire_unfired(now=now)),
-    Duty("take over lost sessions", 1, requeue_lost),
-    Duty("queue again", 1, requeue_stuck),
+    Duty("send tasks", 0, tasks_send),
     Duty("hand out sensors", 1, sensor_slices_enqueue),
     Duty("renew daily loops", 10, loops_renew),
     Duty("expire approvals", 2, approvals_expire),

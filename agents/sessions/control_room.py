@@ -14,7 +14,6 @@ from django.db.models import Count, Min, Q
 from django.db.models.functions import Coalesce
 from django_q.models import OrmQ
 
-from agents.conf import requeue_after
 from agents.enums import (
     ApprovalStatus,
     BudgetScope,
@@ -245,6 +244,7 @@ def is_new() -> dict[str, bool]:
 TICKER: Final = "ticker"
 HALTED: Final = "All work is halted."
 TICKER_LATE: Final = timedelta(seconds=60)
+WAITS_TOO_LONG: Final = timedelta(seconds=60)
 WORKERS_SHOWN: Final = 50
 
 
@@ -326,7 +326,7 @@ def _red(found: Health, now: datetime) -> tuple[str, ...]:
         lines.append("A worker did not renew its lease and counts as lost.")
     if found.ticker_done_at is None or now - found.ticker_done_at > TICKER_LATE:
         lines.append("The ticker is not running: nothing that is due is started. Start `manage.py tick`.")
-    if found.oldest_queued_at is not None and now - found.oldest_queued_at > 2 * requeue_after():
+    if found.oldest_queued_at is not None and now - found.oldest_queued_at > WAITS_TOO_LONG:
         lines.append("A session has been waiting for a worker. Start `manage.py qcluster`, or more of its workers.")
     if found.outbox_failed:
         lines.append(f"{found.outbox_failed} notifications could not be sent by e-mail.")

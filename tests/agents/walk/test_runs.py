@@ -15,10 +15,10 @@ from agents.models import AgentSession, Document, InferenceLog, Memory, Notifica
 from agents.policy.costs import COLD_START_USD
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
+from agents.sessions import fairness
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_enter_phase
 from agents.types import SliceOver, Usage
-from agents.walk import intake
 from agents.walk.walk import walk
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, tool
@@ -317,7 +317,7 @@ def test_a_slice_that_is_over_is_continued_in_the_next_phase(scene, lifetime):
         slices.append(walk(held))
         return slices[-1]
 
-    with model() as asked, patch.object(intake, "slice_lifetime", return_value=lifetime):
+    with model() as asked, patch.object(fairness, "slice_lifetime", return_value=lifetime):
         run(session, engine)
     assert session.status == Status.COMPLETED
     assert slices.count(SliceOver()) == (0 if lifetime else 4)
