@@ -91,10 +91,22 @@ def lease_next(*, owner: str, now: datetime) -> AgentSession | None:
         pk = next_run(now)
         if pk is None:
             return None
-        session = lease_claim(pk, owner=owner, now=now)
+        try:
+            session = lease_claim(pk, owner=owner, now=now)
+        except Exception:  # one run that cannot be claimed must not keep all others waiting
+            logger.exception("session %s could not be claimed; it is tried again later", pk)
+            _put_back(pk, now=now)
+            continue
         if session is not None:
             return session
     return None
+
+
+def _put_back(session_pk: int, *, now: datetime) -> None:
+    """Let a session wait behind the others of its trigger; one whose worker was lost, for another lease."""
+    rows = AgentSession.objects.filter(pk=session_pk)
+    rows.filter(status=Status.QUEUED).update(enqueued_at=now, claimed_at=now)
+    rows.lost(now).update(lease_until=now + lease_lifetime())
 
 
 def lease_renew(session: AgentSession, *, now: datetime) -> bool:

@@ -5,13 +5,14 @@ from unittest.mock import patch
 
 import pytest
 
-from agents.conf import clock
+from agents.conf import clock, lease_lifetime
 from agents.enums import Mode, Status, Urgency, WaitingOn
+from agents.exceptions import JournalMismatch
 from agents.models import AgentSession
 from agents.sessions import leases
 from agents.sessions.fairness import next_run, slice_is_over
 from agents.sessions.halts import halt_all_work
-from agents.sessions.leases import lease_next
+from agents.sessions.leases import lease_claim, lease_next
 from agents.sessions.lifecycle import session_create, session_wake
 from tests.factories import NOW, make_session, make_trigger, make_user
 
@@ -124,6 +125,22 @@ def test_worker_that_finds_its_run_taken_takes_the_next():
         assert lease_next(owner="w", now=NOW) is None
     assert asked.call_count == leases.CLAIM_TRIES
     assert next_run(NOW) == first.pk
+
+
+def test_run_that_cannot_be_claimed_keeps_no_other_waiting(caplog):
+    broken, lost = waiting(make_trigger()), make_session(Status.RUNNING, lease_until=NOW - SECOND)
+    good = waiting(make_trigger(), at=NOW + SECOND)
+
+    def claim(pk, **more):
+        if pk in {broken.pk, lost.pk}:
+            raise JournalMismatch("its journal cannot be read")
+        return lease_claim(pk, **more)
+
+    with patch.object(leases, "lease_claim", side_effect=claim):
+        assert lease_next(owner="w", now=NOW + SECOND) == good
+    assert caplog.text.count("could not be claimed") == 2
+    assert next_run(NOW + SECOND) == broken.pk, "it is tried again"
+    assert next_run(NOW + SECOND + lease_lifetime()) in {lost.pk, good.pk}
 
 
 @pytest.mark.parametrize(
