@@ -41,11 +41,6 @@ def slice_lifetime() -> timedelta:
     return timedelta(seconds=settings.LQOPS_SLICE_SECONDS)
 
 
-def requeue_after() -> timedelta:
-    """How long a session may wait in the queue before it is enqueued again."""
-    return timedelta(seconds=settings.LQOPS_REQUEUE_SECONDS)
-
-
 def model_wait_limit() -> timedelta:
     """How long a run waits for a model that does not answer before it is given up."""
     return timedelta(hours=settings.LQOPS_MODEL_WAIT_HOURS)

@@ -190,6 +190,13 @@ class BudgetScope(models.TextChoices):
     TRIGGER = "trigger"
 
 
+class Urgency(models.IntegerChoices):
+    """Which of the waiting runs go first. Somebody waits for an urgent one."""
+
+    URGENT = 0
+    BATCH = 1
+
+
 class HaltScope(models.TextChoices):
     SESSION = "session"
     ORGANISATION = "organisation"

@@ -25,6 +25,7 @@ from django_q.conf import Conf
 from django_q.models import OrmQ
 from django_q.tasks import async_task
 
+from agents.conf import clock
 from agents.process_end import end_with_parent
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,13 @@ def queue_length(now: datetime, queue: Queue = Queue.MAIN) -> QueueLength:
     free = OrmQ.objects.filter(key=queue.value, lock__lte=now)
     found = free.aggregate(count=Count("pk"), oldest=Min("lock"))
     return QueueLength(found["count"], found["oldest"])
+
+
+def count_tasks(*, most: int) -> int:
+    """Count the tasks of the main queue that no worker has taken, up to a number."""
+    if "orm" not in settings.Q_CLUSTER:
+        return min(queue_length(clock()).count, most)
+    return int(OrmQ.objects.filter(key=Queue.MAIN.value, lock__lte=clock())[:most].count())
 
 
 def load_tasks() -> None:

@@ -6,7 +6,7 @@ first session it proves that its brakes refuse.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -32,7 +32,7 @@ from agents.guard.selftest import arm
 from agents.models import AgentSession
 from agents.queue import in_open_transaction
 from agents.sessions.ending import session_finish, session_rest
-from agents.sessions.leases import lease_claim, lease_renew
+from agents.sessions.leases import lease_claim, lease_next, lease_renew
 from agents.tracing import OUTCOME, working_on
 from agents.types import Asleep, End, Finished, SliceOver, Waiting
 from audit.redaction import redact_exception
@@ -59,6 +59,16 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
     if session is None:
         return False
     run_claimed(session, engine)
+    return True
+
+
+def run_next(engines: Mapping[str, Engine], *, owner: str) -> bool:
+    """Work on the session that is next, by fairness. Return False if there was nothing to take."""
+    arm()
+    session = lease_next(owner=owner, now=clock())
+    if session is None:
+        return False
+    run_claimed(session, engines[session.mode])
     return True
 
 

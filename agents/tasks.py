@@ -8,7 +8,6 @@ from agents.ask.chats import chat
 from agents.enums import Mode
 from agents.loop.cycle import run_loop
 from agents.loop.heartbeat import run_heartbeat
-from agents.models import AgentSession
 from agents.runner import Engine
 from agents.sensors.slice import run_sensor_session, run_slice
 from agents.walk.walk import walk
@@ -23,8 +22,8 @@ ENGINES: dict[str, Engine] = {
 
 
 def run_session(session_pk: int) -> None:
-    mode = AgentSession.objects.values_list("mode", flat=True).get(pk=session_pk)
-    runner.run_session(session_pk, ENGINES[mode], owner=f"{socket.gethostname()}:{os.getpid()}"[-96:])
+    """Work on the session that is next; the id only says for which one the task was sent (0: for any)."""
+    runner.run_next(ENGINES, owner=f"{socket.gethostname()}:{os.getpid()}"[-96:])
 
 
 def sensor_slice(shard: int) -> None:

@@ -29,9 +29,10 @@ from agents.sensors.rows import sensor_slices_enqueue
 from agents.sessions.alarms import alarms_update
 from agents.sessions.approvals import approvals_expire
 from agents.sessions.control_room import TICKER_LATE, ticker_is_late
+from agents.sessions.fairness import tasks_send
 from agents.sessions.faults import host_report
 from agents.sessions.halts import halted_work_end
-from agents.sessions.leases import idle_sweep, model_waiters_wake, requeue_lost, requeue_stuck, sleepers_wake
+from agents.sessions.leases import idle_sweep, model_waiters_wake, sleepers_wake
 from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_delete_old
 from agents.triggers.inputs import inputs_fire
@@ -115,8 +116,7 @@ DUTIES = (
     Duty("fire schedules", 0, lambda now: schedules_fire(now=now)),
     Duty("fire watches", 1, lambda now: watches_fire_unfired(now=now)),
     Duty("read again what was not read", 1, lambda now: inputs_fire(now=now)),
-    Duty("take over lost sessions", 1, requeue_lost),
-    Duty("queue again", 1, requeue_stuck),
+    Duty("send tasks", 0, tasks_send),
     Duty("hand out sensors", 1, sensor_slices_enqueue),
     Duty("renew daily loops", 10, loops_renew),
     Duty("expire approvals", 2, approvals_expire),

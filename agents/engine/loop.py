@@ -11,7 +11,7 @@ from typing import Final
 
 from django.db import transaction
 
-from agents.conf import clock, slice_lifetime
+from agents.conf import clock
 from agents.engine.prompting import SYNTAX, Brief, Prompter
 from agents.engine.replies import Reply, read_reply, stored_calls, without_false_claims
 from agents.engine.skills import SkillExecutor, anticipate
@@ -45,6 +45,7 @@ from agents.policy.guardrails import (
     stuck_error,
     warns_of_budget,
 )
+from agents.sessions.fairness import slice_is_over
 from agents.sessions.lifecycle import held
 from agents.sessions.transcripts import GUARDRAILS, Entry, transcript_append, transcript_of
 from agents.types import Asleep, End, Finished, SliceOver, Waiting
@@ -171,7 +172,7 @@ class StepLoop:
         )
         if stopped is not None:
             return Finished(stopped)
-        if self._has_stepped and clock() - self._slice_started >= slice_lifetime():
+        if self._has_stepped and slice_is_over(row, self._slice_started):
             return SliceOver()
         warned = warns_of_budget(
             self._counters,

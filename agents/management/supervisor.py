@@ -26,6 +26,7 @@ from agents.models import AgentSession, Lease, Sensor
 from agents.queue import queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
 from agents.sessions.control_room import TICKER, ticker_is_late
+from agents.sessions.fairness import next_run
 
 START_SECONDS = 60
 STOP_SECONDS = 20
@@ -243,7 +244,7 @@ class Progress:
         self._checked_at = 0.0
         self._stuck_since: float | None = None
         self._patience = 1
-        self._oldest: int | None = None
+        self._first: int | None = None
 
     def check(self) -> str:
         """Describe the stall; empty if there is none."""
@@ -271,13 +272,12 @@ class Progress:
     def _is_stuck(self) -> bool:
         """A task has waited since the last check, and not every worker is busy.
 
-        A task that a stuck cluster has taken is no longer in the queue, but its session is still queued.
+        A task that a stuck cluster has taken is no longer in the queue, but the same run is still the next one.
         """
         now = clock()
-        queued = AgentSession.objects.filter(status=Status.QUEUED, enqueued_at__isnull=False)
-        oldest = queued.order_by("pk").values_list("pk", flat=True).first()
-        is_unchanged = oldest is not None and oldest == self._oldest
-        self._oldest = oldest
+        first = next_run(now)
+        is_unchanged = first is not None and first == self._first
+        self._first = first
         tasks = queue_length(now)
         is_new = tasks.oldest_at and (now - tasks.oldest_at).total_seconds() < PROGRESS_SECONDS
         if not is_unchanged and (not tasks.count or is_new):

@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agents.conf import lease_lifetime
-from agents.enums import AgentState, HaltState, Mode, Phase, Status, TerminalReason, TriggerKind, WaitingOn
+from agents.enums import AgentState, HaltState, Mode, Phase, Status, TerminalReason, TriggerKind, Urgency, WaitingOn
 from agents.models.agents import Agent, Project, Trigger
 from agents.models.fields import MicroUSDField
 from agents.policy.run_spec import RunSpec
@@ -32,8 +32,10 @@ class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
         return sum(self.filter(status=status).count() for status in Status if status not in TERMINAL)
 
     def taking_room(self) -> "AgentSessionQuerySet":
-        """Those that an owner may have only so many of at once. Sensors have workers of their own."""
-        return self.filter(status=Status.RUNNING).exclude(mode=Mode.SENSOR)
+        """Those that an owner may have only so many of at once. Sensors have workers of their own, and urgent runs go
+        first.
+        """
+        return self.filter(status=Status.RUNNING, urgency=Urgency.BATCH).exclude(mode=Mode.SENSOR)
 
     def lost(self, now: datetime) -> "AgentSessionQuerySet":
         """Their worker was not heard of for a whole lease. One that lies too far ahead was given by a wrong clock."""
@@ -89,7 +91,9 @@ class AgentSession(models.Model):
     idle_halt_minutes = models.PositiveIntegerField(default=5)
     last_activity_at = models.DateTimeField(db_default=Now())
     created_at = models.DateTimeField(db_default=Now())
-    enqueued_at = models.DateTimeField(null=True, blank=True, help_text="When it was last handed to the queue.")
+    urgency = models.PositiveSmallIntegerField(choices=Urgency, default=Urgency.BATCH)
+    enqueued_at = models.DateTimeField(null=True, blank=True, help_text="Since when it waits for a worker.")
+    claimed_at = models.DateTimeField(null=True, blank=True, help_text="When a worker last took it.")
     started_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
 
@@ -151,6 +155,19 @@ class AgentSession(models.Model):
             models.Index(fields=["lease_until"], condition=Q(status=Status.RUNNING), name="session_lease"),
             models.Index(fields=["owner", "-id"], name="session_owner"),
             models.Index(fields=["enqueued_at"], condition=Q(status=Status.QUEUED), name="session_queued"),
+            models.Index(
+                fields=["urgency", "owner", "trigger", "enqueued_at", "id"],
+                condition=Q(status=Status.QUEUED),
+                name="session_next",
+            ),
+            models.Index(
+                fields=["owner", "claimed_at"], condition=Q(claimed_at__isnull=False), name="session_owner_served"
+            ),
+            models.Index(
+                fields=["owner", "trigger", "claimed_at"],
+                condition=Q(claimed_at__isnull=False),
+                name="session_trigger_served",
+            ),
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.SLEEPING), name="session_asleep"),
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.WAITING), name="session_waiting"),
             models.Index(fields=["trigger", "-id"], name="session_trigger"),

@@ -15,7 +15,6 @@ from django.db.models import Count, Min, Q
 from django.db.models.functions import Coalesce
 from django_q.models import OrmQ
 
-from agents.conf import requeue_after
 from agents.enums import (
     ApprovalStatus,
     BudgetScope,
@@ -257,6 +256,7 @@ def is_new() -> dict[str, bool]:
 TICKER: Final = "ticker"
 HALTED: Final = "All work is halted."
 TICKER_LATE: Final = timedelta(seconds=30)
+WAITS_TOO_LONG: Final = timedelta(seconds=60)
 WORKERS_SHOWN: Final = 50
 
 
@@ -372,7 +372,7 @@ def _work_faults(found: Health, now: datetime) -> Iterator[Fault]:
         yield Fault("lost", "A worker did not renew its lease and counts as lost.", tells=False)
     if ticker_is_late(found.ticker_done_at, now):
         yield Fault(TICKER, "The ticker is not running: nothing that is due is started. Start `manage.py tick`.")
-    if found.oldest_queued_at is not None and now - found.oldest_queued_at > 2 * requeue_after():
+    if found.oldest_queued_at is not None and now - found.oldest_queued_at > WAITS_TOO_LONG:
         text = "A session has been waiting for a worker. Start `manage.py qcluster`, or more of its workers."
         yield Fault("queue", text)
     if found.outbox_failed:

@@ -1,35 +1,34 @@
-"""Leases: one holder per session, with a fencing number; sweeps for lost, queued and idle sessions.
+"""Leases: one holder per session, with a fencing number; sweeps for sleeping, waiting and idle sessions.
 
 The number rises with every claim and stands in the WHERE of every write by a worker, so a worker that was thought dead
 and comes back can write nothing.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Exists, OuterRef, QuerySet
 
-from agents.conf import lease_lifetime, requeue_after
-from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
+from agents.conf import lease_lifetime
+from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, Urgency, WaitingOn
 from agents.exceptions import InvalidTransition
 from agents.ledger.journal import journal_recover
 from agents.ledger.outages import WAIT, fallbacks_serve, outage_try_now, probers_due
 from agents.models import AgentSession, Installation, ToolCall
 from agents.people.access import actor_of, require_access
 from agents.people.notifications import notification_create
-from agents.queue import TaskName, enqueue, queue_length
 from agents.sessions.ending import session_end_unheld
-from agents.sessions.lifecycle import halt_reason, log_run, session_enqueue, session_lock, session_wake
+from agents.sessions.fairness import next_run
+from agents.sessions.lifecycle import halt_reason, log_run, session_lock, session_wake
 from audit import recorder
 
 logger = logging.getLogger(__name__)
 
+CLAIM_TRIES = 20
 
 # Taken after the session's row and before any chain, by claims alone, so no lock order can conflict.
 _CLAIM_LOCK = {
@@ -54,10 +53,7 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         return None
     if lost and not _may_go_on(row, unknown=unknown, now=now):
         return None
-    if not lost and row.mode != Mode.SENSOR and not _has_room(row):
-        AgentSession.objects.filter(pk=row.pk).update(
-            enqueued_at=None
-        )  # the ticker enqueues it again when there is room
+    if not lost and row.mode != Mode.SENSOR and row.urgency == Urgency.BATCH and not _has_room(row):
         return None
     first = row.started_at is None
     row.status = Status.RUNNING
@@ -67,11 +63,13 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
     row.fencing += 1
     row.last_activity_at = now
     row.enqueued_at = None
+    row.claimed_at = now
     row.save(
         update_fields=[
             "status",
             "started_at",
             "enqueued_at",
+            "claimed_at",
             "lease_owner",
             "lease_until",
             "fencing",
@@ -88,6 +86,30 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         details = {"cause": "takeover" if lost else "queue", "recoveries": row.recoveries, "fencing": row.fencing}
         recorder.append(row.chain, "autonomous_session.resumed", now=now, details=details)
     return row
+
+
+def lease_next(*, owner: str, now: datetime) -> AgentSession | None:
+    """Claim the run that is to be worked on next. Return None if there is none, or others were faster many times."""
+    for _ in range(CLAIM_TRIES):
+        pk = next_run(now)
+        if pk is None:
+            return None
+        try:
+            session = lease_claim(pk, owner=owner, now=now)
+        except Exception:  # one run that cannot be claimed must not keep all others waiting
+            logger.exception("session %s could not be claimed; it is tried again later", pk)
+            _put_back(pk, now=now)
+            continue
+        if session is not None:
+            return session
+    return None
+
+
+def _put_back(session_pk: int, *, now: datetime) -> None:
+    """Let a session wait behind the others of its trigger; one whose worker was lost, for another lease."""
+    rows = AgentSession.objects.filter(pk=session_pk)
+    rows.filter(status=Status.QUEUED).update(enqueued_at=now, claimed_at=now)
+    rows.lost(now).update(lease_until=now + lease_lifetime())
 
 
 def lease_renew(session: AgentSession, *, now: datetime) -> bool:
@@ -154,13 +176,11 @@ def started_details(row: AgentSession) -> dict[str, str | int | None]:
     }
 
 
-# --- Sweeps: sleepers, sessions that the queue lost, sessions whose worker is gone ---
+# --- Sweeps: sleepers, and sessions that wait for a model ---
 # Each sweep takes a bounded number of rows and leaves the rest to the next.
 
 
 MOST = 200
-AGES = 10
-REQUEUE_LOST_AFTER = timedelta(seconds=10)
 
 
 def sleepers_wake(now: datetime) -> int:
@@ -194,57 +214,6 @@ def session_try_now(session_pk: int, *, by: User | None, now: datetime) -> Agent
 def _wake_due(rows: QuerySet[AgentSession], now: datetime) -> int:
     due = rows.filter(next_wake_at__lte=now).order_by("next_wake_at")
     return sum(session_wake(pk, now=now) for pk in list(due.values_list("pk", flat=True)[:MOST]))
-
-
-def requeue_stuck(now: datetime) -> int:
-    """Enqueue sessions that the queue never got, or may have lost.
-
-    A session that was sent back because its owner had enough of them running goes again when there is room.
-    """
-    kept_long = AgentSession.objects.filter(_handed_over_by(now, requeue_after()), status=Status.QUEUED)
-    pks = [*kept_long.order_by("enqueued_at", "pk").values_list("pk", flat=True)[:MOST], *_sent_back_with_room()]
-    return sum(session_enqueue(pk, now=now) for pk in pks)
-
-
-def _handed_over_by(now: datetime, after: timedelta) -> Q:
-    """Match sessions enqueued long ago, or in the future, which means that the clock was set back."""
-    return Q(enqueued_at__lte=_taken_until(now, after)) | Q(enqueued_at__gt=now + after)
-
-
-def _taken_until(now: datetime, after: timedelta) -> datetime:
-    """Return the time up to which tasks have left the queue, as far as can be known.
-
-    While workers are away nothing is taken from the queue, and so nothing is enqueued twice.
-    """
-    found = queue_length(now)
-    if found.count and found.oldest_at is None:
-        return now - AGES * after  # Redis keeps no times; after so long it is enqueued all the same
-    return min(now - after, found.oldest_at - timedelta(microseconds=1)) if found.oldest_at else now - after
-
-
-def _sent_back_with_room() -> Iterator[int]:
-    """Return the first of each owner who has room, then the second, so that no backlog blocks another owner."""
-    most = settings.LQOPS_MAX_RUNNING_PER_USER
-    running = AgentSession.objects.taking_room().values_list("owner_id").annotate(Count("pk"))
-    taken = Counter(dict(running))
-    full = [owner for owner, number in taken.items() if number >= most]
-    turn = Window(RowNumber(), partition_by=F("owner_id"), order_by=F("id").asc())
-    sent_back = AgentSession.objects.filter(status=Status.QUEUED, enqueued_at__isnull=True).exclude(owner_id__in=full)
-    first = sent_back.annotate(turn=turn).filter(turn__lte=most).order_by("turn", "pk")
-    for pk, owner, place in first.values_list("pk", "owner_id", "turn")[:MOST]:
-        if taken[owner] + place <= most:
-            yield pk
-
-
-def requeue_lost(now: datetime) -> int:
-    """Enqueue sessions whose worker missed a whole lease; again if nobody takes them."""
-    asked_long_ago = _handed_over_by(now, REQUEUE_LOST_AFTER)
-    unasked = AgentSession.objects.lost(now).filter(Q(enqueued_at__isnull=True) | asked_long_ago)
-    pks = list(unasked.order_by("lease_until").values_list("pk", flat=True)[:MOST])
-    for pk in pks:
-        enqueue(TaskName.RUN_SESSION, pk)
-        AgentSession.objects.filter(pk=pk).update(enqueued_at=now)
-    return len(pks)
 
 
 # --- Watchdog: pause a running session that does nothing, then halt it if it stays idle as long again ---

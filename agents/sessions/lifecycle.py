@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models import Case, Q, When
 
 from agents.conf import default_session_cap
 from agents.enums import (
@@ -24,6 +25,7 @@ from agents.enums import (
     Status,
     TerminalReason,
     TriggerKind,
+    Urgency,
     WaitingOn,
 )
 from agents.exceptions import InvalidTransition, LeaseLost
@@ -37,6 +39,8 @@ from audit import recorder
 
 logger = logging.getLogger(__name__)
 Ticket = TypeVar("Ticket", Approval, Question)
+_BY_A_PERSON = (WaitingOn.APPROVAL, WaitingOn.INPUT, WaitingOn.OPERATOR)
+_URGENCY = Case(When(Q(mode=Mode.CHAT) | Q(waiting_on__in=_BY_A_PERSON), then=Urgency.URGENT), default=Urgency.BATCH)
 
 
 @transaction.atomic
@@ -75,6 +79,7 @@ def session_create(
         current_phase=Phase.INTAKE if mode == Mode.PHASED else Phase.TURN,
         trigger_kind=trigger_kind or (trigger.kind if trigger else TriggerKind.MANUAL),
         trigger_ref=str(trigger.public_id) if trigger else "",
+        urgency=Urgency.URGENT if mode == Mode.CHAT else Urgency.BATCH,
         slot=slot,
         max_cost_usd=usd(default_session_cap() if cap is None else cap),
         token_budget=token_budget,
@@ -99,13 +104,13 @@ def by_definition(agent: Agent | None) -> dict[str, Any]:
 
 
 def session_enqueue(session_pk: int, *, now: datetime) -> bool:
-    """Hand a queued session to the queue. If the queue fails, the ticker tries again later."""
+    """Note since when a queued session waits, and send a task for it. If the queue fails, the ticker sends one."""
+    AgentSession.objects.filter(pk=session_pk, status=Status.QUEUED).update(enqueued_at=now)
     try:
         with transaction.atomic():
-            AgentSession.objects.filter(pk=session_pk, status=Status.QUEUED).update(enqueued_at=now)
             enqueue(TaskName.RUN_SESSION, session_pk)
     except Exception:  # whatever the broker raises, the session is safe in its row
-        logger.exception("session %s could not be handed to the queue; it will be tried again", session_pk)
+        logger.exception("no task could be sent for session %s; the ticker sends one", session_pk)
         return False
     return True
 
@@ -168,9 +173,12 @@ def session_enter_phase(session: AgentSession, phase: Phase, *, now: datetime) -
 
 @transaction.atomic
 def session_wake(session_pk: int, *, now: datetime) -> bool:
-    """Put a sleeping or waiting session back into the queue. Return False if it is neither."""
+    """Put a sleeping or waiting session back into the queue. Return False if it is neither.
+
+    A person waits for a chat, and has just decided or answered something for a run that waited for that.
+    """
     woken = AgentSession.objects.filter(pk=session_pk, status__in=(Status.SLEEPING, Status.WAITING)).update(
-        status=Status.QUEUED, waiting_on="", next_wake_at=None, last_activity_at=now
+        status=Status.QUEUED, urgency=_URGENCY, waiting_on="", next_wake_at=None, last_activity_at=now
     )
     if woken:
         session_enqueue(session_pk, now=now)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from agents.conf import clock, slice_lifetime
 from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, ToolIntent
 from agents.exceptions import LqopsError
 from agents.models import AgentSession, InboundEvent
 from agents.policy.run_spec import RunSpec
+from agents.sessions.fairness import slice_is_over
 from agents.sessions.reads import as_uuid, call_latest
 from agents.types import End
 from agents.walk.prompts import Part
@@ -37,7 +37,7 @@ class Slice:
 
     @property
     def is_over(self) -> bool:
-        return clock() - self.started_at >= slice_lifetime()
+        return slice_is_over(self.session, self.started_at)
 
     @property
     def spec(self) -> RunSpec:

@@ -17,7 +17,6 @@ from tests.flows.processes import PATIENCE, ROOT, children_of, command_of, datab
 
 UNITS = {
     "LQOPS_TICK_SECONDS": "0.1",
-    "LQOPS_REQUEUE_SECONDS": "3",
     "LQOPS_WORKERS": "2",
     # Patient: on a busy machine a worker that stands still for a while is neither lost nor stuck.
     "LQOPS_STALL_SECONDS": "60",

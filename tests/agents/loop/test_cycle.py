@@ -7,7 +7,7 @@ from agents.enums import EventKind, Outcome, Status, TerminalReason
 from agents.loop import cycle
 from agents.models import InferenceLog, Message, ToolCall
 from agents.providers.scripted import Step
-from agents.sessions.leases import requeue_lost
+from agents.sessions.fairness import next_run
 from agents.types import Asleep, SliceOver
 from tests.agents.conftest import script
 from tests.agents.loop import samples
@@ -164,7 +164,7 @@ def test_crashed_turn_resumes_without_a_second_effect_or_charge(agent, drive, ti
         with pytest.raises(Crash):
             loop.task()
         time.shift(61)
-        assert requeue_lost(clock()) == 1
+        assert next_run(clock()) == loop.session.pk
         assert loop.task() == Status.SLEEPING
     assert samples.pressed == ["a"]
     assert len(model.requests) == InferenceLog.objects.count() == 2

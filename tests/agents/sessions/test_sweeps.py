@@ -8,8 +8,9 @@ from django_q.models import OrmQ
 from agents import queue
 from agents.enums import Mode, Status
 from agents.models import AgentSession, Lease
-from agents.sessions import leases
-from agents.sessions.leases import REQUEUE_LOST_AFTER, lease_claim, requeue_lost, requeue_stuck, sleepers_wake
+from agents.sessions import fairness
+from agents.sessions.fairness import tasks_send
+from agents.sessions.leases import lease_claim, lease_next, sleepers_wake
 from agents.sessions.lifecycle import session_create, session_enqueue
 from agents.ticker import acquire, clock_moved_back, record_done, release
 from tests.factories import NOW, make_session, make_user
@@ -34,11 +35,11 @@ def test_session_that_the_queue_refused_stays_queued_and_goes_again(monkeypatch)
     monkeypatch.setattr(queue, "async_task", lambda *_, **__: 1 / 0)
     session = session_create(owner=make_user(), now=NOW)
     session.refresh_from_db()
-    assert (session.status, session.enqueued_at, queued_tasks()) == (Status.QUEUED, None, [])
+    assert (session.status, session.enqueued_at, queued_tasks()) == (Status.QUEUED, NOW, [])
     monkeypatch.undo()
 
-    assert requeue_stuck(NOW + SECOND) == 1
-    assert queued_tasks() == [session.pk]
+    assert tasks_send(NOW + SECOND) == 1
+    assert lease_next(owner="w", now=NOW) == session
 
 
 def test_redis_gets_a_task_only_after_the_commit(settings, django_capture_on_commit_callbacks, monkeypatch):
@@ -77,53 +78,24 @@ def test_sleeper_goes_back_into_the_queue_when_its_time_has_come():
     assert late.status == Status.SLEEPING
 
 
-def test_session_that_the_queue_may_have_lost_goes_again(settings):
-    settings.LQOPS_REQUEUE_SECONDS = 30
-    kept = make_session(Status.QUEUED, enqueued_at=NOW - 30 * SECOND)
-    make_session(Status.QUEUED, enqueued_at=NOW - 29 * SECOND)
+@pytest.mark.parametrize("broker", ["orm", "redis"])
+def test_tasks_that_the_queue_lost_are_sent_again_and_no_more(settings, monkeypatch, broker):
+    tasks = []
+    if broker == "redis":
+        settings.Q_CLUSTER = {**settings.Q_CLUSTER, "redis": "redis://127.0.0.1:1/0"}
+        del settings.Q_CLUSTER["orm"]
+        monkeypatch.setattr(queue, "queue_length", lambda now: queue.QueueLength(len(tasks)))
+        monkeypatch.setattr(fairness, "enqueue", lambda task, pk: tasks.append(pk))
+    for status, lease_until in ((Status.QUEUED, None), (Status.QUEUED, None), (Status.RUNNING, NOW - SECOND)):
+        make_session(status, lease_until=lease_until, enqueued_at=NOW)
+    make_session(Status.RUNNING, lease_until=NOW + SECOND)  # held
 
-    assert requeue_stuck(NOW) == 1
-    assert requeue_stuck(NOW) == 0
-    assert queued_tasks() == [kept.pk]
-
-
-def test_session_that_still_waits_in_the_queue_is_not_handed_over_again_and_again(settings):
-    settings.LQOPS_REQUEUE_SECONDS = 30
-    session = session_create(owner=make_user(), now=NOW)
-    OrmQ.objects.update(lock=NOW)
-
-    assert requeue_stuck(NOW + 3_600 * SECOND) == 0, "no worker has taken anything since"
-    OrmQ.objects.update(lock=NOW + SECOND)
-    assert requeue_stuck(NOW + 3_600 * SECOND) == 1, "what waits came later: this one was taken, and lost"
-    assert queued_tasks() == [session.pk, session.pk]
-
-
-def test_redis_is_asked_again_after_a_long_time_although_something_waits(settings, monkeypatch):
-    settings.LQOPS_REQUEUE_SECONDS = 30
-    make_session(Status.QUEUED, enqueued_at=NOW)
-    monkeypatch.setattr(leases, "queue_length", lambda now: queue.QueueLength(1))
-
-    assert requeue_stuck(NOW + 299 * SECOND) == 0
-    assert requeue_stuck(NOW + 300 * SECOND) == 1
-
-
-def test_takeover_is_asked_for_and_asked_for_again_when_nobody_answers():
-    lost = make_session(Status.RUNNING, lease_until=NOW - SECOND)
-    held = make_session(Status.RUNNING, lease_until=NOW + 2 * SECOND)
-
-    assert (requeue_lost(NOW), requeue_lost(NOW + SECOND)) == (1, 0)
-    OrmQ.objects.all().delete()  # taken, and lost
-    AgentSession.objects.filter(pk=held.pk).update(lease_until=NOW + REQUEUE_LOST_AFTER + SECOND)
-    assert requeue_lost(NOW + REQUEUE_LOST_AFTER) == 1
-    assert queued_tasks() == [lost.pk]
-
-
-def test_session_that_was_taken_over_and_lost_again_is_asked_for_at_once():
-    lost = make_session(Status.RUNNING, lease_until=NOW - SECOND)
-    assert requeue_lost(NOW) == 1
-    taken = lease_claim(lost.pk, owner="second", now=NOW)
-
-    assert requeue_lost(taken.lease_until) == 1
+    assert [tasks_send(NOW), tasks_send(NOW), tasks_send(NOW)] == [3, 0, 0]
+    if broker == "orm":
+        OrmQ.objects.order_by("pk").first().delete()
+    else:
+        tasks.pop()
+    assert [tasks_send(NOW), tasks_send(NOW)] == [1, 0]
 
 
 def test_sixth_session_of_an_owner_waits_until_there_is_room(settings):
@@ -131,17 +103,15 @@ def test_sixth_session_of_an_owner_waits_until_there_is_room(settings):
     owner = make_user()
     running = [make_session(Status.RUNNING, owner=owner, lease_until=NOW + SECOND) for _ in range(5)]
     sixth = session_create(owner=owner, now=NOW)
-    stranger = session_create(owner=make_user(), now=NOW)
+    OrmQ.objects.all().delete()
 
     assert lease_claim(sixth.pk, owner="w", now=NOW) is None
-    assert lease_claim(stranger.pk, owner="w", now=NOW) is not None
-    assert requeue_stuck(NOW) == 0, "there is no room yet"
+    assert lease_next(owner="w", now=NOW) is None
+    assert tasks_send(NOW) == 0, "there is no room yet"
 
     AgentSession.objects.filter(pk=running[0].pk).update(status=Status.SLEEPING)
-    OrmQ.objects.all().delete()
-    assert requeue_stuck(NOW) == 1
-    assert queued_tasks() == [sixth.pk]
-    assert lease_claim(sixth.pk, owner="w", now=NOW).pk == sixth.pk
+    assert tasks_send(NOW) == 1
+    assert lease_next(owner="w", now=NOW) == sixth
 
 
 def test_sensors_take_no_room_and_need_none(settings):
@@ -155,42 +125,16 @@ def test_sensors_take_no_room_and_need_none(settings):
     assert lease_claim(sensor.pk, owner="w", now=NOW) is not None
 
 
-def test_only_as_many_are_sent_again_as_there_is_room_for(settings):
+def test_only_as_many_tasks_are_sent_as_there_is_room_for(settings):
     settings.LQOPS_MAX_RUNNING_PER_USER = 2
-    owner = make_user()
-    for _ in range(4):
-        make_session(Status.QUEUED, owner=owner, enqueued_at=None)
-    partly_busy = make_user()
-    make_session(Status.RUNNING, owner=partly_busy, lease_until=NOW + SECOND)
-    for _ in range(2):
-        make_session(Status.QUEUED, owner=partly_busy, enqueued_at=None)
-
-    assert requeue_stuck(NOW) == 3
-
-
-def test_backlog_of_one_owner_keeps_no_other_waiting(settings, monkeypatch):
-    settings.LQOPS_MAX_RUNNING_PER_USER = 2
-    monkeypatch.setattr(leases, "MOST", 2)
-    busy, idle, calm = make_user(), make_user(), make_user()
-    for owner, backlog in ((busy, 6), (idle, 6), (calm, 1)):
-        for _ in range(backlog):
-            make_session(Status.QUEUED, owner=owner, enqueued_at=None)
-    for _ in range(2):
+    owner, partly_busy, full = make_user(), make_user(), make_user()
+    for waiting, number in ((owner, 4), (partly_busy, 2), (full, 5)):
+        for _ in range(number):
+            make_session(Status.QUEUED, owner=waiting, enqueued_at=NOW)
+    for busy in (partly_busy, full, full, full):
         make_session(Status.RUNNING, owner=busy, lease_until=NOW + SECOND)
 
-    assert requeue_stuck(NOW) == 2
-    handed_over = AgentSession.objects.filter(enqueued_at=NOW).values_list("owner", flat=True)
-    assert sorted(handed_over) == sorted([idle.pk, calm.pk])
-
-
-def test_session_that_was_handed_over_by_a_clock_that_was_ahead_goes_again(settings):
-    settings.LQOPS_REQUEUE_SECONDS = 30
-    ahead = make_session(Status.QUEUED, enqueued_at=NOW + 3_600 * SECOND)
-    lost = make_session(Status.RUNNING, lease_until=NOW - SECOND, enqueued_at=NOW + 3_600 * SECOND)
-
-    assert (requeue_stuck(NOW), requeue_lost(NOW)) == (1, 1)
-    assert queued_tasks() == [ahead.pk, lost.pk]
-    assert set(AgentSession.objects.values_list("enqueued_at", flat=True)) == {NOW}
+    assert tasks_send(NOW) == 3
 
 
 def test_lost_session_is_taken_over_whatever_else_runs(settings):

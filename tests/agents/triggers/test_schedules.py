@@ -242,7 +242,7 @@ def test_a_queue_that_is_down_keeps_no_schedule_from_firing():
     assert asked.call_args.args[0] == TaskName.RUN_SESSION
     for trigger in (one, two):
         session = trigger.sessions.get()
-        assert (session.status, session.enqueued_at) == (Status.QUEUED, None)
+        assert (session.status, session.enqueued_at) == (Status.QUEUED, SIX)
 
 
 def test_a_repeated_hour_fires_once_and_a_skipped_one_too():

@@ -12,7 +12,7 @@ from agents.enums import Purpose, Status, TerminalReason
 from agents.models import InferenceLog
 from agents.providers.base import ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.walk import intake
+from agents.sessions import fairness
 from agents.walk.walk import walk
 from audit.models import AuditEvent
 from tests.agents.walk.scene import LEASE, QUOTE, Scene, blocks_of, intents, model, phases, reply, run
@@ -107,7 +107,7 @@ def test_a_long_bench_is_heard_slice_by_slice_and_by_the_same_judges(scene, benc
         slices.append(walk(held))
         return slices[-1]
 
-    with model(reply(findings=findings)), patch.object(intake, "slice_lifetime", return_value=timedelta(0)):
+    with model(reply(findings=findings)), patch.object(fairness, "slice_lifetime", return_value=timedelta(0)):
         run(session, engine, slices=40)
     assert session.status == Status.COMPLETED
     assert [len(judge.requests) for judge in bench] == [3, 3, 3]

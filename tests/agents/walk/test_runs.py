@@ -15,10 +15,11 @@ from agents.models import AgentSession, Document, InferenceLog, Memory, Notifica
 from agents.policy.costs import COLD_START_USD
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
+from agents.sessions import fairness
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_enter_phase
 from agents.types import SliceOver, Usage
-from agents.walk import intake
+from agents.walk.intake import Slice
 from agents.walk.walk import walk
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, tool
@@ -282,7 +283,7 @@ def test_an_answer_that_was_cut_off_is_continued_over_slices_and_read_as_one(sce
     text = reply()
     first, second, last = text[:40], text[40:90], text[90:]
     parts = [Step(first, stop_reason=stop), Step(second, stop_reason=stop), last]
-    with model(*parts) as asked, patch.object(intake.Slice, "is_over", True):
+    with model(*parts) as asked, patch.object(Slice, "is_over", True):
         session = run(scene.of_document())
     assert session.status == Status.COMPLETED
     with model(text):
@@ -360,7 +361,7 @@ def test_a_slice_that_is_over_is_continued_in_the_next_phase(scene, lifetime):
         slices.append(walk(held))
         return slices[-1]
 
-    with model() as asked, patch.object(intake, "slice_lifetime", return_value=lifetime):
+    with model() as asked, patch.object(fairness, "slice_lifetime", return_value=lifetime):
         run(session, engine)
     assert session.status == Status.COMPLETED
     assert slices.count(SliceOver()) == (0 if lifetime else 4)
