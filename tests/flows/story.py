@@ -22,7 +22,7 @@ from agents.enums import AnalysisMode, ApprovalStatus, Level, Mode, Outcome, Sta
 from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.playbooks import playbook_create
 from agents.ledger.prices import invalidate_estimates
-from agents.models import AgentSession, Approval, Halt, Installation, ModelPrice, ToolCall, Turn
+from agents.models import AgentSession, Approval, Halt, HotField, Installation, ModelPrice, ToolCall, Turn
 from agents.people.notifications import email_copies_due, email_copy_send
 from agents.policy.transitions import TERMINAL
 from agents.providers.scripted import ScriptedProvider, Step
@@ -106,10 +106,10 @@ class Model(ScriptedProvider):
         if "is about to be called" in str(request.messages[-1]):
             return Step("A letter would be sent.", usage=Usage(5, 5))
         results = sum(message.get("role") == "tool" for message in request.messages)
-        return WALK[min(results, len(WALK) - 1)] if request.model == WALKS else _turn(request)
+        return WALK[min(results, len(WALK) - 1)] if request.model == WALKS else _turn()
 
 
-def _says(name, **arguments):
+def _says(name, /, **arguments):
     asked = (RequestedCall("1", name, json.dumps(arguments)),)
     return Step(stop_reason="tool_use", calls=asked, usage=Usage(10, 10))
 
@@ -121,13 +121,13 @@ WALK = (
 )
 
 
-def _turn(request):
+def _turn():
     """First turn: write down a mood and sleep. Second turn: that was all."""
-    if request.messages[-1].get("role") != "tool" and Turn.objects.count() == 1:
-        return _says("set_state", name="mood", value="fine")
-    if Turn.objects.count() == 1:
+    if Turn.objects.count() > 1:
+        return _says("yield", mode="shutdown", reason="All is done.")
+    if HotField.objects.exists():
         return _says("yield", mode="sleep", sleep=NAP, reason="Nothing to do.")
-    return _says("yield", mode="shutdown", reason="All is done.")
+    return _says("set_state", name="mood", value="fine")
 
 
 class Story:
