@@ -164,7 +164,7 @@ class Story:
             self._run_tasks()
             self._decide()
             self._tick()
-            if not AgentSession.objects.active().exists():
+            if not AgentSession.objects.active().exclude(status=Status.SLEEPING, mode=Mode.CHAT).exists():
                 break
             time.shift(61)
         else:
@@ -202,9 +202,12 @@ class Story:
             email_copy_send(pk, now=clock())
 
     def _halt(self):
+        """A run that sleeps is halted, then all work; then work is released."""
         if not Halt.objects.filter(session__isnull=False).exists():
-            asleep = {"owner": self.person, "mode": Mode.CHAT, "wake_at": clock() + timedelta(days=1)}
-            session_halt(session_create(now=clock(), **asleep).pk, by=None, reason="enough", now=clock())
+            asleep = AgentSession.objects.active().first() or session_create(
+                owner=self.person, mode=Mode.CHAT, wake_at=clock() + timedelta(days=1), now=clock()
+            )
+            session_halt(asleep.pk, by=None, reason="enough", now=clock())
         halted = Installation.objects.filter(pk=1, halt__isnull=False)
         if not halted.exists() and not Halt.objects.filter(released_at__isnull=False).exists():
             session_create(owner=self.person, now=clock(), mode=Mode.CHAT, params={"message": "hello"})

@@ -81,8 +81,8 @@ def test_a_kill_while_the_lease_is_renewed_loses_and_doubles_nothing(fresh):
 @pytest.mark.stress
 def test_a_kill_at_every_commit_and_effect_loses_and_doubles_nothing(fresh):
     passed = passed_by(fresh)
-    wrong = [one for n, label in enumerate(passed, 1) for one in killed_at(Points(n), f"{label} ({n})", fresh)]
-    wrong += killed_at(RenewalPoints("before"), "before the renewal", fresh)
-    wrong += killed_at(RenewalPoints("after"), "after the renewal", fresh)
-    assert wrong == []
+    for n, label in enumerate(passed, 1):
+        assert killed_at(Points(n), f"{label} ({n})", fresh) == []
+    for when in ("before", "after"):
+        assert killed_at(RenewalPoints(when), f"{when} the renewal", fresh) == []
     print(f"killed at {len(passed) + 2} points, {2 * len(NAMED)} of them by name: nothing lost, nothing doubled")
