@@ -38,7 +38,7 @@ def test_two_hundred_orders_of_events_end_with_every_invariant_kept():
             patch.object(simulator, "GOING_ON", [one for one in simulator.GOING_ON if one is not leases.sleepers_wake]),
             "sleeping",
         ),
-        (patch.object(leases, "journal_recover", return_value=False), "ledger"),
+        (patch.object(leases, "journal_recover", return_value=False), "in flight already"),
     ],
     ids=["sleepers are not woken", "open calls are not closed"],
 )
