@@ -60,6 +60,8 @@ def chaos(installation, model, options):
         time.sleep(source.uniform(1, 6))
         faults.act()
         installation.ensure()
+        if not loading.is_alive():
+            raise RuntimeError("the load has ended early; what it raised is above")
         print(f"{end - time.monotonic():6.0f} s left: {dict(faults.done)}", flush=True)
     over.set()
     loading.join()

@@ -182,6 +182,7 @@ class Load:
         self._release()
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
+            self._installation.ensure()
             with self._patience("rest"):
                 agent_stop(agent=self.watchman, by=self.person, now=clock())
                 for trigger, name in list(self.unsent):
