@@ -40,7 +40,7 @@ DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help setup dev run test test-postgres check static coverage stress clean
+.PHONY: help setup dev run test test-postgres check static coverage stress chaos mutants clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -89,6 +89,12 @@ stress: $(VENV)/.full ## Run the full-size figures on SQLite, and on PostgreSQL 
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m hypothesis --hypothesis-profile=exploring
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m stress -s
 	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest --timeout=0 -m stress -s)
+
+chaos: $(VENV)/.full ## Break an installation of its own for an hour (MINUTES=60, SEED=, BROKER=redis or database), with PostgreSQL and Redis
+	PYTHONPATH=. $(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) $(if $(BROKER),--broker $(BROKER))
+
+mutants: $(VENV)/.full ## Change guard, policy, ledger and approvals in small ways: a test must fail for 90 % (SAMPLE=150, SEED=, MINUTES=)
+	LQOPS_TEST_DATABASE_URL= PYTHONPATH=. $(BIN)/python -m tests.mutations $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 clean: ## Remove .venv and everything that was built; var/ (your data and keys) stays
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.*

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -50,8 +49,10 @@ _QUEUES = {TaskName.RUN_SESSION: Queue.MAIN, TaskName.SENSOR_SLICE: Queue.SENSOR
 
 
 def enqueue(task: TaskName, row_pk: int) -> None:
-    name = f"{task}:{row_pk}"
-    send = partial(async_task, f"{TASKS}.{task}", row_pk, task_name=name, save=False, cluster=_QUEUES[task].value)
+    def send() -> None:  # a partial has no __qualname__, which Django reads to log that a robust hook failed
+        name = f"{task}:{row_pk}"
+        async_task(f"{TASKS}.{task}", row_pk, task_name=name, save=False, cluster=_QUEUES[task].value)
+
     if "orm" in settings.Q_CLUSTER:
         send()
     else:

@@ -254,8 +254,8 @@ class Progress:
         self._checked_at = now
         try:
             stuck = self._is_stuck()
-        except DatabaseError:
-            connection.close()  # an unreachable database is not the workers' fault
+        except Exception:  # noqa: BLE001 an unreachable database or broker is not the workers' fault, nor the supervisor's
+            connection.close()
             stuck = False
         if not stuck:
             self._stuck_since = None

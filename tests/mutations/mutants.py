@@ -1,0 +1,129 @@
+"""Mutants: one small change each to a function of the product, made in a running process.
+
+A mutant is put in place by giving functions that exist already the code of the changed file, so nothing is written to
+disk and nothing is imported again. What a module does when it is imported is not mutated.
+"""
+
+import ast
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+COMPARED = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+COUNTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult}
+QUIET = ("logger",)  # what is only logged changes no row
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change to one node of a file, known by its number in a walk through the tree."""
+
+    path: Path
+    line: int
+    change: str
+    number: int
+    mutate: Callable[[Any], None]
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.change}"
+
+    def put_in_place(self) -> int:
+        """Change the functions of this process; return how many."""
+        codes = {(one.co_qualname, one.co_firstlineno): one for one in _all_codes(self._compiled())}
+        changed = 0
+        for found in gc.get_objects():
+            if isinstance(found, FunctionType) and found.__code__.co_filename.endswith(str(self.path)):
+                new = codes.get((found.__code__.co_qualname, found.__code__.co_firstlineno))
+                if new is not None and new.co_freevars == found.__code__.co_freevars:
+                    found.__code__ = new
+                    changed += 1
+        return changed
+
+    def _compiled(self) -> CodeType:
+        tree = ast.parse(self.path.read_text())
+        self.mutate(next(node for n, node in enumerate(ast.walk(tree)) if n == self.number))
+        return compile(ast.fix_missing_locations(tree), str(self.path), "exec")
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """Every mutant of a file, in the order of its lines."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    numbers = {id(node): number for number, node in enumerate(nodes)}
+    inside = [one for node in nodes if isinstance(node, ast.FunctionDef) for one in _inside(node)]
+    found = [
+        Mutant(path, node.lineno, change, numbers[id(node)], mutate)
+        for node in inside
+        for change, mutate in _changes(node)
+    ]
+    return sorted(found, key=lambda one: (one.line, one.number, one.change))
+
+
+def _inside(function: ast.FunctionDef) -> list[ast.AST]:
+    """What is run when the function is called; functions in it are visited for themselves."""
+    pending, found = list(function.body), []
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, ast.FunctionDef):
+            found.append(node)
+            pending += ast.iter_child_nodes(node)
+    return found
+
+
+def _changes(node: ast.AST) -> list[tuple[str, Callable[[Any], None]]]:  # noqa: PLR0911 one line for each kind
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in COMPARED:
+            new = COMPARED[type(op)]
+            return [(f"{type(op).__name__} becomes {new.__name__}", lambda one: _set(one, ops=[new()]))]
+        case ast.BoolOp(op=op):
+            new = ast.Or if isinstance(op, ast.And) else ast.And
+            return [(f"{type(op).__name__} becomes {new.__name__}", lambda one: _set(one, op=new()))]
+        case ast.BinOp(op=op) if type(op) in COUNTED:
+            new = COUNTED[type(op)]
+            return [(f"{type(op).__name__} becomes {new.__name__}", lambda one: _set(one, op=new()))]
+        case ast.UnaryOp(op=ast.Not()):
+            return [("not is left out", lambda one: _set(one, op=ast.UAdd(), operand=_truth(one.operand)))]
+        case ast.If() | ast.IfExp():
+            return [
+                (f"{kind} is taken", lambda one, kind=kind: _set(one, test=ast.Constant(kind)))
+                for kind in (True, False)
+            ]
+        case ast.Constant(value=bool() as value):
+            return [(f"{value} becomes {not value}", lambda one: _set(one, value=not value))]
+        case ast.Constant(value=int() as value):
+            return [(f"{value} becomes {value + 1}", lambda one: _set(one, value=value + 1))]
+        case ast.Return(value=ast.expr() as value) if not _is_none(value):
+            return [("returns None", lambda one: _set(one, value=ast.Constant(None)))]
+        case ast.Expr(value=ast.Call() as call) if not ast.unparse(call).startswith(QUIET):
+            return [(f"{ast.unparse(call.func)}() is left out", lambda one: _set(one, value=ast.Constant(None)))]
+    return []
+
+
+def _truth(operand: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("bool", ast.Load()), [operand], [])
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _set(node: ast.AST, **fields: object) -> None:
+    for name, value in fields.items():
+        setattr(node, name, value)
+
+
+def _all_codes(code: CodeType) -> list[CodeType]:
+    return [code, *(inner for one in code.co_consts if isinstance(one, CodeType) for inner in _all_codes(one))]

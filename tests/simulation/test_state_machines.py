@@ -1,0 +1,353 @@
+"""Budget, approvals and lease against small models of themselves: any order of steps leaves rows and model alike."""
+
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from decimal import Decimal
+from unittest.mock import patch
+
+import hypothesis.strategies as st
+import pytest
+import time_machine
+from django.db import transaction
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from agents.conf import clock, lease_lifetime
+from agents.enums import ApprovalStatus, Level, Outcome, Status, TerminalReason, ToolIntent, WaitingOn
+from agents.exceptions import AutonomousBrake, InvalidTransition, LeaseLost, RetryLater, TicketRefused
+from agents.guard import guard, guarded_tool_call
+from agents.guard.calls import Call, plan_call
+from agents.ledger.budgets import budget_set_cap
+from agents.ledger.prices import invalidate_estimates
+from agents.models import AgentSession, Approval, Budget, Finding
+from agents.providers.base import Fault, ProviderError
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.sessions.approvals import approval_approve, approval_reject, approvals_expire
+from agents.sessions.ending import session_finish, session_rest
+from agents.sessions.halts import session_halt
+from agents.sessions.leases import lease_claim, lease_renew
+from agents.types import Usage
+from tests.agents.conftest import MODEL, Probe, ask, tool
+from tests.factories import NOW, make_agent, make_price, make_session, make_user
+from tests.invariants import Look, budgets_balance, sessions_balance
+from tests.serving import serving
+from tests.simulation.simulator import _watching
+
+pytestmark = [pytest.mark.django_db, pytest.mark.hypothesis]
+
+CAP = Decimal("0.05")
+WORKERS = ("ada", "grace", "edsger")
+
+
+def play(machine):
+    """Try it with the profile in force: few and the same examples in CI, many new ones in `make stress`."""
+    explores = settings.default.max_examples >= 1_000
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=1_000 if explores else 12,
+            stateful_step_count=50 if explores else 20,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+class Machine(RuleBasedStateMachine):
+    """Every example begins with the same rows, and leaves none."""
+
+    def __init__(self):
+        super().__init__()
+        self.stack = ExitStack()
+        block = transaction.atomic()
+        block._from_testcase = True
+        self.stack.enter_context(block)
+        self.stack.callback(transaction.set_rollback, True)
+        self.time = self.stack.enter_context(time_machine.travel(NOW, tick=False))
+        self.stack.enter_context(patch.object(guard, "watching", _watching))
+        self.begin()
+
+    def teardown(self):
+        self.stack.close()
+
+
+# --- Budget ---
+
+
+class Budgets(Machine):
+    """Calls of two sessions under one budget are opened, answered, failed and lost in any order."""
+
+    def begin(self):
+        invalidate_estimates()
+        make_price(MODEL, input_usd="10", output_usd="100")
+        agent = make_agent()
+        budget_set_cap(scope="agent", subject_id=agent.pk, cap_usd=CAP, actor="system")
+        self.budget = Budget.objects.get(scope="agent")
+        self.rows = [make_session(agent=agent, owner=agent.owner, lease_until=clock()) for _ in range(2)]
+        self.open, self.number = [], 0
+        self.spent = {"charged": Decimal(0), "actual": Decimal(0)}
+
+    @rule(which=st.integers(0, 1), tokens=st.integers(1, 300))
+    def reserve(self, which, tokens):
+        self.number += 1
+        planned = plan_call(
+            self.rows[which], ToolIntent.RUN_SKILL, ask(max_tokens=tokens), key=f"call:{self.number}", now=clock()
+        )
+        try:
+            opened = guard._open(guard._decide(planned))
+        except (AutonomousBrake, LeaseLost, RetryLater):
+            return  # over its cap, held by another worker, or the model is away
+        if isinstance(opened, Call):
+            self.open.append(opened)
+        else:  # calls in flight hold the rest of the budget
+            assert self.open
+            assert opened.outcome == Outcome.DENIED
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), answers=st.sampled_from(["well", "refused", "gone"]))
+    def settle(self, data, answers):
+        call = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
+        used = Usage(data.draw(st.integers(0, 20)), data.draw(st.integers(0, call.journal.max_tokens)))
+        errors = {
+            "refused": ProviderError("no", fault=Fault.AUTH, contacted=True),
+            "gone": ProviderError("no", fault=Fault.CONNECTION, contacted=False),
+        }
+        script = [Step("ok", usage=used, error=errors.get(answers))]
+        with (
+            serving(MODEL, ScriptedProvider(script)),
+            patch("agents.guard.metering.Meter._wait"),
+            suppress(AutonomousBrake, LeaseLost, RetryLater),
+        ):
+            guard._finish(call)
+        call.journal.refresh_from_db()
+        self._note(call)
+
+    @rule()
+    def time_passes(self):
+        self.time.shift(60)
+
+    @rule(which=st.integers(0, 1))
+    def lose(self, which):
+        """Its worker is gone; another one closes what it left open, and pays for it in full."""
+        row = self.rows[which]
+        AgentSession.objects.filter(pk=row.pk, status=Status.RUNNING).update(lease_until=clock(), recoveries=0)
+        claimed = lease_claim(row.pk, owner="other", now=clock())
+        lost = [call for call in self.open if call.session.pk == row.pk]
+        self.open = [call for call in self.open if call.session.pk != row.pk]
+        for call in lost:
+            call.journal.refresh_from_db()
+            assert call.journal.outcome == Outcome.WORKER_LOST
+            assert (call.journal.charged_usd, call.journal.actual_usd) == (call.estimate, call.held)
+            self._note(call)
+        if claimed is not None:
+            self.rows[which] = claimed
+
+    def _note(self, call):
+        assert call.journal.outcome != Outcome.STARTED
+        self.spent["charged"] += call.journal.charged_usd
+        self.spent["actual"] += call.journal.actual_usd
+
+    @invariant()
+    def rows_and_model_are_alike(self):
+        self.budget.refresh_from_db()
+        reserved = sum((call.estimate for call in self.open), Decimal(0))
+        held = sum((call.held for call in self.open), Decimal(0))
+        assert (self.budget.charged_usd, self.budget.actual_usd) == tuple(self.spent.values())
+        assert (self.budget.reserved_usd, self.budget.held_usd) == (reserved, held)
+        assert max(self.budget.charged_usd + reserved, self.budget.actual_usd + held) <= CAP
+        look = Look(clock())
+        assert [*sessions_balance(look), *budgets_balance(look)] == []
+
+
+def test_budget_is_never_passed_and_always_balances():
+    play(Budgets)
+
+
+# --- Approvals ---
+
+
+class Approvals(Machine):
+    """Calls at three places of a run are asked for, decided, expired, halted and made in any order."""
+
+    def begin(self):
+        self.probe = Probe()
+        self.stack.enter_context(tool(probe=self.probe, level=Level.RESTRICTED))
+        self.person = make_user(is_superuser=True)
+        self.session = make_session()
+        self.tickets = {}  # by place: what the model takes the ticket for, and when it expires
+        self.done = set()
+        self.halted = False
+
+    @rule(place=st.integers(1, 3))
+    def call(self, place):
+        expected, effects = self._expected(place), len(self.probe.calls)
+        try:
+            result = guarded_tool_call(
+                self.session, ToolIntent.RUN_SKILL, {"to": f"person {place}"}, key=f"turn:{place}", now=clock()
+            )
+        except AutonomousBrake:
+            assert self.halted
+            return
+        assert not self.halted
+        assert (result.outcome, result.replayed) == expected
+        acted = len(self.probe.calls) - effects
+        assert acted == (expected == (Outcome.SUCCESS, False))
+        if acted:
+            self.done.add(place)
+            self.tickets[place] = "consumed", self.tickets[place][1]
+        elif place not in self.tickets:
+            self.tickets[place] = ApprovalStatus.PENDING, clock() + timedelta(days=1)
+
+    def _expected(self, place):
+        """The outcome of a call now, and whether it is only told again."""
+        if place in self.done:
+            return Outcome.SUCCESS, True
+        status, until = self.tickets.get(place, ("", None))
+        if status in {"", ApprovalStatus.PENDING}:
+            return Outcome.APPROVAL_PENDING, False
+        usable = status == ApprovalStatus.APPROVED and until > clock()
+        return (Outcome.SUCCESS if usable else Outcome.DENIED), False
+
+    @precondition(lambda self: self.tickets)
+    @rule(data=st.data(), decision=st.sampled_from([approval_approve, approval_reject]), digest=st.booleans())
+    def decide(self, data, decision, digest):
+        place = data.draw(st.sampled_from(sorted(self.tickets)))
+        status, until = self.tickets[place]
+        row = Approval.objects.get(call_key=f"turn:{place}")
+        can = status == ApprovalStatus.PENDING and until > clock() and digest
+        try:
+            decision(row.pk, by=self.person, digest=row.digest if digest else "x" * 64, now=clock())
+            decided = True
+        except (InvalidTransition, TicketRefused):
+            decided = False
+        assert decided == can
+        if not decided:
+            return
+        yes = decision is approval_approve
+        self.tickets[place] = ApprovalStatus.APPROVED if yes else ApprovalStatus.REJECTED, until
+
+    @rule(hours=st.sampled_from([1, 13, 25]))
+    def time_passes(self, hours):
+        self.time.shift(timedelta(hours=hours))
+        approvals_expire(clock())
+        for place, (status, until) in self.tickets.items():
+            if status in {ApprovalStatus.PENDING, ApprovalStatus.APPROVED} and until <= clock():
+                self.tickets[place] = ApprovalStatus.EXPIRED, until
+
+    @precondition(lambda self: self.tickets)
+    @rule(seldom=st.integers(0, 9))
+    def halt(self, seldom):
+        if seldom:
+            return
+        session_halt(self.session.pk, by=self.person, reason="enough", now=clock())
+        self.halted = True
+
+    @invariant()
+    def rows_and_model_are_alike(self):
+        for place, (status, _) in self.tickets.items():
+            row = Approval.objects.get(call_key=f"turn:{place}")
+            consumed = row.consumed_at is not None
+            assert (row.status, consumed) == (
+                (ApprovalStatus.APPROVED, True) if status == "consumed" else (status, False)
+            )
+        assert len(self.probe.calls) == len(self.done)
+
+
+def test_approvals_are_used_once_and_only_as_decided():
+    play(Approvals)
+
+
+# --- Lease ---
+
+
+class Leases(Machine):
+    """Three workers claim, renew, write and give back one session; some of them do not know that they lost it."""
+
+    def begin(self):
+        self.row = make_session(Status.QUEUED)
+        self.hands = {}  # worker: what it believes to hold
+        self.holder, self.until, self.status = None, None, Status.QUEUED
+        self.written, self.halted = 0, False
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def claim(self, worker):
+        lost = self.status == Status.RUNNING and self.until <= clock()
+        can = self.status == Status.QUEUED or lost
+        AgentSession.objects.filter(pk=self.row.pk).update(recoveries=0)
+        claimed = lease_claim(self.row.pk, owner=worker, now=clock())
+        if can and self.halted:
+            assert claimed is None
+            self.holder, self.status = None, Status.HALTED
+            return
+        assert (claimed is not None) == can
+        if claimed is not None:
+            self.hands[worker] = claimed
+            self.holder, self.until, self.status = worker, clock() + lease_lifetime(), Status.RUNNING
+            for other in WORKERS:
+                assert other == worker or other not in self.hands or self.hands[other].fencing < claimed.fencing
+
+    @precondition(lambda self: self.hands)
+    @rule(data=st.data())
+    def renew(self, data):
+        worker = data.draw(st.sampled_from(sorted(self.hands)))
+        renewed = lease_renew(self.hands[worker], now=clock())
+        assert renewed == (worker == self.holder)
+        if renewed:
+            self.until = clock() + lease_lifetime()
+
+    @precondition(lambda self: self.hands)
+    @rule(data=st.data())
+    def write(self, data):
+        worker = data.draw(st.sampled_from(sorted(self.hands)))
+        try:
+            guarded_tool_call(self.hands[worker], ToolIntent.EMIT_FINDING, {"title": worker}, now=clock())
+        except LeaseLost:
+            assert worker != self.holder
+        except AutonomousBrake:
+            assert self.halted
+        else:
+            assert worker == self.holder
+            assert not self.halted
+            self.written += 1
+
+    @precondition(lambda self: self.hands)
+    @rule(data=st.data(), how=st.sampled_from(["rest", "rest", "wait", "finish"]))
+    def give_back(self, data, how):
+        worker = data.draw(st.sampled_from(sorted(self.hands)))
+        held = self.hands.pop(worker)
+        try:
+            if how == "finish":
+                session_finish(held, TerminalReason.COMPLETED, now=clock())
+            elif how == "wait":  # for a decision that was made meanwhile
+                session_rest(held, Status.WAITING, now=clock(), waiting_on=WaitingOn.APPROVAL)
+            else:
+                session_rest(held, Status.QUEUED, now=clock())
+        except LeaseLost:
+            assert worker != self.holder
+            return
+        assert worker == self.holder
+        after = Status.COMPLETED if how == "finish" else Status.QUEUED
+        self.holder, self.status = None, Status.HALTED if self.halted else after
+
+    @rule(seconds=st.sampled_from([1, 30, 61]))
+    def time_passes(self, seconds):
+        self.time.shift(seconds)
+
+    @rule(seldom=st.integers(0, 9))
+    def halt(self, seldom):
+        if seldom or self.status in {Status.COMPLETED, Status.HALTED}:
+            return
+        session_halt(self.row.pk, by=None, reason="enough", now=clock())
+        self.halted = True
+        if self.status != Status.RUNNING:
+            self.status = Status.HALTED
+
+    @invariant()
+    def rows_and_model_are_alike(self):
+        row = AgentSession.objects.get(pk=self.row.pk)
+        assert row.status == self.status
+        assert row.lease_owner == (self.holder or "")
+        assert Finding.objects.count() == self.written
+
+
+def test_one_worker_at_a_time_can_write():
+    play(Leases)
