@@ -12,25 +12,26 @@ from decimal import Decimal
 from functools import cached_property
 
 from django.conf import settings
-from django.core.signing import BadSignature
 from django.db import connection
 from django_q.brokers import get_broker
 from django_q.models import OrmQ
-from django_q.signing import SignedPackage
 
 from agents.conf import clock
 from agents.enums import (
     ApprovalMode,
     ApprovalStatus,
     HaltState,
+    InputState,
     Level,
     OutboxStatus,
     Outcome,
     QuestionStatus,
     Status,
+    TerminalReason,
     ToolIntent,
     WaitingOn,
 )
+from agents.ledger.inputs import answers_input
 from agents.ledger.outages import is_away
 from agents.models import (
     Agent,
@@ -43,11 +44,12 @@ from agents.models import (
     Question,
     SkillSetting,
     ToolCall,
+    UnreadInput,
 )
 from agents.people.notifications import CLAIMED_FOR, MAX_ATTEMPTS, RETRY_DELAYS
 from agents.policy.consent import call_digest
 from agents.policy.transitions import TERMINAL
-from agents.queue import Queue, TaskName
+from agents.queue import Queue
 from agents.skills.registry import installed_skills
 from audit.models import AuditEvent
 from audit.verify import verify_log
@@ -79,11 +81,19 @@ class Look:
         return list(ToolCall.objects.defer("result").order_by("pk"))
 
     @cached_property
+    def has_tasks(self) -> bool:
+        """Whether the queue holds a task, taken by a worker or not."""
+        if "orm" in settings.Q_CLUSTER:
+            return OrmQ.objects.filter(key=Queue.MAIN.value).exists()
+        broker = get_broker(Queue.MAIN.value)
+        return bool(broker.connection.llen(broker.list_key))
+
+    @cached_property
     def events(self) -> dict[str, list[AuditEvent]]:
         """The audit log by kind, in the order in which it was written."""
         found = defaultdict(list)
         kinds = {CALLED, HALT_REQUESTED, *ENDS, "approval.consumed", "tool_call.resolved", "budget.cap_set"}
-        kinds |= {"organisation.halted", "organisation.released"}
+        kinds |= {"organisation.halted", "organisation.released", "input.given_up"}
         for event in AuditEvent.objects.filter(kind__in=kinds).order_by("pk"):
             found[event.kind].append(event)
         return found
@@ -175,25 +185,22 @@ def _within(name: str, cap: Decimal, booked: tuple[Decimal, ...]) -> Iterator[st
 
 def sessions_go_on(look: Look) -> Iterator[str]:
     """A session that is not over has a live lease, a task in the queue, something to wait for, or a time to wake."""
-    queued = None
     for session in look.sessions.values():
         if session.status in TERMINAL:
             continue
-        if session.status == Status.QUEUED and queued is None:
-            queued = queued_sessions()
-        if why := _left_alone(session, queued or frozenset(), look):
+        if why := _left_alone(session, look):
             yield f"lost: session {session.public_id} is {session.status} {why}"
         if session.halt_state == HaltState.HALT_REQUESTED and session.status != Status.RUNNING:
             yield f"lost: session {session.public_id} is to halt, and nobody holds it"
 
 
-def _left_alone(session: AgentSession, queued: frozenset[int], look: Look) -> str:
+def _left_alone(session: AgentSession, look: Look) -> str:
     """Return why nothing would ever move the session, or nothing."""
     overdue = look.now - look.late
     match session.status:
         case Status.RUNNING if session.lease_until is None or session.lease_until <= overdue:
             return "under a lease that is over"
-        case Status.QUEUED if session.pk not in queued and not _is_sent_back(session, look):
+        case Status.QUEUED if not look.has_tasks and _has_room(session, look):
             return "without a task in the queue"
         case Status.SLEEPING if session.next_wake_at is None or session.next_wake_at <= overdue:
             return "without a time to wake that is to come"
@@ -202,11 +209,10 @@ def _left_alone(session: AgentSession, queued: frozenset[int], look: Look) -> st
     return ""
 
 
-def _is_sent_back(session: AgentSession, look: Look) -> bool:
-    """The ticker queues it when its owner has room; while all work is halted nothing is queued."""
+def _has_room(session: AgentSession, look: Look) -> bool:
+    """The ticker sends a task when the owner has room."""
     running = [one for one in look.sessions.values() if one.status == Status.RUNNING]
-    mine = sum(one.owner_id == session.owner_id for one in running)
-    return session.enqueued_at is None and mine >= settings.LQOPS_MAX_RUNNING_PER_USER
+    return sum(one.owner_id == session.owner_id for one in running) < settings.LQOPS_MAX_RUNNING_PER_USER
 
 
 def _is_awaited(session: AgentSession) -> bool:
@@ -223,21 +229,28 @@ def _is_awaited(session: AgentSession) -> bool:
     return False
 
 
-def queued_sessions() -> frozenset[int]:
-    """The sessions that have a task in the queue, taken by a worker or not."""
-    tasks = [row.task for row in OrmQ.objects.filter(key=Queue.MAIN.value)]
-    if "orm" not in settings.Q_CLUSTER:
-        broker = get_broker(Queue.MAIN.value)
-        tasks = [_unpacked(one) for one in broker.connection.lrange(broker.list_key, 0, -1)]
-    named = (str((task or {}).get("name", "")).partition(":") for task in tasks)
-    return frozenset(int(pk) for what, _, pk in named if what == TaskName.RUN_SESSION)
-
-
-def _unpacked(package: bytes) -> dict[str, object] | None:
-    try:
-        return SignedPackage.loads(package)
-    except (TypeError, BadSignature):
-        return None
+def inputs_are_somewhere(look: Look) -> Iterator[str]:
+    """Every input of a trigger is in one place: read, queued, retrying, given up (and told) or dismissed."""
+    unread = {row.session_id: row for row in UnreadInput.objects.all()}
+    taken_over = {one.restarted_from_id for one in look.sessions.values()}
+    told = {event.details["session_id"] for event in look.events["input.given_up"]}
+    for session in look.sessions.values():
+        row = unread.get(session.pk)
+        is_over = session.status in TERMINAL
+        was_read = session.terminal_reason == TerminalReason.COMPLETED and not session.metadata.get("fault")
+        wrong = ""
+        if is_over and not was_read and answers_input(session) and row is None and session.pk not in taken_over:
+            wrong = "was not read, and nothing says so"
+        elif row is not None and is_over != (row.state != InputState.QUEUED):
+            wrong = f"is {row.state}, and its run is {session.status}"
+        elif row is not None and was_read:
+            wrong = f"was read, and is {row.state}"
+        elif row is not None and (row.due_at is None) != (row.state != InputState.RETRYING):
+            wrong = f"is {row.state} and due at {row.due_at}"
+        elif row is not None and row.state == InputState.GIVEN_UP and str(session.public_id) not in told:
+            wrong = "was given up, and the audit log does not say so"
+        if wrong:
+            yield f"input: that of session {session.public_id} {wrong}"
 
 
 def ends_are_recorded_once(look: Look) -> Iterator[str]:
@@ -392,6 +405,7 @@ CHECKS: tuple[Callable[[Look], Iterator[str]], ...] = (
     sessions_go_on,
     ends_are_recorded_once,
     effects_happen_once,
+    inputs_are_somewhere,
     calls_were_allowed_before,
     approvals_are_used_once,
     audit_log_verifies,

@@ -45,6 +45,7 @@ BREAKS = [
     ("ends: session", "has 1 ends", LOST % ("queued", "")),
     ("doubled: call", "succeeded", "UPDATE agents_toolcall SET key = 'same', attempt = id"),
     ("effects: session", "0 findings of 2", "DELETE FROM agents_finding"),
+    ("input:", "nothing says so", "UPDATE agents_agentsession SET terminal_reason = 'worker_lost' WHERE slot <> ''"),
     ("unguarded: call", "no verdict", "UPDATE agents_toolcall SET started_at = '2020-01-01'"),
     ("unguarded: call", "no verdict", "DELETE FROM audit_auditevent WHERE CAST(details AS text) LIKE '%\"started\"%'"),
     ("unguarded: call", "is error", "UPDATE agents_toolcall SET outcome = 'error' WHERE outcome = 'success'"),

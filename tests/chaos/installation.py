@@ -208,7 +208,6 @@ class Installation:
             "LQOPS_LEASE_SECONDS": "5",
             "LQOPS_HEARTBEAT_SECONDS": "1",
             "LQOPS_TICK_SECONDS": "0.5",
-            "LQOPS_REQUEUE_SECONDS": "5",
             "LQOPS_STALL_SECONDS": "10",
             "LQOPS_WORKERS": "2",
             "LQOPS_MAX_RUNNING_PER_USER": "20",

@@ -30,23 +30,18 @@ from agents.models import AgentSession, Approval, Installation, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, approvals_expire, tool_call_resolve
-from agents.sessions.halts import halt_all_work, release_all_work, session_halt
-from agents.sessions.leases import (
-    idle_sweep,
-    lease_claim,
-    lease_renew,
-    model_waiters_wake,
-    requeue_lost,
-    requeue_stuck,
-    sleepers_wake,
-)
+from agents.sessions.fairness import tasks_send
+from agents.sessions.halts import halt_all_work, halted_work_end, release_all_work, session_halt
+from agents.sessions.leases import idle_sweep, lease_next, lease_renew, model_waiters_wake, sleepers_wake
 from agents.sessions.lifecycle import session_enter_phase
 from agents.skills.registry import installed_skills
 from agents.skills.skill import SkillContext, skill
 from agents.triggers.events import EventIn, event_receive
+from agents.triggers.inputs import inputs_fire
 from agents.triggers.schedules import schedules_fire
 from agents.triggers.watches import watches_fire_unfired
 from agents.types import Asleep, Finished, SliceOver, Usage, Waiting
+from audit.recorder import append_pending
 from tests.agents.triggers.rows import attach, make_collection, make_watch
 from tests.factories import make_agent, make_price, make_trigger, make_user
 from tests.invariants import problems
@@ -60,7 +55,16 @@ RUNS = 3  # that a seed starts at most
 REDELIVERED = timedelta(minutes=2)  # a task that was taken and not acknowledged comes again
 PHASES = [Phase.INTAKE, Phase.ANALYSIS, Phase.DRAFTING]
 GO_ON = object()
-GOING_ON = (sleepers_wake, model_waiters_wake, requeue_lost, requeue_stuck, approvals_expire, idle_sweep)
+GOING_ON = (
+    lambda _now: append_pending(),
+    halted_work_end,
+    sleepers_wake,
+    model_waiters_wake,
+    lambda now: inputs_fire(now=now),
+    tasks_send,
+    approvals_expire,
+    idle_sweep,
+)
 DUTIES = (*GOING_ON, lambda now: schedules_fire(now=now), lambda now: watches_fire_unfired(now=now))
 effects: Counter[str] = Counter()  # what was done outside, by the key of its call
 
@@ -145,12 +149,12 @@ class Simulation:
         self.random.choice(DUTIES)(clock())
 
     def take(self):
-        """A worker takes a task, in any order, and claims its session. Return False if there was none to take."""
+        """A worker takes a task, in any order, and claims the next session. Return False if there was no task."""
         free = [row for row in OrmQ.objects.order_by("pk") if self.taken.get(row.pk, START) <= clock()]
         if not free:
             return False
         row = self.random.choice(free)
-        session = lease_claim(row.task["args"][0], owner=f"worker-{row.pk}", now=clock())
+        session = lease_next(owner=f"worker-{row.pk}", now=clock())
         self.taken[row.pk] = clock() + REDELIVERED
         if session is None:
             OrmQ.objects.filter(pk=row.pk).delete()
