@@ -210,7 +210,7 @@ _KINDS = (
     _kind("audit.chain_closed", "Chain {closed} was closed at row {last_seq}.", also="last_hash"),
     _kind(
         "audit.restore_accepted",
-        "A restore from a backup was accepted: {rows} rows of {chains} chains are missing.",
+        "A restore from a backup was accepted: {rows} events are missing, of {chains} signed chains and others.",
         also="first_line last_line",
     ),
 )

@@ -34,6 +34,7 @@ class Restore:
     by: str
     reason: str
     lines: tuple[int, int]
+    lost: int
     missing: dict[str, tuple[int, int]]
 
     def excuses(self, named: Named) -> bool:
@@ -48,7 +49,8 @@ class Restore:
         chains = [f"{chain} {first} to {last}" for chain, (first, last) in sorted(self.missing.items())]
         more = f" and of {len(chains) - SHOWN} more chains" if len(chains) > SHOWN else ""
         rows = "; ".join(chains[:SHOWN]) + more
-        return f"restored on {self.at:%Y-%m-%d %H:%M} UTC by {self.by} ({self.reason}); missing rows: {rows}"
+        lost = f"{self.lost} events missing, among them rows {rows}"
+        return f"restored on {self.at:%Y-%m-%d %H:%M} UTC by {self.by} ({self.reason}); {lost}"
 
 
 def restore_in(line: Line) -> Restore | None:
@@ -62,6 +64,7 @@ def restore_in(line: Line) -> Restore | None:
         by=found["by"],
         reason=found["reason"],
         lines=(found["lines"][0], found["lines"][1]),
+        lost=found["lost"],
         missing={chain: (first, last) for chain, first, last in found["missing"]},
     )
 
@@ -75,22 +78,21 @@ def accept_restore(
     """
     rows = list(missing)
     numbers = {named.line for named in rows}
-    times = {
-        line.number: datetime.fromisoformat(line.checkpoint["at"])
-        for line in read_lines(path)
-        if line.number in numbers and line.checkpoint
-    }
+    signed = {line.number: line.checkpoint for line in read_lines(path) if line.number in numbers and line.checkpoint}
+    times = {number: datetime.fromisoformat(checkpoint["at"]) for number, checkpoint in signed.items()}
     first, last = times[min(numbers)], times[max(numbers)]
     _require_newer_rows(rows, times)
     _require_nothing_between(first, last)
     ranges = _ranges(rows, last)
-    lost = sum(end - begin + 1 for begin, end in ranges.values())
+    # Checkpoints name the last row of each open chain, and count all rows: also those of chains that they never named.
+    lost = max(checkpoint["rows"] for checkpoint in signed.values()) - AuditEvent.objects.filter(at__lte=last).count()
     details = {"rows": lost, "chains": len(ranges), "first_line": min(numbers), "last_line": max(numbers)}
     append(SYSTEM_CHAIN, "audit.restore_accepted", now=now, actor=actor, details=details)
     record = {
         "by": by,
         "reason": reason,
         "lines": [min(numbers), max(numbers)],
+        "lost": lost,
         "missing": [[chain, begin, end] for chain, (begin, end) in sorted(ranges.items())],
     }
     return write_checkpoint(now=now, path=path, restored=record)

@@ -71,7 +71,7 @@ def test_missing_rows_are_tampering_until_somebody_accepts_the_restore(restored,
 
     assert code == 0
     assert out.splitlines()[0] == (
-        "Note: restored on 2026-05-04 09:33 UTC by op (disk failed); missing rows: "
+        "Note: restored on 2026-05-04 09:33 UTC by op (disk failed); 5 events missing, among them rows "
         f"{RUN} 5 to 6; lost-run 1 to 2; system 4 to 4"
     )
     assert out.splitlines()[-1].startswith("Verified: ")
@@ -80,7 +80,9 @@ def test_missing_rows_are_tampering_until_somebody_accepts_the_restore(restored,
         f"user:{operator.pk}",
         {"rows": 5, "chains": 3, "first_line": 3, "last_line": 4},
     )
-    assert event.sentence == "A restore from a backup was accepted: 5 rows of 3 chains are missing."
+    assert (
+        event.sentence == "A restore from a backup was accepted: 5 events are missing, of 3 signed chains and others."
+    )
     report = json.loads(run("verify_audit", "--json")[1])
     assert (report["verified"], report["checkpoints"], len(report["restores"])) == (True, 5, 1)
 
@@ -183,6 +185,7 @@ def test_forged_acceptance_excuses_nothing(restored, checkpoint_file, settings):
             "by": "op",
             "reason": "x",
             "lines": [3, 4],
+            "lost": 5,
             "missing": [[named.chain, 1, 99] for named in report.missing],
         },
     )
@@ -231,5 +234,5 @@ def test_acceptance_that_cannot_be_written_is_an_error(restored, monkeypatch):
 
 def test_long_list_of_chains_is_cut():
     missing = {f"run-{number:02}": (1, number + 1) for number in range(25)}
-    text = str(restores.Restore(5, later(0), "op", "why", (3, 4), missing))
+    text = str(restores.Restore(5, later(0), "op", "why", (3, 4), 325, missing))
     assert text.endswith("run-19 1 to 20 and of 5 more chains")
