@@ -34,7 +34,7 @@ BREAKS = [
     ("overspent: session", "", "UPDATE agents_agentsession SET max_cost_usd = 1 WHERE mode = 'phased'"),
     ("overspent: budget", "", "UPDATE agents_budget SET cap_usd = 1"),
     ("lost: session", "is running under a lease", LOST % ("running", "")),
-    ("lost: session", "is queued without", LOST % ("queued", "")),
+    ("lost: session", "is queued without", f"{LOST % ('queued', '')}; DELETE FROM django_q_ormq"),
     ("lost: session", "is sleeping without", LOST % ("sleeping", "")),
     *(
         ("lost: session", f"is waiting on {on}", LOST % ("waiting", on))
