@@ -22,10 +22,11 @@ from agents.models import Agent, AgentSession, ModelPrice, Sensor, ToolCall
 from agents.policy.transitions import TERMINAL
 from agents.providers import registry
 from agents.roster.loops import loop_start
+from agents.runner import run_session
 from agents.sessions.halts import HaltAnswer, agents_halt, session_halt
 from agents.sessions.leases import session_wake
 from agents.sessions.lifecycle import session_create
-from agents.tasks import run_session
+from agents.tasks import ENGINES
 from tests.agents.sensors.scene import Scene as SensorScene
 from tests.agents.sensors.scene import poll, running_slice
 from tests.factories import make_agent, make_user
@@ -196,7 +197,7 @@ class Worked:
     def _work(self):
         try:
             while AgentSession.objects.get(pk=self._session.pk).status == Status.QUEUED:
-                run_session(self._session.pk)
+                run_session(self._session.pk, ENGINES[self._session.mode], owner=f"worker-{self._session.pk}")
             self._ended_at = time.monotonic()
         except BaseException as error:  # noqa: BLE001 raised again above, in the test
             self._raised.append(error)

@@ -10,8 +10,9 @@ from agents.conf import clock
 from agents.enums import Mode, Status, TerminalReason
 from agents.ledger.journal import HALTED
 from agents.models import AgentSession, ToolCall
+from agents.runner import run_session
 from agents.sessions.halts import session_halt
-from agents.tasks import run_session
+from agents.tasks import ENGINES
 from tests.agents.sensors.scene import running_slice
 from tests.flows.halting import MODES, agent_with_sensor, halts, meets_bars, new_mark, report, serving_slowly
 from tests.flows.processes import PATIENCE, until
@@ -65,7 +66,7 @@ def test_halt_ends_the_reply_to_a_sensor_whose_slice_is_over():
         assert reply.left.wait(GENEROUS)
         until(lambda: ToolCall.objects.get(session=session).detail == HALTED)
     AgentSession.objects.filter(pk=session.pk).update(lease_until=clock())
-    run_session(session.pk)
+    run_session(session.pk, ENGINES[session.mode], owner="worker")
     session.refresh_from_db()
     assert (session.status, session.terminal_reason) == (Status.HALTED, TerminalReason.EXTERNAL_HALT)
 

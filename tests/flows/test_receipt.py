@@ -26,6 +26,7 @@ from tests.flows.workers import ASK, MODEL
 from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
+AUDIT_TABLES = {"audit_auditevent", "audit_pendingevent", "audit_skillaudit"}
 
 
 class Undo(Exception):
@@ -80,7 +81,7 @@ def test_a_receipt_is_built_again_from_the_record_alone():
                 cascade = "CASCADE" if connection.vendor == "postgresql" else ""
                 cursor.execute("PRAGMA defer_foreign_keys = ON" if not cascade else "SELECT 1")
                 cursor.execute(f'DROP TABLE IF EXISTS "{table}" {cascade}')
-        assert set(connection.introspection.table_names(cursor)) == {"audit_auditevent", "audit_skillaudit"}
+        assert set(connection.introspection.table_names(cursor)) == AUDIT_TABLES
         assert build_receipt(session.chain) == stored
         assert verify_log().problems == []
         raise Undo
