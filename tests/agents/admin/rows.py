@@ -38,7 +38,7 @@ from agents.policy.consent import call_digest
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from tests.agents.ask.rows import make_question
-from tests.factories import NOW, make_agent, make_price, make_session, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_price, make_session, make_trigger, make_unread_input, make_user
 
 ROLES = ("viewer", "operator", "approver", "admin")
 
@@ -173,6 +173,7 @@ def make_everything(viewer=None):
     Budget.objects.create(scope="trigger", subject_id=trigger.pk, day=NOW.date())
     Halt.objects.create(scope="session", session=session, reason="reason")
     InboundEvent.objects.create(owner=owner, trigger=trigger, outcome="spawned", title="event")
+    make_unread_input(trigger=trigger)
     InferenceLog.objects.create(session=session, model="test-model", purpose="chat", outcome="success")
     SkillSetting.objects.create(name="send_email", hourly_limit=3)
     SuspendedModel.objects.create(model="greedy", bound_usd=1, actual_usd=2)
