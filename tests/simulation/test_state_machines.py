@@ -1,4 +1,4 @@
-"""Budget, approvals and lease against small models of themselves: any order of steps leaves rows and model alike."""
+"""Budget, approvals, lease and inputs against small models of themselves: rows and model stay alike in any order."""
 
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -12,24 +12,28 @@ from django.db import transaction
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from agents.conf import clock, lease_lifetime
-from agents.enums import ApprovalStatus, Level, Outcome, Status, TerminalReason, ToolIntent, WaitingOn
+from agents.conf import clock, input_tries, lease_lifetime
+from agents.enums import ApprovalStatus, InputState, Level, Outcome, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import AutonomousBrake, InvalidTransition, LeaseLost, RetryLater, TicketRefused
 from agents.guard import guard, guarded_tool_call
 from agents.guard.calls import Call, plan_call
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.prices import invalidate_estimates
-from agents.models import AgentSession, Approval, Budget, Finding
+from agents.models import AgentSession, Approval, Budget, Finding, Trigger, UnreadInput
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import approval_approve, approval_reject, approvals_expire
 from agents.sessions.ending import session_finish, session_rest
 from agents.sessions.halts import session_halt
 from agents.sessions.leases import lease_claim, lease_renew
+from agents.triggers.firing import session_restart
+from agents.triggers.inputs import input_dismiss, input_retry, inputs_fire
+from agents.triggers.watches import watches_fire, watches_fire_unfired
 from agents.types import Usage
 from tests.agents.conftest import MODEL, Probe, ask, tool
+from tests.agents.triggers.rows import attach, make_collection, make_watch
 from tests.factories import NOW, make_agent, make_price, make_session, make_user
-from tests.invariants import Look, budgets_balance, sessions_balance
+from tests.invariants import Look, budgets_balance, inputs_are_somewhere, sessions_balance
 from tests.serving import serving
 from tests.simulation.simulator import _watching
 
@@ -351,3 +355,100 @@ class Leases(Machine):
 
 def test_one_worker_at_a_time_can_write():
     play(Leases)
+
+
+# --- Inputs ---
+
+
+class Inputs(Machine):
+    """Documents arrive; their runs end in every way, in any order; people retry, dismiss, run again and pause."""
+
+    def begin(self):
+        self.watch = make_watch(make_collection(), max_runs_per_hour=1_000)
+        self.owner = self.watch.owner
+        self.state, self.tries = {}, {}  # by the document
+
+    @rule()
+    def arrive(self):
+        if len(self.state) < 3:
+            attachment = attach(self.watch.collection)
+            watches_fire(attachment.pk, now=clock())
+            document = str(attachment.document.public_id)
+            self.state[document] = "waiting" if self._is_paused() else "queued"
+            self.tries[document] = 0
+
+    @precondition(lambda self: "queued" in self.state.values())
+    @rule(data=st.data(), how=st.sampled_from(["read", "failed", "failed", "unanswered", "capped"]))
+    def end(self, data, how):
+        document = self._one(data, "queued")
+        run = self._runs(document).active().get()
+        held = lease_claim(run.pk, owner="worker", now=clock())
+        if how == "unanswered":
+            AgentSession.objects.filter(pk=run.pk).update(metadata={"fault": "unanswered"})
+        reasons = {"failed": TerminalReason.WORKER_ERROR, "capped": TerminalReason.COST_CAP_REACHED}
+        session_finish(held, reasons.get(how, TerminalReason.COMPLETED), now=clock())
+        self.tries[document] += 1
+        may_pass = how != "capped" and self.tries[document] < input_tries()
+        self.state[document] = "read" if how == "read" else "retrying" if may_pass else "given_up"
+
+    @rule(hours=st.sampled_from([0.01, 0.2, 7]))
+    def tick(self, hours):
+        self.time.shift(timedelta(hours=hours))
+        due = set(self._unread().filter(due_at__lte=clock()).values_list("session__params__document", flat=True))
+        watches_fire_unfired(now=clock())
+        inputs_fire(now=clock())
+        if not self._is_paused():
+            came = {document for document, state in self.state.items() if state == "waiting"} | due
+            self.state |= dict.fromkeys(came, "queued")
+
+    @precondition(lambda self: {"retrying", "given_up", "dismissed"} & set(self.state.values()))
+    @rule(data=st.data(), decide=st.sampled_from([input_retry, input_dismiss]))
+    def decide(self, data, decide):
+        document = self._one(data, "retrying", "given_up", "dismissed")
+        decide(unread_input=self._row(document), by=self.owner, now=clock())
+        self.state[document] = "retrying" if decide is input_retry else "dismissed"
+        self.tries[document] *= decide is not input_retry
+
+    @precondition(lambda self: {"retrying", "given_up", "dismissed"} & set(self.state.values()))
+    @rule(data=st.data())
+    def run_again(self, data):
+        document = self._one(data, "retrying", "given_up", "dismissed")
+        session_restart(session=self._row(document).session, by=self.owner, now=clock())
+        self.state[document] = "queued"
+
+    @rule()
+    def pause_or_resume(self):
+        Trigger.objects.filter(pk=self.watch.pk).update(paused_at=None if self._is_paused() else clock())
+
+    def _is_paused(self):
+        return Trigger.objects.filter(pk=self.watch.pk, paused_at__isnull=False).exists()
+
+    def _one(self, data, *states):
+        return data.draw(st.sampled_from(sorted(one for one, state in self.state.items() if state in states)))
+
+    def _runs(self, document):
+        return AgentSession.objects.filter(params__document=document)
+
+    def _unread(self):
+        return UnreadInput.objects.filter(state=InputState.RETRYING)
+
+    def _row(self, document):
+        return UnreadInput.objects.get(session__params__document=document)
+
+    @invariant()
+    def every_input_is_where_the_model_says(self):
+        for document, state in self.state.items():
+            rows = list(UnreadInput.objects.filter(session__params__document=document))
+            active = self._runs(document).active().count()
+            if state in {"read", "waiting"}:
+                assert (rows, active) == ([], 0)
+            elif state == "queued":
+                assert active == 1
+                assert all(row.state == InputState.QUEUED for row in rows)
+            else:
+                assert (active, [(row.state, row.tries) for row in rows]) == (0, [(state, self.tries[document])])
+        assert list(inputs_are_somewhere(Look(clock()))) == []
+
+
+def test_every_input_is_read_or_somebody_knows():
+    play(Inputs)
