@@ -20,6 +20,7 @@ STARTED = {
     *(f"agent:{act}" for act in ("start", "restart", "define", "import_yaml")),
     *("chat:create", "document:create", "document:attach", "event:create", "run-now:post", "session:restart"),
     *(f"trigger:{act}" for act in ("create", "partial_update", "resume", "rotate_secret", "run", "set_cap")),
+    "unread-input:retry",
 }
 
 

@@ -33,6 +33,7 @@ CLOSED = {
     "Risk": "low medium high",
     "ApprovalStatus": "pending approved rejected expired cancelled",
     "Purpose": "chat judge embedding autonomous_executor simulation precheck signal compaction test",
+    "Urgency": "0 1",
     "BudgetScope": "installation agent trigger",
     "HaltScope": "session organisation",
     "DocumentOrigin": "upload artifact",
@@ -62,7 +63,7 @@ CLOSED = {
 
 @every_row("name", CLOSED)
 def test_the_set_is_exactly_this_one(name):
-    assert getattr(enums, name).values == CLOSED[name].split()
+    assert [str(value) for value in getattr(enums, name).values] == CLOSED[name].split()
 
 
 def test_no_other_set_exists():
