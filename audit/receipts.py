@@ -242,6 +242,7 @@ LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             **_REASONS,
             "unanswered": "the model could not be asked, or gave no answer",
             "unread": "what it was to read could not be fetched",
+            "cut_off": "the answer was cut off and could not be read",
         },
         "decision": {"did_not_happen": "did not happen"},
         "cause": {"takeover": "taken over from another", "queue": "next in the queue"},

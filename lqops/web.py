@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import re
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -50,8 +51,11 @@ POLICY: Final = _POLICY.format(eval="")
 # The admin's script library compiles the expressions in its templates, so its pages need eval.
 ADMIN_POLICY: Final = _POLICY.format(eval=" 'unsafe-eval'")
 SLOT_SECONDS: Final = 30.0  # how long a request waits for its turn
-URGENT: Final = re.compile(r"halt|^/(healthz|readyz|metrics)$")
-URGENT_SLOTS: Final = 2
+# Requests that wait behind no others, by their path: halts, and probes, which must not hold up halts
+HALTS: Final = re.compile(r"^/api/v1/(halt|sessions/[^/]+/halt)$|^/admin/(halt-everything|agents/.+/halt)/$")
+PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+RESERVED_SLOTS: Final = 2  # for each of them
+HEALTH_SECONDS: Final = 1.0  # how long an answer of /healthz is kept
 
 
 class RequestId(MiddlewareMixin):
@@ -119,10 +123,11 @@ class LimitedHandler(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self._slots = asyncio.Semaphore(settings.LQOPS_WEB_CONNECTIONS)
-        self._urgent_slots = asyncio.Semaphore(URGENT_SLOTS)
+        self._halts = asyncio.Semaphore(RESERVED_SLOTS)
+        self._probes = asyncio.Semaphore(RESERVED_SLOTS)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        slots = self._urgent_slots if URGENT.search(request.path) else self._slots
+        slots = self._slots_for(request.path)
         try:
             async with asyncio.timeout(SLOT_SECONDS):
                 await slots.acquire()
@@ -134,6 +139,11 @@ class LimitedHandler(ASGIHandler):
         finally:
             slots.release()
         return response
+
+    def _slots_for(self, path: str) -> asyncio.Semaphore:
+        if HALTS.search(path):
+            return self._halts
+        return self._probes if path in PROBES else self._slots
 
 
 # --- Limits on request bodies ---
@@ -243,12 +253,24 @@ async def _send_refusal(send: Send, path: str, limit: int, given_id: str) -> Non
 @require_safe
 @never_cache
 def healthz(request: HttpRequest) -> JsonResponse:
+    """Answer with the health of the installation, kept for a second: anybody may ask, as often as they like."""
     try:
-        return JsonResponse(_health_data(health(clock())))
+        return JsonResponse(_health_lately())
     except DatabaseError:
         return _unavailable(_database_problem())
     except Installation.DoesNotExist:
         return _unavailable("The installation row is missing: run manage.py migrate.")
+
+
+def _health_lately() -> dict[str, Any]:
+    now = time.monotonic()
+    if now - _health.get("made_at", float("-inf")) > HEALTH_SECONDS:
+        _health.update(found=_health_data(health(clock())), made_at=now)
+    found: dict[str, Any] = _health["found"]
+    return found
+
+
+_health: dict[str, Any] = {}
 
 
 @require_safe

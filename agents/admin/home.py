@@ -111,8 +111,8 @@ def _halt_description() -> str:
         return f"{visible(halt_message(halt, already=True))} {text}"
     active = control_room.sessions_running().total
     return (
-        f"Halts {counted(active, 'current run')}: no further call starts and no trigger fires. Calls that were sent "
-        "already end first. Halted runs stay halted after the release."
+        f"Halts {counted(active, 'current run')}: no further call starts and no trigger fires. Calls that are out "
+        "are ended within a second. Halted runs stay halted after the release."
     )
 
 

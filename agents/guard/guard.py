@@ -74,19 +74,23 @@ def guarded_tool_call(
     `key` is the call's place in its run: the same key again returns the stored result, without a second effect or
     charge. Raises an AutonomousBrake when the run must end; returns a result for everything the run can go on from.
     """
-    call = plan_call(session, intent, params, key=key, now=now or clock(), risk=risk, simulation=simulation)
+    return _do(plan_call(session, intent, params, key=key, now=now or clock(), risk=risk, simulation=simulation))
+
+
+def _do(call: Call) -> ToolResult:
+    """Make the call; if its model is away or suspended, by the first of its fallbacks that answers."""
     started = time.monotonic()
     try:
-        return _do(call)
+        return _do_once(call)
     except (RetryLater, ModelSuspended) as away:
         for model in fallbacks_of(away.model):
             if time.monotonic() - started < FALLBACK_SECONDS:  # else the ticker wakes the run for it
                 with suppress(RetryLater, ModelSuspended):
-                    return _do(replace(call, now=now or clock(), fallback=model))
+                    return _do_once(replace(call, fallback=model))
         raise
 
 
-def _do(call: Call) -> ToolResult:
+def _do_once(call: Call) -> ToolResult:
     decided = _decide(call)
     if isinstance(decided, ToolResult):
         return decided
@@ -97,8 +101,16 @@ def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
     """Do several things at once: all of them are authorised before any of them happens.
 
     A call that is refused has its refusal for a result, and the others go on. A brake stops the whole group before the
-    first byte leaves, and what was reserved for the others is released.
+    first byte leaves, and what was reserved for the others is released. With a model that is away, the calls are made
+    one by one, by its fallbacks if it has some.
     """
+    try:
+        return _do_together(calls)
+    except (RetryLater, ModelSuspended):
+        return [timed(partial(_do, call)) for call in calls]
+
+
+def _do_together(calls: Sequence[Call]) -> list[ToolResult]:
     decided = [_decide(call) for call in calls]
     ready: list[ToolResult | Call] = []
     try:
@@ -254,7 +266,7 @@ def _after(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
         outage_try_now(call.model, now=now)  # by another run
     if result.detail == HALTED:
         with transaction.atomic():
-            return _refuse_if_stopped(call, read_for_update(call.session)) or result
+            return _refuse_if_stopped(replace(call, now=now), read_for_update(call.session)) or result
     return result
 
 

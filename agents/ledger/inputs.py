@@ -13,13 +13,21 @@ from django.contrib.auth.models import User
 
 from agents.conf import input_tries
 from agents.enums import InputState, Mode, TerminalReason
-from agents.ledger.trigger_health import trigger_record
+from agents.ledger.trigger_health import UNANSWERED_RUN, UNREAD_RUN, trigger_record
 from agents.models import AgentSession, UnreadInput
 
 # Pauses before the second run, the third, and so on.
 PAUSES: Final = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 30, 120, 360))
 # Ends after which another run can succeed where this one did not. The others would come again, or a person decided.
-_PASSING: Final = frozenset({TerminalReason.PROVIDER_ERROR, TerminalReason.WORKER_ERROR, TerminalReason.WORKER_LOST})
+_PASSING: Final = frozenset(
+    {
+        TerminalReason.PROVIDER_ERROR,
+        TerminalReason.WORKER_ERROR,
+        TerminalReason.WORKER_LOST,
+        UNANSWERED_RUN,
+        UNREAD_RUN,
+    }
+)
 
 
 def input_note_end(
@@ -43,7 +51,7 @@ def input_note_end(
     row.tries += 1
     row.reason = fault or reason
     row.failed_at = now
-    may_pass = bool(fault) or reason in _PASSING or retry_at is not None
+    may_pass = fault in _PASSING or reason in _PASSING or retry_at is not None
     if may_pass and row.tries < input_tries():
         row.state = InputState.RETRYING
         row.due_at = max(retry_at or now, now + PAUSES[min(row.tries, len(PAUSES)) - 1])
@@ -59,6 +67,11 @@ def input_note_end(
 def answers_input(session: AgentSession) -> bool:
     """Return whether a firing of a trigger started the session. Who starts a run by hand looks at its result."""
     return session.mode == Mode.PHASED and bool(session.slot) and session.trigger_id is not None
+
+
+def input_lock(session: AgentSession) -> None:
+    """Lock the input that a session did not read, until the transaction ends."""
+    UnreadInput.objects.select_for_update().filter(session=session).first()
 
 
 def input_taken(before: AgentSession, again: AgentSession) -> None:

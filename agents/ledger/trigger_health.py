@@ -33,6 +33,7 @@ BY_HAND: Final = "by_hand"
 # Faults of runs that completed without doing their work.
 UNANSWERED_RUN: Final = "unanswered"
 UNREAD_RUN: Final = "unread"
+CUT_OFF_RUN: Final = "cut_off"
 
 # Ends that say nothing about the trigger: a person or the watchdog stopped the run.
 _NO_FAULT: Final = frozenset(
@@ -47,6 +48,7 @@ _WHY: Final[Mapping[str, str]] = {
 _LAST: Final[Mapping[str, str]] = {
     UNANSWERED_RUN: " In the last one the model could not be asked, or gave no answer.",
     UNREAD_RUN: " In the last one what it was to read could not be fetched.",
+    CUT_OFF_RUN: " In the last one the answer was cut off and could not be read.",
 }
 
 

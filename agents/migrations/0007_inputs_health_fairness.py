@@ -4,6 +4,12 @@ from django.conf import settings
 from django.db import migrations, models
 
 
+def note_since_when_runs_wait(apps, schema_editor):
+    """Runs that waited for room had no time; without one they would be taken last."""
+    sessions = apps.get_model("agents", "AgentSession").objects.using(schema_editor.connection.alias)
+    sessions.filter(status="queued", enqueued_at__isnull=True).update(enqueued_at=models.F("created_at"))
+
+
 class Migration(migrations.Migration):
 
     dependencies = [
@@ -143,4 +149,5 @@ class Migration(migrations.Migration):
             model_name='unreadinput',
             constraint=models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'retrying', 'given_up', 'dismissed'])), name='unread_input_state'),
         ),
+        migrations.RunPython(note_since_when_runs_wait, migrations.RunPython.noop),
     ]

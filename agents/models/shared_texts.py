@@ -6,9 +6,10 @@ document is the same text wherever it is quoted. What was sent to a model is put
 """
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
+import threading
+from collections.abc import Callable, Iterable
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, Final
 
 from django.db import models
@@ -17,7 +18,10 @@ LONG_CHARS: Final = 1_000
 KEPT: Final = 64  # texts that a process remembers
 # Begins what stands for texts: a character that no text should hold. A text that begins with it is stored apart, too.
 MARK: Final = "\ufdd0"
-_BORDER: Final = re.compile(r"(?<=>>>\n)|(?=\n<<<)")
+_HEADER: Final = re.compile(r"<<<[a-z0-9_]+ [A-Za-z0-9]{8,64}(?: [^\n]{0,1000})?>>>\n")
+_FOOTER: Final = re.compile(r"\n<<<end [A-Za-z0-9]{8,64}>>>")
+MOST_PIECES: Final = 50  # a text with more borders is not cut: whoever sends a document may write as many as they like
+AT_ONCE: Final = 500  # texts that one query reads
 
 
 class SharedText(models.Model):
@@ -72,7 +76,7 @@ def _stored(value: Any) -> Any:
     def replaced(text: str) -> str:
         if len(text) < LONG_CHARS and not text.startswith(MARK):
             return text
-        pieces = [piece for piece in _BORDER.split(text) if piece]
+        pieces = _pieces(text)
         digests = [sha256(piece.encode("utf-8", "surrogatepass")).hexdigest() for piece in pieces]
         texts.update(zip(digests, pieces, strict=True))
         return MARK + " ".join(digests)
@@ -84,8 +88,35 @@ def _stored(value: Any) -> Any:
     return value
 
 
+def _pieces(text: str) -> list[str]:
+    """Cut a text at the borders of its blocks."""
+    borders = {border.end() for border in _HEADER.finditer(text)}
+    borders |= {border.start() for border in _FOOTER.finditer(text)}
+    if len(borders) >= MOST_PIECES:
+        return [text]
+    places = sorted(borders | {0, len(text)})
+    return [text[start:end] for start, end in pairwise(places)]
+
+
 def _restored(value: Any) -> Any:
-    return _with_texts(value, lambda text: _put_together(text) if text.startswith(MARK) else text)
+    digests: dict[str, None] = {}
+
+    def noted(text: str) -> str:
+        if text.startswith(MARK):
+            digests.update(dict.fromkeys(_digests(text)))
+        return text
+
+    _with_texts(value, noted)
+    if not digests:
+        return value
+    texts = _read(digests)
+    return _with_texts(
+        value, lambda text: "".join(texts[one] for one in _digests(text)) if text.startswith(MARK) else text
+    )
+
+
+def _digests(text: str) -> list[str]:
+    return text.removeprefix(MARK).split(" ")
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -99,11 +130,22 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def _put_together(text: str) -> str:
-    return "".join(map(_text, text.removeprefix(MARK).split(" ")))
+_kept: dict[str, str] = {}
+_lock = threading.Lock()
 
 
-@lru_cache(KEPT)
-def _text(digest: str) -> str:
-    """Return the text; an error if it is gone, since nothing may go on with another one."""
-    return SharedText.objects.values_list("text", flat=True).get(digest=digest)
+def _read(digests: Iterable[str]) -> dict[str, str]:
+    """Return the texts, of which the last ones are remembered. An error if one is gone: no other may take its place."""
+    with _lock:
+        found = {digest: _kept[digest] for digest in digests if digest in _kept}
+    missing = [digest for digest in digests if digest not in found]
+    for start in range(0, len(missing), AT_ONCE):
+        rows = SharedText.objects.filter(digest__in=missing[start : start + AT_ONCE])
+        found |= dict(rows.values_list("digest", "text"))
+    if gone := [digest for digest in digests if digest not in found]:
+        raise SharedText.DoesNotExist(f"{len(gone)} long texts of a row are gone, among them {gone[0]}.")
+    with _lock:
+        _kept.update(found)
+        while len(_kept) > KEPT:
+            del _kept[next(iter(_kept))]
+    return found

@@ -191,9 +191,9 @@ def _in_another_form(error: ProviderError, request: ModelRequest, asked: Mapping
         "tools": "tools" in asked or any(message["role"] == "tool" for message in request.messages),
     }
     for part, objection in _OBJECTIONS.items():
-        if sent[part] and objection.search(str(error)):
-            following = WIRE_FORMS[part][WIRE_FORMS[part].index(getattr(request.form, part)) + 1]
-            form = replace(request.form, **{part: following})
+        others = WIRE_FORMS[part][WIRE_FORMS[part].index(getattr(request.form, part)) + 1 :]
+        if sent[part] and others and objection.search(str(error)):
+            form = replace(request.form, **{part: others[0]})
             return ProviderError(str(error), fault=Fault.FORM, usage=Usage(0, 0), form=form)
     return error
 

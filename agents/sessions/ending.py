@@ -185,7 +185,6 @@ def session_rest(
         session_enqueue(row.pk, now=now)
 
 
-@transaction.atomic
 def session_finish(
     session: AgentSession,
     reason: TerminalReason,
@@ -194,12 +193,34 @@ def session_finish(
     error: str = "",
     retry_at: datetime | None = None,
 ) -> AgentSession:
-    """End a held session. What a brake recorded stands; whatever ends during a requested halt ends as halted."""
+    """End a held session. What a brake recorded stands; whatever ends during a requested halt ends as halted.
+
+    The halt of all work waits for nobody, so it is looked for again when everything is written.
+    """
+    try:
+        return _finish(session, reason, now=now, error=error, retry_at=retry_at)
+    except _HaltedMeanwhile:
+        return _finish(session, reason, now=now, error=error)
+
+
+class _HaltedMeanwhile(Exception):
+    """All work was halted while a session was ending as completed."""
+
+
+@transaction.atomic
+def _finish(
+    session: AgentSession, reason: TerminalReason, *, now: datetime, error: str, retry_at: datetime | None = None
+) -> AgentSession:
     row = held(session)
-    all_work = Installation.objects.filter(pk=1, halt__requested_at__gt=row.created_at)
-    if row.halt_state == HaltState.HALT_REQUESTED or all_work.exists():
-        reason = halt_reason(row)
-    return _end(row, reason, now=now, error=error, retry_at=retry_at)
+    is_halted = row.halt_state == HaltState.HALT_REQUESTED or _all_work_is_halted()
+    ended = _end(row, halt_reason(row) if is_halted else reason, now=now, error=error, retry_at=retry_at)
+    if ended.status == Status.COMPLETED and _all_work_is_halted():
+        raise _HaltedMeanwhile
+    return ended
+
+
+def _all_work_is_halted() -> bool:
+    return Installation.objects.filter(pk=1, halt__isnull=False).exists()
 
 
 def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: datetime, actor: str) -> AgentSession:

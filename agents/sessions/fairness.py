@@ -40,7 +40,7 @@ _OWNERS: Final = f"""
 _NEXT_OWNERS: Final = f"""{_OWNERS}
     SELECT r.owner_id FROM owners JOIN {_ROWS} r ON r.id = owners.run
     ORDER BY (
-        SELECT max(s.claimed_at) FROM {_ROWS} s WHERE s.owner_id = r.owner_id AND s.claimed_at IS NOT NULL
+        SELECT max(s.claimed_at) FROM {_ROWS} s WHERE s.owner_id = r.owner_id AND s.claimed_at <= %(now)s
     ) NULLS FIRST, r.owner_id"""  # noqa: S608
 _COUNTS: Final = f"""{_OWNERS}
     SELECT r.owner_id, (SELECT count(*) FROM (SELECT 1 {_WAITING} AND s.owner_id = r.owner_id LIMIT %(most)s) found)
@@ -59,12 +59,12 @@ _NEXT_RUN: Final = f"""
     SELECT run FROM (
         SELECT r.id AS run, (
             SELECT max(s.claimed_at) FROM {_ROWS} s
-            WHERE s.owner_id = %(owner)s AND s.trigger_id = r.trigger_id AND s.claimed_at IS NOT NULL
+            WHERE s.owner_id = %(owner)s AND s.trigger_id = r.trigger_id AND s.claimed_at <= %(now)s
         ) AS served FROM triggers JOIN {_ROWS} r ON r.id = triggers.run
         UNION ALL
         SELECT (SELECT s.id {_OWN} AND s.trigger_id IS NULL {_BY_TRIGGER}), (
             SELECT s.claimed_at FROM {_ROWS} s
-            WHERE s.owner_id = %(owner)s AND s.trigger_id IS NULL AND s.claimed_at IS NOT NULL
+            WHERE s.owner_id = %(owner)s AND s.trigger_id IS NULL AND s.claimed_at <= %(now)s
             ORDER BY s.trigger_id DESC, s.claimed_at DESC LIMIT 1
         )
     ) lanes WHERE run IS NOT NULL ORDER BY served NULLS FIRST, run LIMIT 1"""  # noqa: S608
@@ -135,5 +135,5 @@ def _running() -> Counter[int]:
 
 def _select(sql: str, **params: Any) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, params)
+        cursor.execute(sql, {"now": clock(), **params})
         return list(cursor.fetchall())

@@ -185,10 +185,12 @@ def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM) -> 
     halt = _in_force()
     if halt is None:
         raise InvalidTransition("Work is not halted; there is nothing to release.")
-    after = 0
+    after = failed = 0
     while pks := _going_on(after):
-        sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor)
+        failed += sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor).failed
         after = pks[-1]
+    if failed:
+        raise InvalidTransition(f"{failed} runs could not be halted yet, and would go on. Release again in a moment.")
     recorder.append_pending()
     with transaction.atomic():
         details = {"halt_id": halt.pk}

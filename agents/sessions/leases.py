@@ -106,9 +106,9 @@ def lease_next(*, owner: str, now: datetime) -> AgentSession | None:
 
 
 def _put_back(session_pk: int, *, now: datetime) -> None:
-    """Let a session wait behind the others of its trigger; one whose worker was lost, for another lease."""
+    """Let a session wait behind the others of its trigger, urgent or not; a lost one, for another lease."""
     rows = AgentSession.objects.filter(pk=session_pk)
-    rows.filter(status=Status.QUEUED).update(enqueued_at=now, claimed_at=now)
+    rows.filter(status=Status.QUEUED).update(enqueued_at=now, claimed_at=now, urgency=Urgency.BATCH)
     rows.lost(now).update(lease_until=now + lease_lifetime())
 
 

@@ -23,7 +23,7 @@ LONGEST_QUOTE: Final = 10_000  # characters of the document that a quote may sta
 SHORTEST_PART: Final = 10
 LEFT_OUT_CHARS: Final = 300
 MOST_PARTS: Final = 4
-MOST_PLACES: Final = 100  # in each direction from the hint; places with the same letters and other gaps
+MOST_PLACES: Final = 25  # in each direction from the hint; places with the same letters and other gaps
 
 _HYPHENS: Final = "-\u2010"
 _DASHES: Final = _HYPHENS + "\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
@@ -94,14 +94,17 @@ class QuotableText:
             found = found or self._alike([wanted], hint) or self._alike(_ELLIPSIS.split(wanted), hint)
         return found if found and found[1] - found[0] <= LONGEST_QUOTE else None
 
+    @cached_property
+    def _finder(self) -> "_Finder":
+        return _Finder(self.text)
+
     def _exact(self, quote: str, hint: int) -> Span | None:
-        after = self.text.find(quote, hint)
-        before = self.text.rfind(quote, 0, hint + len(quote))
-        places = [place for place in (before, after) if place >= 0]
-        if not places:
-            return None
-        start = min(places, key=lambda place: abs(place - hint))
-        return start, start + len(quote)
+        found = [
+            next((place for place in places if not _cuts_number(self.text, place, place + len(quote))), None)
+            for places in (self._finder.forward(quote, hint), self._finder.backward(quote, hint))
+        ]
+        start = min((place for place in found if place is not None), key=lambda place: abs(place - hint), default=None)
+        return None if start is None else (start, start + len(quote))
 
     def _alike(self, parts: list[str], hint: int) -> Span | None:
         """Return the slice from the first part to the last, if all stand there in order and near each other."""
@@ -124,7 +127,50 @@ class QuotableText:
                 return None
             following = self._skeleton.following(span[1], part)
             span = (span[0], following) if following is not None else None
-        return span
+        return span if span and not _cuts_number(self.text, *span) else None
+
+
+def _cuts_number(text: str, start: int, end: int) -> bool:
+    """Return whether a slice begins or ends inside a number: $1,000 is no quote of $1,000,000."""
+    before, after = text[max(start - 2, 0) : start], text[end : end + 2]
+    begins = text[start].isdigit() and (before[-1:].isdigit() or _is_inner(before[-1:], before[:-1]))
+    return begins or (text[end - 1].isdigit() and (after[:1].isdigit() or _is_inner(after[:1], after[1:])))
+
+
+def _is_inner(mark: str, beyond: str) -> bool:
+    return mark in {".", ","} and beyond.isdigit()
+
+
+class _Finder:
+    """Finds places of a text inside another, from a place on, in linear time.
+
+    `str.rfind` takes the product of both lengths at worst, so what stands before a place is found in the text reversed.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _reversed(self) -> str:
+        return self._text[::-1]
+
+    def forward(self, wanted: str, start: int, end: int | None = None) -> Iterator[int]:
+        for _ in range(MOST_PLACES):
+            place = self._text.find(wanted, start, end)
+            if place < 0:
+                return
+            yield place
+            start = place + 1
+
+    def backward(self, wanted: str, start: int) -> Iterator[int]:
+        """Return places before `start`, the nearest first."""
+        offset, backwards = len(self._text) - len(wanted), wanted[::-1]
+        place = max(offset - start, -1)
+        for _ in range(MOST_PLACES):
+            place = self._reversed.find(backwards, place + 1)
+            if place < 0:
+                return
+            yield offset - place
 
 
 class _Gap(NamedTuple):
@@ -155,30 +201,17 @@ class _Skeleton:
     def places(self, letters: str, hint: int) -> tuple[Iterator[int], Iterator[int]]:
         """Return where these letters stand, from the hint on and, in the other direction, before it."""
         at = bisect_left(self.starts, hint)
-        return self._forward(letters, at, len(self.letters)), self._backward(letters, at)
+        return self._finder.forward(letters, at), self._finder.backward(letters, at)
 
-    def _forward(self, letters: str, start: int, end: int) -> Iterator[int]:
-        place = start - 1
-        for _ in range(MOST_PLACES):
-            place = self.letters.find(letters, place + 1, end)
-            if place < 0:
-                return
-            yield place
-
-    def _backward(self, letters: str, start: int) -> Iterator[int]:
-        end = start + len(letters) - 1
-        for _ in range(MOST_PLACES):
-            place = self.letters.rfind(letters, 0, max(end, 0))
-            if place < 0:
-                return
-            yield place
-            end = place + len(letters) - 1
+    @cached_property
+    def _finder(self) -> _Finder:
+        return _Finder(self.letters)
 
     def following(self, end: int, part: "_Skeleton") -> int | None:
         """Return where a part ends that begins not far behind `end`."""
         start = bisect_left(self.starts, end)
         limit = bisect_right(self.starts, end + LEFT_OUT_CHARS) - 1 + len(part.letters)
-        spans = (self.span(place, part) for place in self._forward(part.letters, start, limit))
+        spans = (self.span(place, part) for place in self._finder.forward(part.letters, start, limit))
         return next((span[1] for span in spans if span), None)
 
     def span(self, place: int, quote: "_Skeleton") -> Span | None:

@@ -18,7 +18,7 @@ from agents.definitions.in_force import definition_of, walk_token_budget
 from agents.enums import AnalysisMode, EventOutcome, Mode, TriggerKind
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted
 from agents.ledger.boundary import may_run_for, require_enabled, require_may_start
-from agents.ledger.inputs import input_taken
+from agents.ledger.inputs import input_lock, input_taken
 from agents.ledger.trigger_health import STORM, subject_of, trigger_lock, trigger_record, trigger_stop
 from agents.models import (
     Agent,
@@ -32,6 +32,7 @@ from agents.models import (
     PromptSkill,
     Trigger,
 )
+from agents.models.sessions import RETRY
 from agents.people.access import SYSTEM, actor_of, require_access
 from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, QUERY_CHARS, RunSpec
 from agents.policy.transitions import TERMINAL
@@ -91,7 +92,7 @@ def all_work_halted() -> bool:
     return Installation.objects.filter(pk=1, halt__isnull=False).exists()
 
 
-def refusal(row: Trigger, *, depth: int, now: datetime) -> Refused | None:
+def refusal(row: Trigger, *, depth: int, now: datetime, needs_room: bool = True) -> Refused | None:
     """Return the first reason that keeps the trigger from firing now; None if it may fire."""
     if reason := _standing(row):
         return Refused(reason, int(HOUR.total_seconds()) if reason == Reason.STORM else 0)
@@ -99,7 +100,7 @@ def refusal(row: Trigger, *, depth: int, now: datetime) -> Refused | None:
         return Refused(Reason.HALTED, HALTED_RETRY_SECONDS)
     if depth > MAX_DEPTH:
         return Refused(Reason.DEPTH)
-    wait = _rate_wait(row, now)
+    wait = _rate_wait(row, now) if needs_room else 0
     return Refused(Reason.RATE, wait) if wait else None
 
 
@@ -116,9 +117,10 @@ def _standing(row: Trigger) -> Reason | None:
 
 
 def _rate_wait(row: Trigger, now: datetime) -> int:
-    """Return the seconds until the trigger has room for another run in the hour. Reads a single row."""
+    """Return the seconds until the trigger has room for another run in the hour. Runs that retry do not count."""
     most = row.max_runs_per_hour
-    newest_first = AgentSession.objects.filter(trigger=row).order_by("-pk").values_list("created_at", flat=True)
+    runs = AgentSession.objects.filter(trigger=row).exclude(slot__startswith=RETRY)
+    newest_first = runs.order_by("-pk").values_list("created_at", flat=True)
     taken_at = next(iter(newest_first[most - 1 : most]), None) if most else now
     if taken_at is None or taken_at <= now - HOUR:
         return 0
@@ -190,7 +192,7 @@ def trigger_fire(
     if taken is not None:
         return Fired(taken, first=False)
     depth = parent.depth + 1 if parent else restarted_from.depth if restarted_from else 0
-    answer = refusal(row, depth=depth, now=now) or _spawn(
+    answer = refusal(row, depth=depth, now=now, needs_room=restarted_from is None) or _spawn(
         row, slot, inputs, depth=depth, restarted_from=restarted_from, now=now
     )
     if isinstance(answer, Fired):
@@ -378,6 +380,7 @@ def session_restart(
         raise InvalidTransition(f"Session {session.public_id} is {session.status}; halt it, or wait until it is over.")
     if session.mode != Mode.PHASED:
         raise InvalidTransition("Only runs are run again: say a message again in its chat; start a loop at its agent.")
+    input_lock(session)  # before anything is recorded, as the ticker does
     spec = _same_inputs(session)
     bound: dict[str, Any] = {"project": session.project, "agent": session.agent}
     if session.trigger is not None and session.trigger.deleted_at is None:

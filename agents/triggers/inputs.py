@@ -56,7 +56,6 @@ def _fire(pk: int, *, now: datetime) -> bool:
         slot=f"{RETRY}{row.session_id}",
         inputs=inputs_again(row.session),
         restarted_from=row.session,
-        can_wait=True,
         now=now,
     )
     if isinstance(answer, Refused):

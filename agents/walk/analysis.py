@@ -19,7 +19,7 @@ from agents.engine.prompting import journaled_call, model_of, skills_of
 from agents.engine.replies import without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import Outcome, TerminalReason, ToolIntent
-from agents.exceptions import NotFound, RetryLater, SkillChanged
+from agents.exceptions import ModelSuspended, NotFound, RetryLater, SkillChanged
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
 from agents.models import AgentSession, Document, Memory, Message, PromptSkill, ToolCall
 from agents.policy.guardrails import CONTINUE, CUT_OFF, Stop, joined
@@ -132,7 +132,7 @@ def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
             question = _question(work.session, number, one, model)
             try:
                 asked = journaled_call(work.session, ToolIntent.RUN_SKILL, f"{UNDER}{number}:{place}", question)
-            except RetryLater:
+            except (RetryLater, ModelSuspended):
                 continue  # no run waits for a judge; one that does not answer has no vote
             if work.is_over and not asked.replayed:  # a replayed call is no progress
                 return SliceOver()

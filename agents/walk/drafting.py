@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
-from agents.ledger.trigger_health import UNANSWERED_RUN, UNREAD_RUN
+from agents.ledger.trigger_health import CUT_OFF_RUN, UNANSWERED_RUN, UNREAD_RUN
 from agents.models import Collection
 from agents.people.notifications import receipt_path
 from agents.sessions.reads import by_severity, counted, purposes, stored_results
@@ -26,6 +26,7 @@ from audit.redaction import contains_marker, redact
 SHOWN_ERROR: Final = 500
 FAILED: Final = "note:failed"
 UNREAD: Final = "note:unread"
+CUT_OFF: Final = "note:cut_unreadable"
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,12 @@ def _new_to(work: Slice) -> str:
 
 def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
     """Return what a reader has to know about the answer that the findings come from."""
-    if reply.cut:
+    if reply.cut and not analysis.is_structured:
+        text = (
+            "The model ran out of room before it came to an end, and what it wrote cannot be read. Nothing was checked."
+        )
+        yield Note(CUT_OFF, "warn", "The answer was cut off and could not be read", text)
+    elif reply.cut:
         text = "The model ran out of room before it came to an end. There may be more to find than is listed here."
         yield Note("note:cut_off", "warn", "The answer was cut off", text)
     if analysis.dropped:
@@ -217,7 +223,7 @@ def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
 
 NOTIFY_KEY: Final = "delivery:notify"
 PURPOSE_CHARS: Final = 120
-_FAULTS: Final = {FAILED: UNANSWERED_RUN, UNREAD: UNREAD_RUN}
+_FAULTS: Final = {FAILED: UNANSWERED_RUN, UNREAD: UNREAD_RUN, CUT_OFF: CUT_OFF_RUN}
 _PROPOSED: Final = {  # singular, plural
     ToolIntent.PROPOSE_MEMORY: ("memory proposed", "memories proposed"),
     ToolIntent.PROPOSE_PRECEDENT: ("pattern noted", "patterns noted"),

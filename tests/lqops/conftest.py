@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from agents.management.supervisor import Supervisor, Web, open_socket
+from lqops import web
 from tests.flows.processes import database_url
 
 
@@ -33,3 +34,9 @@ def short_lived(http):
     http.get("/lifetime/1")
     yield
     http.get("/lifetime/300")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_health(monkeypatch):
+    """Each request sees what the test has just changed."""
+    monkeypatch.setattr(web, "HEALTH_SECONDS", -1.0)

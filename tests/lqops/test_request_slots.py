@@ -111,5 +111,5 @@ def test_connections_of_a_process_under_load_and_streams_are_bounded(http, setti
     AgentSession.objects.all().delete()
 
     stand_in = 1
-    most = settings.LQOPS_WEB_CONNECTIONS + web_process.URGENT_SLOTS + sse.READERS + stand_in
+    most = settings.LQOPS_WEB_CONNECTIONS + 2 * web_process.RESERVED_SLOTS + sse.READERS + stand_in
     assert 2 <= max(seen) <= most < REQUESTS

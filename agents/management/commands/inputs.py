@@ -33,12 +33,12 @@ class Command(RecordedCommand):
             self._list(options)
 
     def _decide(self, named: str, decide: Any, done: str, options: dict[str, Any]) -> None:
-        given_up = UnreadInput.objects.filter(state=InputState.GIVEN_UP).order_by("pk")
-        rows = list(given_up) if named == "all" else [row_named(UnreadInput, named)]
+        waiting = UnreadInput.objects.filter(state__in=(InputState.RETRYING, InputState.GIVEN_UP)).order_by("pk")
+        rows = list(waiting) if named == "all" else [row_named(UnreadInput, named)]
         actor = self.actor(options)
         decided = [decide(unread_input=row, **actor) for row in rows]
         facts = [{"input": str(row.public_id), "state": row.state} for row in decided]
-        self.print(facts, f"{len(decided)} {done}." if decided else "Nothing is given up.", options)
+        self.print(facts, f"{len(decided)} {done}." if decided else "Nothing is unread.", options)
 
     def _list(self, options: dict[str, Any]) -> None:
         listed = UnreadInput.objects.exclude(state=InputState.DISMISSED)

@@ -9,6 +9,7 @@ import time_machine
 from agents.enums import Outcome, Status, ToolIntent
 from agents.exceptions import ModelSuspended, RetryLater
 from agents.guard import guard, guarded_tool_call, metering
+from agents.guard.calls import plan_call
 from agents.models import ModelOutage, SuspendedModel, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
@@ -20,7 +21,7 @@ from tests.agents.conftest import MODEL, ask, script
 from tests.factories import NOW, make_price, make_session, make_waiting_for_model
 from tests.serving import serving
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 OTHER = "other-model"
 DOWN = Step(error=ProviderError("503 from the model server", fault=Fault.SERVER, usage=Usage(0, 0)))
@@ -94,3 +95,12 @@ def test_waiting_runs_go_on_as_soon_as_a_fallback_is_there():
     assert model_waiters_wake(NOW) == 1
     waiting.refresh_from_db()
     assert waiting.status == Status.QUEUED
+
+
+def test_a_group_of_calls_is_made_by_the_fallback_one_by_one():
+    session = make_session()
+    calls = [plan_call(session, ToolIntent.RUN_SKILL, ask(), key=f"turn:{number}", now=NOW) for number in (1, 2)]
+    with script(DOWN), serving(OTHER, ScriptedProvider([ANSWER])) as other:
+        results = guard.guarded_group(calls)
+    assert [result.data["text"] for result in results] == ["from the other one"] * 2
+    assert len(other.requests) == 2

@@ -34,7 +34,7 @@ def test_what_is_unread_is_listed_with_the_reason_and_decided_on_by_its_id():
 
 
 def test_all_that_was_given_up_is_retried_at_once():
-    assert printed("--retry", "all") == "Nothing is given up."
+    assert printed("--retry", "all") == "Nothing is unread."
     for _ in range(2):
         make_unread_input()
     assert printed("--retry", "all") == "2 to be read again."

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.enums import Outcome, Phase, ToolIntent
-from agents.models import Message, SharedText, ToolCall
+from agents.models import Message, SharedText, ToolCall, shared_texts
 from agents.models.shared_texts import MARK, _restored, _stored
 from agents.text.blocks import render_block
 from tests.agents.walk.scene import Scene, model, reply, run
@@ -63,6 +63,25 @@ def test_a_run_stores_its_document_once_however_often_it_is_asked_about():
     own = sum(len(column(name, row) or "") for row in session.tool_calls.all() for name in ("arguments", "result"))
     texts = sum(len(text) for text in SharedText.objects.values_list("text", flat=True))
     assert own + texts < 1.2 * len(DOCUMENT)
+
+
+@pytest.mark.parametrize("border", [">>>\n", "\n<<<end abcdefgh>>>", "<<<document abcdefgh>>>\n"])
+def test_a_text_full_of_borders_is_stored_and_read_by_few_statements(border, django_assert_max_num_queries):
+    text = "".join(f"{number:x}{border}" for number in range(2_000))
+    with django_assert_max_num_queries(6):  # its owner and its session, too
+        row = call(result={"text": text, "again": text})
+    shared_texts._kept.clear()
+    with django_assert_max_num_queries(2):
+        assert ToolCall.objects.get(pk=row.pk).result == {"text": text, "again": text}
+    assert SharedText.objects.count() <= 50
+
+
+def test_a_text_that_is_gone_is_an_error():
+    row = call(result={"text": DOCUMENT})
+    SharedText.objects.all().delete()
+    shared_texts._kept.clear()
+    with pytest.raises(SharedText.DoesNotExist, match="are gone"):
+        row.refresh_from_db()
 
 
 PIECES = st.sampled_from([MARK, "x" * 1_200, "\n<<<end abcdefgh>>>", "<<<document abcdefgh>>>\n", " ", "é" * 400, ""])

@@ -129,6 +129,7 @@ def test_worker_that_finds_its_run_taken_takes_the_next():
 
 def test_run_that_cannot_be_claimed_keeps_no_other_waiting(caplog):
     broken, lost = waiting(make_trigger()), make_session(Status.RUNNING, lease_until=NOW - SECOND)
+    AgentSession.objects.filter(pk=broken.pk).update(urgency=Urgency.URGENT)
     good = waiting(make_trigger(), at=NOW + SECOND)
 
     def claim(pk, **more):

@@ -93,6 +93,11 @@ def test_what_another_run_would_not_read_either_is_given_up_at_once(watch, reaso
     assert (recorded["reason"], recorded["session_id"]) == (reason, str(unread.session.public_id))
 
 
+def test_an_answer_that_was_cut_off_and_cannot_be_read_is_given_up_at_once(watch):
+    end(arrive(watch), fault="cut_off")
+    assert UnreadInput.objects.get().state == InputState.GIVEN_UP
+
+
 def test_a_day_s_budget_that_is_used_up_puts_the_input_off_until_it_resets(watch):
     resets_at = NOW + 5 * HOUR
     end(arrive(watch), TerminalReason.BUDGET_EXCEEDED, retry_at=resets_at)
@@ -140,9 +145,14 @@ def test_what_is_due_waits_while_its_trigger_rests_or_all_work_is_halted(watch):
     Trigger.objects.update(paused_at=NOW)
     assert inputs_fire(now=LATER) == 0
     Trigger.objects.update(paused_at=None, max_runs_per_hour=1)
-    assert inputs_fire(now=NOW + 2 * MINUTE) == 0, "the hour is full"
-    assert UnreadInput.objects.get().due_at == NOW + HOUR
-    assert inputs_fire(now=NOW + HOUR) == 1
+    assert inputs_fire(now=NOW + 2 * MINUTE) == 1, "further runs need no room in the hour"
+
+
+def test_further_runs_take_no_room_from_what_arrives(watch):
+    Trigger.objects.update(max_runs_per_hour=2)
+    end(arrive(watch), TerminalReason.WORKER_ERROR)
+    inputs_fire(now=NOW + 2 * MINUTE)
+    assert isinstance(watches_fire(attach(watch.collection).pk, now=NOW + 2 * MINUTE)[0], Fired)
 
 
 def test_what_a_deleted_trigger_left_is_dismissed_with_it(watch):

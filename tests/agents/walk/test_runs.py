@@ -303,11 +303,12 @@ def test_a_model_that_begins_anew_when_it_is_to_go_on_has_given_its_answer(scene
     assert session.findings.filter(title__startswith="Ethics review").exists()
 
 
-def test_a_model_that_never_comes_to_an_end_is_paid_for_three_parts(scene):
+def test_a_model_that_never_comes_to_an_end_is_paid_for_three_parts_and_has_read_nothing(scene):
     with model(Step("and so on ", stop_reason="max_tokens")) as asked:
         session = run(scene.of_document())
     assert len(asked.requests) == 3
-    assert session.findings.filter(title="The answer was cut off").exists()
+    assert session.findings.filter(title="The answer was cut off and could not be read").exists()
+    assert session.metadata["fault"] == "cut_off"
 
 
 @pytest.mark.parametrize("kind", ["privilege_concerns", "scope_concerns"])
