@@ -6,7 +6,6 @@ import httpx
 import pytest
 
 from agents.management.supervisor import Supervisor, Web, open_socket
-from lqops import web
 from tests.flows.processes import database_url
 
 
@@ -39,4 +38,4 @@ def short_lived(http):
 @pytest.fixture(autouse=True)
 def _fresh_health(monkeypatch):
     """Each request sees what the test has just changed."""
-    monkeypatch.setattr(web, "HEALTH_SECONDS", -1.0)
+    monkeypatch.setattr("lqops.web.HEALTH_SECONDS", -1.0)
