@@ -1,7 +1,8 @@
 """`make mutants`: change the guard, the policy, the ledger and the approvals in small ways; a test must fail each time.
 
 A sample of the mutants by seed, which is printed. Each runs in a process of its own, forked from one that has loaded
-everything, on a copy of one database, against the tests of its room; the first failure ends it.
+everything, on a copy of one database, against the tests of its room; the first failure ends it and is printed. A test
+that fails counts only if it passes in such a process without the change.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 ROOMS = {
@@ -20,10 +22,28 @@ ROOMS = {
     "agents/ledger": "tests/agents/ledger tests/agents/guard tests/agents/test_runner.py tests/flows/test_books.py",
     "agents/sessions/approvals.py": "tests/agents/sessions tests/agents/skills/test_guarded_skills.py",
 }
-SECONDS = 240  # for the tests of one mutant; one that takes longer hangs, and is found out by that
+SLOWER = 5  # times the room's tests without a change: a mutant that takes longer hangs, and is found out by that
 BAR = 90
-NOWHERE = 99  # the exit code of a mutant that changed nothing
+BROKEN = 99  # the exit code of a mutant that changed nothing, or could not be put in place
 PYTEST = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--reuse-db", "--no-header", "-m", "not stress"]
+
+
+class Watch:
+    """A plugin of pytest: the seconds of every file, and the first failure, written to a file for the parent."""
+
+    def __init__(self, file):
+        self.file, self.seconds = file, Counter()
+
+    def pytest_runtest_logreport(self, report):
+        self.seconds[report.nodeid.partition("::")[0]] += report.duration
+        if report.failed and not self.file.exists():
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = (crash.message if crash else report.longreprtext).strip().partition("\n")[0]
+            self.file.write_text(f"{report.nodeid}\n{message[:150]}")
+
+    def allowed(self, room):
+        """How many seconds a mutant of a room may take."""
+        return 60 + SLOWER * sum(seconds for file, seconds in self.seconds.items() if file.startswith(tuple(room)))
 
 
 def main():
@@ -31,6 +51,7 @@ def main():
     parser.add_argument("--sample", type=int, default=150)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--minutes", type=float, default=600, help="Stop after the mutant that is under way then.")
+    parser.add_argument("--only", default="", help="Only mutants whose line, as printed, contains this.")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="lqops-mutants-"))
     os.environ |= {"LQOPS_TEST_VAR_DIR_alone": str(folder), "DJANGO_SETTINGS_MODULE": "tests.settings"}
@@ -45,32 +66,41 @@ def judge(options, folder):
 
     from tests.mutations.mutants import mutants_of
 
-    files = [(path, room) for room in ROOMS for path in _files(Path(room))]
-    tests = sorted({one for room in ROOMS.values() for one in room.split()})
-    print("every test passes before anything is changed:", flush=True)
-    if pytest.main([*PYTEST, "--create-db", *tests]) != 0:
-        return 1
-    kept = folder / "kept.sqlite3"
-    shutil.copy(folder / "test.sqlite3", kept)
-    every = [(mutant, ROOMS[room].split()) for path, room in files for mutant in mutants_of(path)]
+    every = [(mutant, room) for room in ROOMS for path in _files(Path(room)) for mutant in mutants_of(path)]
+    every = [(mutant, room) for mutant, room in every if options.only in str(mutant)]
     chosen = random.Random(options.seed).sample(every, min(options.sample, len(every)))
     print(f"seed {options.seed}: {len(chosen)} of {len(every)} mutants", flush=True)
-    control = ["tests/agents/policy", "tests/agents/ledger"]
-    if not _survives(None, control):
-        print("The tests fail in a forked process without any change; their verdict on mutants would mean nothing.")
+    print("every test passes before anything is changed:", flush=True)
+    tests = sorted({one for _, room in chosen for one in ROOMS[room].split()})
+    watch = Watch(folder / "unchanged")
+    if pytest.main([*PYTEST, "--create-db", *tests], plugins=[watch]) != 0:
         return 1
-    end, survivors, tried = time.monotonic() + 60 * options.minutes, [], 0
+    shutil.copy(folder / "test.sqlite3", folder / "kept.sqlite3")
+    end, tried, survivors, trusted = time.monotonic() + 60 * options.minutes, Counter(), [], set()
     for mutant, room in chosen:
         if time.monotonic() > end:
             break
-        shutil.copy(kept, folder / "test.sqlite3")
-        tried += 1
-        survived = _survives(mutant, room)
-        survivors += [mutant] if survived else []
-        print(f"{tried:4} {'SURVIVED' if survived else 'killed  '} {mutant}", flush=True)
-    share = 100 * (tried - len(survivors)) / max(tried, 1)
-    print(f"seed {options.seed}: {tried} mutants, {tried - len(survivors)} killed ({share:.1f} %)")
-    print("\n".join(f"  {mutant}" for mutant in survivors))
+        tests = ROOMS[room].split()
+        failure = _failure(mutant, tests, watch.allowed(tests), folder)
+        test = failure.partition("\n")[0]
+        if "::" in test and test not in trusted:
+            if again := _failure(None, [test], watch.allowed([test]), folder):
+                print(f"This test fails without a change, too; its verdict on mutants would mean nothing.\n{again}")
+                return 1
+            trusted.add(test)
+        tried[room] += 1
+        survivors += [] if failure else [(mutant, room)]
+        print(f"{tried.total():4} {f'killed by {failure}' if failure else 'SURVIVED'}: {mutant}", flush=True)
+    return _report(options.seed, tried, survivors)
+
+
+def _report(seed, tried, survivors):
+    lived = Counter(room for _, room in survivors)
+    for room, count in tried.items():
+        print(f"{room}: {count - lived[room]} of {count} killed")
+    share = 100 * (1 - len(survivors) / max(tried.total(), 1))
+    print(f"seed {seed}: {tried.total()} mutants, {share:.1f} % killed; survivors:")
+    print("\n".join(f"  {mutant}" for mutant, _ in survivors))
     return 0 if share >= BAR else 1
 
 
@@ -78,36 +108,39 @@ def _files(room):
     return [room] if room.suffix else [one for one in sorted(room.glob("*.py")) if one.name != "__init__.py"]
 
 
-def _survives(mutant, room):
-    """Whether all tests of its room pass; without a mutant they have to."""
+def _failure(mutant, tests, seconds, folder):
+    """Return the first test that fails and its message, or nothing."""
+    shutil.copy(folder / "kept.sqlite3", folder / "test.sqlite3")
+    file = folder / "failure"
+    file.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
-        _try(mutant, room)
-    end = time.monotonic() + SECONDS
+        _try(mutant, tests, file)
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            assert code != NOWHERE, f"{mutant}: no function of the product has this code"
-            return code == 0
+            if code not in (0, 1) or (code == 1) != file.exists():
+                raise RuntimeError(f"{mutant}: the tests could not be run (exit code {code})")
+            return file.read_text() if code else ""
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    return False
+    return f"the time: more than {seconds:.0f} seconds"
 
 
-def _try(mutant, room):
+def _try(mutant, tests, file):
     """In the child: change the product, run the tests, and leave with their result."""
     import pytest
 
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
-    code = 1
+    code = BROKEN
     try:
-        if mutant is not None and mutant.put_in_place() == 0:
-            os._exit(NOWHERE)
-        code = int(pytest.main([*PYTEST, *room]))
+        if mutant is None or mutant.put_in_place():
+            code = int(pytest.main([*PYTEST, *tests], plugins=[Watch(file)]))
     finally:
         os._exit(code)
 

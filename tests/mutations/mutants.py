@@ -42,7 +42,7 @@ class Mutant:
         return f"{self.path}:{self.line} {self.change}"
 
     def put_in_place(self) -> int:
-        """Change the functions of this process; return how many."""
+        """Change functions of this process; return how many became different."""
         codes = {(one.co_qualname, one.co_firstlineno): one for one in _all_codes(self._compiled())}
         changed = 0
         gc.unfreeze()  # what the tests have set aside is not listed
@@ -50,8 +50,8 @@ class Mutant:
             if isinstance(found, FunctionType) and found.__code__.co_filename.endswith(str(self.path)):
                 new = codes.get((found.__code__.co_qualname, found.__code__.co_firstlineno))
                 if new is not None and new.co_freevars == found.__code__.co_freevars:
+                    changed += new != found.__code__
                     found.__code__ = new
-                    changed += 1
         return changed
 
     def _compiled(self) -> CodeType:
