@@ -1,8 +1,9 @@
 """`make mutants`: change the guard, the policy, the ledger and the approvals in small ways; a test must fail each time.
 
-A sample of the mutants by seed, which is printed. Each runs in a process of its own, forked from one that has loaded
-everything, on a copy of one database, against the tests of its room; the first failure ends it and is printed. A test
-that fails counts only if it passes in such a process without the change.
+A sample of the mutants by seed, which is printed. First the tests of their rooms run once, and every function notes
+which of them call it. Then each mutant runs in a process of its own, forked from the one that has loaded everything, on
+a copy of one database, against the tests that call its function; the first failure ends it and is printed. A test that
+fails counts only if it passes in such a process without the change.
 """
 
 import argparse
@@ -13,37 +14,65 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from importlib import import_module
 from pathlib import Path
 
+from tests.mutations.mutants import mutants_of, note_calls
+
 ROOMS = {
-    "agents/guard": "tests/agents/guard tests/agents/sessions tests/agents/skills tests/agents/test_runner.py",
+    "agents/guard": "tests/agents/guard tests/agents/sessions tests/agents/skills tests/agents/test_runner.py"
+    " tests/agents/test_tracing.py",
     "agents/policy": "tests/agents/policy tests/agents/guard tests/agents/loop/test_guardrails.py tests/agents/engine",
-    "agents/ledger": "tests/agents/ledger tests/agents/guard tests/agents/test_runner.py tests/flows/test_books.py",
+    "agents/ledger": "tests/agents/ledger tests/agents/guard tests/agents/test_runner.py tests/flows/test_books.py"
+    " tests/agents/triggers/test_inputs.py tests/agents/management/test_models_command.py",
     "agents/sessions/approvals.py": "tests/agents/sessions tests/agents/skills/test_guarded_skills.py",
 }
-SLOWER = 5  # times the room's tests without a change: a mutant that takes longer hangs, and is found out by that
+SLOWER = 5  # times the tests without a change: a mutant that takes longer hangs, and is found out by that
 BAR = 90
 BROKEN = 99  # the exit code of a mutant that changed nothing, or could not be put in place
 PYTEST = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--reuse-db", "--no-header", "-m", "not stress"]
 
 
-class Watch:
-    """A plugin of pytest: the seconds of every file, and the first failure, written to a file for the parent."""
+class FirstFailure:
+    """A plugin of pytest: the first test that fails is written to a file, for the parent."""
 
     def __init__(self, file):
-        self.file, self.seconds = file, Counter()
+        self.file = file
 
     def pytest_runtest_logreport(self, report):
-        self.seconds[report.nodeid.partition("::")[0]] += report.duration
         if report.failed and not self.file.exists():
             crash = getattr(report.longrepr, "reprcrash", None)
             message = (crash.message if crash else report.longreprtext).strip().partition("\n")[0]
             self.file.write_text(f"{report.nodeid}\n{message[:150]}")
 
-    def allowed(self, room):
-        """How many seconds a mutant of a room may take."""
-        return 60 + SLOWER * sum(seconds for file, seconds in self.seconds.items() if file.startswith(tuple(room)))
+
+class Callers:
+    """A plugin of pytest: which tests call a function of the files, and how long they take."""
+
+    def __init__(self, files):
+        self.files, self.called = files, set()
+        self.tests, self.seconds = defaultdict(dict), Counter()
+
+    def pytest_collection_finish(self):
+        for file in self.files:
+            import_module(".".join(file.with_suffix("").parts))
+            note_calls(file, self.called)
+
+    def pytest_runtest_logstart(self):
+        self.called.clear()
+
+    def pytest_runtest_logreport(self, report):
+        self.seconds[_test(report.nodeid)] += report.duration
+
+    def pytest_runtest_logfinish(self, nodeid):
+        for function in self.called:
+            self.tests[function][_test(nodeid)] = True
+
+    def of(self, mutant):
+        """The tests of a mutant, and how many seconds they may take."""
+        tests = list(self.tests[mutant.path, mutant.function])
+        return tests, 60 + SLOWER * sum(self.seconds[test] for test in tests)
 
 
 def main():
@@ -52,6 +81,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--minutes", type=float, default=600, help="Stop after the mutant that is under way then.")
     parser.add_argument("--only", default="", help="Only mutants whose line, as printed, contains this.")
+    parser.add_argument("--tests", default="", help="Files or folders, instead of the tests of the rooms.")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="lqops-mutants-"))
     os.environ |= {"LQOPS_TEST_VAR_DIR_alone": str(folder), "DJANGO_SETTINGS_MODULE": "tests.settings"}
@@ -64,32 +94,30 @@ def main():
 def judge(options, folder):
     import pytest
 
-    from tests.mutations.mutants import mutants_of
-
-    every = [(mutant, room) for room in ROOMS for path in _files(Path(room)) for mutant in mutants_of(path)]
-    every = [(mutant, room) for mutant, room in every if options.only in str(mutant)]
+    files = {file: room for room in ROOMS for file in _files(Path(room))}
+    every = [mutant for file in files for mutant in mutants_of(file) if options.only in str(mutant)]
     chosen = random.Random(options.seed).sample(every, min(options.sample, len(every)))
     print(f"seed {options.seed}: {len(chosen)} of {len(every)} mutants", flush=True)
     print("every test passes before anything is changed:", flush=True)
-    tests = sorted({one for _, room in chosen for one in ROOMS[room].split()})
-    watch = Watch(folder / "unchanged")
-    if pytest.main([*PYTEST, "--create-db", *tests], plugins=[watch]) != 0:
+    callers = Callers(sorted({mutant.path for mutant in chosen}))
+    tests = options.tests or " ".join({ROOMS[files[mutant.path]]: True for mutant in chosen})
+    if pytest.main([*PYTEST, "--create-db", *dict.fromkeys(tests.split())], plugins=[callers]) != 0:
         return 1
-    shutil.copy(folder / "test.sqlite3", folder / "kept.sqlite3")
+    if (folder / "test.sqlite3").exists():
+        shutil.copy(folder / "test.sqlite3", folder / "kept.sqlite3")
     end, tried, survivors, trusted = time.monotonic() + 60 * options.minutes, Counter(), [], set()
-    for mutant, room in chosen:
+    for mutant in chosen:
         if time.monotonic() > end:
             break
-        tests = ROOMS[room].split()
-        failure = _failure(mutant, tests, watch.allowed(tests), folder)
+        failure = _failure(mutant, *callers.of(mutant), folder)
         test = failure.partition("\n")[0]
         if "::" in test and test not in trusted:
-            if again := _failure(None, [test], watch.allowed([test]), folder):
+            if again := _failure(None, [_test(test)], 600, folder):
                 print(f"This test fails without a change, too; its verdict on mutants would mean nothing.\n{again}")
                 return 1
             trusted.add(test)
-        tried[room] += 1
-        survivors += [] if failure else [(mutant, room)]
+        tried[files[mutant.path]] += 1
+        survivors += [] if failure else [(mutant, files[mutant.path])]
         print(f"{tried.total():4} {f'killed by {failure}' if failure else 'SURVIVED'}: {mutant}", flush=True)
     return _report(options.seed, tried, survivors)
 
@@ -108,9 +136,17 @@ def _files(room):
     return [room] if room.suffix else [one for one in sorted(room.glob("*.py")) if one.name != "__init__.py"]
 
 
+def _test(nodeid):
+    """A test with all its rows."""
+    return nodeid.partition("[")[0]
+
+
 def _failure(mutant, tests, seconds, folder):
     """Return the first test that fails and its message, or nothing."""
-    shutil.copy(folder / "kept.sqlite3", folder / "test.sqlite3")
+    if not tests:
+        return ""
+    if (folder / "kept.sqlite3").exists():
+        shutil.copy(folder / "kept.sqlite3", folder / "test.sqlite3")
     file = folder / "failure"
     file.unlink(missing_ok=True)
     pid = os.fork()
@@ -140,7 +176,7 @@ def _try(mutant, tests, file):
     code = BROKEN
     try:
         if mutant is None or mutant.put_in_place():
-            code = int(pytest.main([*PYTEST, *tests], plugins=[Watch(file)]))
+            code = int(pytest.main([*PYTEST, *tests], plugins=[FirstFailure(file)]))
     finally:
         os._exit(code)
 
