@@ -9,6 +9,7 @@ fails counts only if it passes in such a process without the change.
 import argparse
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -71,7 +72,7 @@ class Callers:
 
     def of(self, mutant):
         """The tests of a mutant, and how many seconds they may take."""
-        tests = list(self.tests[mutant.path, mutant.function])
+        tests = list(self.tests[str(mutant.path), mutant.function])
         return tests, 60 + SLOWER * sum(self.seconds[test] for test in tests)
 
 
@@ -80,7 +81,7 @@ def main():
     parser.add_argument("--sample", type=int, default=150)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--minutes", type=float, default=600, help="Stop after the mutant that is under way then.")
-    parser.add_argument("--only", default="", help="Only mutants whose line, as printed, contains this.")
+    parser.add_argument("--only", default="", help="A regular expression: only mutants whose printed line it finds.")
     parser.add_argument("--tests", default="", help="Files or folders, instead of the tests of the rooms.")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="lqops-mutants-"))
@@ -95,7 +96,7 @@ def judge(options, folder):
     import pytest
 
     files = {file: room for room in ROOMS for file in _files(Path(room))}
-    every = [mutant for file in files for mutant in mutants_of(file) if options.only in str(mutant)]
+    every = [mutant for file in files for mutant in mutants_of(file) if re.search(options.only, str(mutant))]
     chosen = random.Random(options.seed).sample(every, min(options.sample, len(every)))
     print(f"seed {options.seed}: {len(chosen)} of {len(every)} mutants", flush=True)
     print("every test passes before anything is changed:", flush=True)

@@ -52,14 +52,14 @@ class Mutant:
         return _replace(self.path, {place: code for place, code in after.items() if code != before[place]})
 
 
-def note_calls(path: Path, called: set[tuple[Path, int]]) -> None:
+def note_calls(path: Path, called: set[tuple[str, int]]) -> None:
     """Make every function of a file add itself to `called` when it is called."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            note = ast.parse(f"_called({str(path)!r}, {node.lineno})").body[0]
+            note = ast.parse(f"_called.add({(str(path), node.lineno)})").body[0]
             node.body.insert(1 if ast.get_docstring(node) else 0, ast.copy_location(note, node.body[0]))
-    builtins._called = lambda file, line: called.add((Path(file), line))  # type: ignore[attr-defined]
+    builtins._called = called  # type: ignore[attr-defined]
     _replace(path, _codes(tree, path))
 
 
