@@ -12,10 +12,12 @@ import random
 import re
 import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 
@@ -104,8 +106,7 @@ def judge(options, folder):
     tests = options.tests or " ".join({ROOMS[files[mutant.path]]: True for mutant in chosen})
     if pytest.main([*PYTEST, "--create-db", *dict.fromkeys(tests.split())], plugins=[callers]) != 0:
         return 1
-    if (folder / "test.sqlite3").exists():
-        shutil.copy(folder / "test.sqlite3", folder / "kept.sqlite3")
+    _copy_database(folder / "test.sqlite3", folder / "kept.sqlite3")
     end, tried, survivors, trusted = time.monotonic() + 60 * options.minutes, Counter(), [], set()
     for mutant in chosen:
         if time.monotonic() > end:
@@ -119,7 +120,8 @@ def judge(options, folder):
             trusted.add(test)
         tried[files[mutant.path]] += 1
         survivors += [] if failure else [(mutant, files[mutant.path])]
-        print(f"{tried.total():4} {f'killed by {failure}' if failure else 'SURVIVED'}: {mutant}", flush=True)
+        verdict = "killed" if failure else "SURVIVED"
+        print(f"{tried.total():4} {verdict} {mutant}", *failure.splitlines(), sep="\n          ", flush=True)
     return _report(options.seed, tried, survivors)
 
 
@@ -142,12 +144,21 @@ def _test(nodeid):
     return nodeid.partition("[")[0]
 
 
+def _copy_database(source, target):
+    """Copy a database, if the tests have one, with what its log holds; the log of the target is not to be read."""
+    if not source.exists():
+        return
+    for old in target.parent.glob(f"{target.name}*"):
+        old.unlink()
+    with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
+        one.backup(other)
+
+
 def _failure(mutant, tests, seconds, folder):
     """Return the first test that fails and its message, or nothing."""
     if not tests:
         return ""
-    if (folder / "kept.sqlite3").exists():
-        shutil.copy(folder / "kept.sqlite3", folder / "test.sqlite3")
+    _copy_database(folder / "kept.sqlite3", folder / "test.sqlite3")
     file = folder / "failure"
     file.unlink(missing_ok=True)
     pid = os.fork()

@@ -22,7 +22,7 @@ from agents.guard import guarded_tool_call
 from agents.guard.calls import fitting
 from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool
-from agents.models import AgentEvent, AgentSession, Approval, Notification, StandingApproval
+from agents.models import Agent, AgentEvent, AgentSession, Approval, Notification, StandingApproval
 from agents.sessions.approvals import (
     MAX_PENDING,
     approval_approve,
@@ -367,6 +367,14 @@ def test_the_agent_s_mode_decides_who_is_asked(mode, level, asks, approver):
     session = make_session(agent=make_agent(mode=mode))
     with tool(probe=Probe(), level=level):
         assert (send(session).outcome == Outcome.APPROVAL_PENDING) == asks
+
+
+def test_controlled_calls_ask_when_the_agent_was_deleted_and_not_without_one(approver):
+    with tool(probe=Probe(), level=Level.CONTROLLED):
+        assert send(make_session()).ok
+        session = make_session(agent=make_agent(mode=ApprovalMode.AUTO))
+        Agent.objects.all().delete()
+        assert send(session).outcome == Outcome.APPROVAL_PENDING
 
 
 def test_high_risk_asks_a_person_even_in_auto(approver):
