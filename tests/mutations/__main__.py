@@ -32,6 +32,7 @@ ROOMS = {
     "agents/sessions/approvals.py": "tests/agents/sessions tests/agents/skills/test_guarded_skills.py",
 }
 SLOWER = 5  # times the tests without a change: a mutant that takes longer hangs, and is found out by that
+GRACE = 300  # seconds more: a failing property is searched for a short example, and the machine may be busy
 BAR = 90
 BROKEN = 99  # the exit code of a mutant that changed nothing, or could not be put in place
 PYTEST = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--reuse-db", "--no-header", "-m", "not stress"]
@@ -75,7 +76,7 @@ class Callers:
     def of(self, mutant):
         """The tests of a mutant, and how many seconds they may take."""
         tests = list(self.tests[str(mutant.path), mutant.function])
-        return tests, 60 + SLOWER * sum(self.seconds[test] for test in tests)
+        return tests, GRACE + SLOWER * sum(self.seconds[test] for test in tests)
 
 
 def main():

@@ -27,6 +27,7 @@ COMPARED = {
 }
 COUNTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult}
 QUIET = ("logger",)  # what is only logged changes no row
+DATABASE = "connection."  # what only another database than SQLite does is not seen here
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _changes(node: ast.AST) -> list[tuple[str, Callable[[Any], None]]]:  # noqa:
             return [(f"{type(op).__name__} becomes {new.__name__}", lambda one: _set(one, op=new()))]
         case ast.UnaryOp(op=ast.Not()):
             return [("not is left out", lambda one: _set(one, op=ast.UAdd(), operand=_truth(one.operand)))]
-        case ast.If() | ast.IfExp():
+        case ast.If() | ast.IfExp() if DATABASE not in ast.unparse(node.test):
             return [
                 (f"{kind} is taken", lambda one, kind=kind: _set(one, test=ast.Constant(kind)))
                 for kind in (True, False)
