@@ -166,7 +166,7 @@ OUTAGES = {
 
 
 @pytest.mark.parametrize(
-    ("length", "inputs"), [("10 s", 16), *(pytest.param(length, 100, marks=pytest.mark.stress) for length in OUTAGES)]
+    ("length", "inputs"), [("10 s", 8), *(pytest.param(length, 100, marks=pytest.mark.stress) for length in OUTAGES)]
 )
 def test_every_input_is_read_once_whatever_the_length_of_the_outage(day, length, inputs):
     server = live_through(day, inputs=inputs, **OUTAGES[length])
@@ -176,6 +176,6 @@ def test_every_input_is_read_once_whatever_the_length_of_the_outage(day, length,
 
 def test_inputs_of_runs_that_ran_out_of_patience_are_read_by_other_runs(day, settings):
     settings.LQOPS_MODEL_WAIT_HOURS = 1
-    server = live_through(day, inputs=16, away=5 * HOUR, step=30 * MINUTE, hours=24)
+    server = live_through(day, inputs=8, away=5 * HOUR, step=30 * MINUTE, hours=24)
     check(day, server)
     assert AgentSession.objects.exclude(restarted_from=None).exists()

@@ -5,6 +5,7 @@ disk and nothing is imported again. What a module does when it is imported is no
 """
 
 import ast
+import builtins
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ COMPARED = {
 }
 COUNTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult}
 QUIET = ("logger",)  # what is only logged changes no row
+DATABASE = "connection."  # what only another database than SQLite does is not seen here
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Mutant:
     """A change to one node of a file, known by its number in a walk through the tree."""
 
     path: Path
+    function: int  # the line at which the function begins
     line: int
     change: str
     number: int
@@ -42,32 +45,53 @@ class Mutant:
         return f"{self.path}:{self.line} {self.change}"
 
     def put_in_place(self) -> int:
-        """Change the functions of this process; return how many."""
-        codes = {(one.co_qualname, one.co_firstlineno): one for one in _all_codes(self._compiled())}
-        changed = 0
-        gc.unfreeze()  # what the tests have set aside is not listed
-        for found in gc.get_objects():
-            if isinstance(found, FunctionType) and found.__code__.co_filename.endswith(str(self.path)):
-                new = codes.get((found.__code__.co_qualname, found.__code__.co_firstlineno))
-                if new is not None and new.co_freevars == found.__code__.co_freevars:
-                    found.__code__ = new
-                    changed += 1
-        return changed
-
-    def _compiled(self) -> CodeType:
+        """Change functions of this process; return how many."""
         tree = ast.parse(self.path.read_text())
+        before = _codes(tree, self.path)
         self.mutate(next(node for n, node in enumerate(ast.walk(tree)) if n == self.number))
-        return compile(ast.fix_missing_locations(tree), str(self.path), "exec")
+        after = _codes(tree, self.path)
+        return _replace(self.path, {place: code for place, code in after.items() if code != before[place]})
+
+
+def note_calls(path: Path, called: set[tuple[str, int]]) -> None:
+    """Make every function of a file add itself to `called` when it is called."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            note = ast.parse(f"_called.add({(str(path), node.lineno)})").body[0]
+            node.body.insert(1 if ast.get_docstring(node) else 0, ast.copy_location(note, node.body[0]))
+    builtins._called = called  # type: ignore[attr-defined]
+    _replace(path, _codes(tree, path))
+
+
+def _codes(tree: ast.Module, path: Path) -> dict[tuple[str, int], CodeType]:
+    """The code of every function by its name and line; those without a name are part of the function around them."""
+    codes = _all_codes(compile(ast.fix_missing_locations(tree), str(path), "exec"))
+    return {(code.co_qualname, code.co_firstlineno): code for code in codes if not code.co_name.startswith("<")}
+
+
+def _replace(path: Path, codes: dict[tuple[str, int], CodeType]) -> int:
+    """Give functions of this process other code; return how many."""
+    changed = 0
+    gc.unfreeze()  # what the tests have set aside is not listed
+    for found in gc.get_objects():
+        if isinstance(found, FunctionType) and found.__code__.co_filename.endswith(str(path)):
+            new = codes.get((found.__code__.co_qualname, found.__code__.co_firstlineno))
+            if new is not None and new.co_freevars == found.__code__.co_freevars:
+                found.__code__ = new
+                changed += 1
+    return changed
 
 
 def mutants_of(path: Path) -> list[Mutant]:
     """Every mutant of a file, in the order of its lines."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     numbers = {id(node): number for number, node in enumerate(nodes)}
-    inside = [one for node in nodes if isinstance(node, ast.FunctionDef) for one in _inside(node)]
     found = [
-        Mutant(path, node.lineno, change, numbers[id(node)], mutate)
-        for node in inside
+        Mutant(path, function.lineno, node.lineno, change, numbers[id(node)], mutate)
+        for function in nodes
+        if isinstance(function, ast.FunctionDef)
+        for node in _inside(function)
         for change, mutate in _changes(node)
     ]
     return sorted(found, key=lambda one: (one.line, one.number, one.change))
@@ -97,7 +121,7 @@ def _changes(node: ast.AST) -> list[tuple[str, Callable[[Any], None]]]:  # noqa:
             return [(f"{type(op).__name__} becomes {new.__name__}", lambda one: _set(one, op=new()))]
         case ast.UnaryOp(op=ast.Not()):
             return [("not is left out", lambda one: _set(one, op=ast.UAdd(), operand=_truth(one.operand)))]
-        case ast.If() | ast.IfExp():
+        case ast.If() | ast.IfExp() if DATABASE not in ast.unparse(node.test):
             return [
                 (f"{kind} is taken", lambda one, kind=kind: _set(one, test=ast.Constant(kind)))
                 for kind in (True, False)

@@ -1,5 +1,6 @@
 """R4 with worst cases, shared budgets and providers that do not keep their word."""
 
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -54,9 +55,15 @@ def test_real_spending_that_uses_up_the_cap_stops_the_next_call():
     session = make_session(current_phase=Phase.TURN, max_cost_usd=Decimal("0.05"))
     with script(Step("long", usage=Usage(200, 4_500))) as model:
         run(session, max_tokens=4_600)
-        with pytest.raises(BudgetExceeded):
+        with pytest.raises(BudgetExceeded) as exceeded:
             run(session)
     assert len(model.requests) == 1
+    needed, left = re.search(r"could cost up to (\S+) USD; (\S+) USD was left", str(exceeded.value)).groups()
+    details = AuditEvent.objects.get(chain=session.chain, details__outcome="denied").details
+    spent = Decimal("0.047")
+    assert Decimal(left) == Decimal("0.05") - spent
+    assert Decimal(details["projected_usd"]) == spent + Decimal(needed)
+    assert Decimal(details["cap_usd"]) == Decimal("0.05")
 
 
 def test_a_token_budget_that_is_used_up_stops_the_next_call():

@@ -9,6 +9,7 @@ import pytest
 from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
 from agents.exceptions import BudgetExceeded, RetryLater
 from agents.guard import guarded_tool_call, metering
+from agents.guard.tools import persisting
 from agents.models import AgentSession, Budget, InferenceLog, ModelOutage, ToolCall
 from agents.providers.base import Fault, ProviderError, ended_once, wait_listening
 from agents.providers.scripted import Step
@@ -78,6 +79,15 @@ def test_a_model_that_does_not_work_is_left_after_three_attempts_and_not_charged
     charged, actual = books(session)
     assert charged == 0
     assert actual == 3 * ToolCall.objects.get().held_usd
+
+
+@pytest.mark.usefixtures("_no_waiting")
+@pytest.mark.parametrize(("wanted", "tried"), [(1, 1), (2, 2), (9, 3)])
+def test_a_caller_may_want_fewer_attempts_and_never_more(wanted, tried):
+    make_price(MODEL)
+    with script(broken()) as model, persisting(wanted), pytest.raises(RetryLater):
+        call(make_session())
+    assert len(model.requests) == tried
 
 
 def test_all_attempts_of_a_call_share_one_time_limit(settings):

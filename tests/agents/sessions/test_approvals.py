@@ -22,7 +22,7 @@ from agents.guard import guarded_tool_call
 from agents.guard.calls import fitting
 from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool
-from agents.models import AgentSession, Approval, Notification, StandingApproval
+from agents.models import Agent, AgentEvent, AgentSession, Approval, Notification, StandingApproval
 from agents.sessions.approvals import (
     MAX_PENDING,
     approval_approve,
@@ -62,6 +62,7 @@ def test_a_restricted_call_waits_and_runs_once_after_a_yes(approver, letter):
     assert (asked.outcome, letter.calls) == (Outcome.APPROVAL_PENDING, [])
     assert send(session).data == asked.data  # asking again does not ask twice
     ticket = Approval.objects.get()
+    assert (ticket.resolved_by, ticket.resolved_at) == (None, None)
     approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW, note="fine")
     assert send(session).ok
     assert send(session).replayed
@@ -77,6 +78,37 @@ def test_those_who_may_decide_are_told_when_a_call_waits_and_nobody_else_is(appr
     notice = Notification.objects.get()
     assert (notice.owner, notice.kind, notice.session) == (approver, NoticeKind.APPROVAL_WAITING, session)
     assert "Ada" not in notice.title + notice.body
+
+
+def test_requests_and_decisions_are_activity_of_the_session(approver, letter):
+    session = make_session()
+    send(session)
+    first = Approval.objects.get()
+    approval_approve(first.pk, by=approver, digest=first.digest, now=NOW)
+    send(session)
+    send(session, key="turn:2", to="Grace")
+    second = Approval.objects.get(status=ApprovalStatus.PENDING)
+    approval_reject(second.pk, by=approver, digest=second.digest, now=NOW)
+    send(session, key="turn:3", to="Eve")
+    third = Approval.objects.get(status=ApprovalStatus.PENDING)
+    approvals_expire(NOW + timedelta(hours=24))
+
+    expected = []
+    for ticket, decision in ((first, "approved"), (second, "rejected"), (third, "expired")):
+        facts = {"approval_id": str(ticket.public_id), "action": ticket.action, "level": Level.RESTRICTED}
+        expected += [("approval:requested", facts), ("approval:resolved", facts | {"decision": decision})]
+    assert list(AgentEvent.objects.order_by("pk").values_list("kind", "data")) == expected
+
+
+def test_a_decision_names_the_api_key_that_was_used_if_any(approver, letter):
+    session = make_session()
+    for key, key_id in (("turn:1", ""), ("turn:2", "key-1")):
+        send(session, key=key)
+        ticket = Approval.objects.get(status=ApprovalStatus.PENDING)
+        approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW, key_id=key_id)
+    first, second = AuditEvent.objects.filter(kind="approval.approved").order_by("seq")
+    assert "key_id" not in first.details
+    assert second.details["key_id"] == "key-1"
 
 
 def test_a_no_is_told_to_the_model_and_holds_for_the_rest_of_the_session(approver, letter):
@@ -256,6 +288,7 @@ def test_a_ticket_that_is_not_used_in_time_expires_and_counts_as_a_no(decided, a
     assert send(session, now=late).outcome == (Outcome.DENIED if decided else Outcome.APPROVAL_PENDING)
     assert approvals_expire(late) == 1
     assert approvals_expire(late) == 0
+    assert approval_kinds(session)[-1] == "approval.expired"
     assert send(session, now=late).outcome == Outcome.DENIED
     with pytest.raises(InvalidTransition):
         approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=late)
@@ -289,6 +322,15 @@ def test_the_session_goes_on_when_its_last_open_question_is_answered(approver, l
     session.refresh_from_db()
     assert session.status == Status.WAITING
     approval_reject(second.pk, by=approver, digest=second.digest, now=NOW)
+    session.refresh_from_db()
+    assert session.status == Status.QUEUED
+
+
+def test_the_session_goes_on_when_its_last_open_question_expires(approver, letter):
+    session = make_session()
+    send(session)
+    AgentSession.objects.update(status=Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+    approvals_expire(NOW + timedelta(hours=24))
     session.refresh_from_db()
     assert session.status == Status.QUEUED
 
@@ -327,6 +369,14 @@ def test_the_agent_s_mode_decides_who_is_asked(mode, level, asks, approver):
         assert (send(session).outcome == Outcome.APPROVAL_PENDING) == asks
 
 
+def test_controlled_calls_ask_when_the_agent_was_deleted_and_not_without_one(approver):
+    with tool(probe=Probe(), level=Level.CONTROLLED):
+        assert send(make_session()).ok
+        session = make_session(agent=make_agent(mode=ApprovalMode.AUTO))
+        Agent.objects.all().delete()
+        assert send(session).outcome == Outcome.APPROVAL_PENDING
+
+
 def test_high_risk_asks_a_person_even_in_auto(approver):
     session = make_session(agent=make_agent(mode=ApprovalMode.AUTO))
     with tool(probe=Probe(), level=Level.SAFE):
@@ -360,7 +410,12 @@ def test_a_standing_approval_decides_the_like_and_nothing_else(approver, letter)
     assert send(session, key="turn:4", to="Eve", text="two").outcome == Outcome.APPROVAL_PENDING
     assert len(letter.calls) == 2
     tickets = Approval.objects.filter(standing__isnull=False).order_by("pk")
-    assert [(ticket.call_key, ticket.resolved_by) for ticket in tickets] == [("turn:1", approver), ("turn:2", approver)]
+    assert [(ticket.call_key, ticket.resolved_by, ticket.resolved_at) for ticket in tickets] == [
+        ("turn:1", approver, NOW),
+        ("turn:2", approver, NOW),
+    ]
+    created = AuditEvent.objects.get(kind="approval.standing_created")
+    assert (created.details["action"], created.details["uses"]) == (tickets[0].action, 1)
     assert StandingApproval.objects.get().uses_left == 0
 
 

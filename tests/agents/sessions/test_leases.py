@@ -165,7 +165,8 @@ def test_a_person_who_says_it_happened_gives_the_run_its_result():
 
 
 def test_a_person_who_says_it_did_not_happen_lets_it_be_made_again():
-    held, _ = resolved(Decision.DID_NOT_HAPPEN)
+    held, call = resolved(Decision.DID_NOT_HAPPEN, result={"letter": "L-7"})
+    assert call.result is None
     with tool(probe=Probe()) as probe:
         assert guarded_tool_call(held, ToolIntent.RUN_SKILL, {"to": "Ada"}, key="turn:1", now=LATER).ok
     assert len(probe.calls) == 1

@@ -196,15 +196,15 @@ def test_every_mangled_slice_of_a_document_is_verified_and_a_changed_word_is_not
 @every_row(
     ("source", "quote"),
     [
-        ("ab" * 500_000, "ab" * 2_000 + "c"),
-        ("a" * 500_000, "ab" + "a" * 9_000),
-        ("a-b " * 60_000, "a b " * 1_000),  # every place has the letters, and no place the gaps
-        ("-" * 500_000 + "\n" * 500_000, "- - - - nothing"),
-        ("\u0301" * 100_000, "e\u0301" * 1_000),
-        ("tenant shall pay " * 15_000, "tenant shall pay … tenant shall not … tenant shall"),
+        ("ab" * 120_000, "ab" * 2_000 + "c"),
+        ("a" * 120_000, "ab" + "a" * 9_000),
+        ("a-b " * 15_000, "a b " * 1_000),  # every place has the letters, and no place the gaps
+        ("-" * 120_000 + "\n" * 120_000, "- - - - nothing"),
+        ("\u0301" * 25_000, "e\u0301" * 1_000),
+        ("tenant shall pay " * 4_000, "tenant shall pay … tenant shall not … tenant shall"),
     ],
 )
 def test_a_repetitive_text_is_searched_quickly(source, quote):
     started = time.process_time()
     assert find_quote(quote, source, len(source) // 2) is None
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 1
