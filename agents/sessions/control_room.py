@@ -103,6 +103,7 @@ class Waiting:
     unknown: tuple[ToolCall, ...]
     given_up: tuple[UnreadInput, ...]
     given_up_count: int
+    away: tuple[ModelOutage, ...]
     proposals: int
     memories: int
     notices: int
@@ -164,6 +165,7 @@ def waiting_for(user: User) -> Waiting:
             given_up.select_related("trigger", "session__agent", "session__trigger").order_by("-pk")[:SHOWN]
         ),
         given_up_count=given_up[:COUNTED].count(),
+        away=tuple(ModelOutage.objects.order_by("model")[:SHOWN]),
         proposals=proposed[:COUNTED].count(),
         memories=noted[:COUNTED].count(),
         notices=mine[:COUNTED].count(),

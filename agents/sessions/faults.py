@@ -52,12 +52,17 @@ def _migrations() -> frozenset[tuple[str, str]]:
 
 
 def failing_models(now: datetime) -> list[str]:
-    """Return the models that answered none of their last requests, of which there were several lately."""
+    """Return the models whose last requests, several of them and lately, all failed."""
     newest = InferenceLog.objects.order_by("-id").values_list("model", "outcome", "created_at")[:REQUESTS_READ]
-    lately = [(model, outcome) for model, outcome, at in newest if at >= now - FAILING_WITHIN]
-    answering = {model for model, outcome in lately if outcome == Outcome.SUCCESS}
-    failed = Counter(model for model, outcome in lately if outcome == Outcome.GATEWAY_ERROR)
-    return sorted(model for model, count in failed.items() if count >= FAILING_FROM and model not in answering)
+    failed: Counter[str] = Counter()
+    answered: set[str] = set()
+    for model, outcome, at in newest:
+        if at < now - FAILING_WITHIN:
+            break
+        if outcome == Outcome.SUCCESS:
+            answered.add(model)
+        failed[model] += outcome == Outcome.GATEWAY_ERROR and model not in answered
+    return sorted(model for model, count in failed.items() if count >= FAILING_FROM)
 
 
 # --- Hosts ---

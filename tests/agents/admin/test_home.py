@@ -13,13 +13,13 @@ from django.urls import reverse
 from agents.conf import clock
 from agents.enums import HaltState, NoticeKind, Outcome, Status, ToolIntent, TriggerKind
 from agents.guard.refusals import refuse_call
-from agents.models import AgentSession, Budget, Halt, Installation, Notification
+from agents.models import AgentSession, Budget, Halt, Installation, ModelOutage, Notification
 from agents.sessions import control_room
 from agents.sessions.halts import halt_all_work, halted_work_end, session_halt
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from tests.agents.admin.rows import kinds_since, last_event, make_approval, make_call, page, sign_in, text_of
-from tests.factories import make_agent, make_session, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -338,3 +338,9 @@ def test_banner_is_small_and_for_staff(client, django_assert_max_num_queries):
 
 def test_sign_in_page_does_not_poll(client):
     assert "data-every" not in text_of(client.get(reverse("admin:login")))
+
+
+def test_model_that_is_away_is_named_first(client):
+    sign_in(client)
+    ModelOutage.objects.create(model="local", since=NOW, next_try_at=NOW, error="ProviderError: 503 from the server")
+    assert "Model local has not answered since 14 Mar, 09:26 UTC." in text_of(client.get(reverse("admin:index")))

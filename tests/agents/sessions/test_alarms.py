@@ -131,7 +131,8 @@ def test_fault_of_a_moment_and_one_that_returns_soon_are_not_told(operator):
     [
         ([Outcome.GATEWAY_ERROR] * 2, False),
         ([Outcome.GATEWAY_ERROR] * 3, True),
-        ([Outcome.SUCCESS, *[Outcome.GATEWAY_ERROR] * 5], False),
+        ([Outcome.SUCCESS, *[Outcome.GATEWAY_ERROR] * 3], True),
+        ([*[Outcome.GATEWAY_ERROR] * 5, Outcome.SUCCESS, Outcome.GATEWAY_ERROR], False),
         ([Outcome.ERROR] * 5, False),  # halted
     ],
 )
