@@ -70,10 +70,11 @@ def start_run(*, owner, by, now, **what):
 def make_unread_input(owner=None, *, trigger=None, **fields):
     """What a trigger's run did not read, given up."""
     trigger = trigger or make_trigger(owner=owner, name="Leases")
-    ended = {"terminal_reason": "cost_cap_reached", "completed_at": NOW}
-    session = make_session(Status.HALTED, owner=trigger.owner, trigger=trigger, slot="attach:1", **ended)
     defaults = {"state": "given_up", "reason": "cost_cap_reached", "tries": 1, "failed_at": NOW}
-    return UnreadInput.objects.create(owner=trigger.owner, trigger=trigger, session=session, **{**defaults, **fields})
+    if "session" not in fields:
+        ended = {"terminal_reason": "cost_cap_reached", "completed_at": NOW}
+        fields["session"] = make_session(Status.HALTED, owner=trigger.owner, trigger=trigger, slot="attach:1", **ended)
+    return UnreadInput.objects.create(owner=trigger.owner, trigger=trigger, **{**defaults, **fields})
 
 
 def make_waiting_for_model(model="test-model", **fields):

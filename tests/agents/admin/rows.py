@@ -173,7 +173,7 @@ def make_everything(viewer=None):
     Budget.objects.create(scope="trigger", subject_id=trigger.pk, day=NOW.date())
     Halt.objects.create(scope="session", session=session, reason="reason")
     InboundEvent.objects.create(owner=owner, trigger=trigger, outcome="spawned", title="event")
-    make_unread_input(trigger=trigger)
+    make_unread_input(trigger=trigger, session=session)
     InferenceLog.objects.create(session=session, model="test-model", purpose="chat", outcome="success")
     SkillSetting.objects.create(name="send_email", hourly_limit=3)
     SuspendedModel.objects.create(model="greedy", bound_usd=1, actual_usd=2)
