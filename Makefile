@@ -32,7 +32,7 @@ FULLY_COVERED := agents/guard/guard.py agents/guard/consent.py agents/policy/bra
 ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask definitions engine management walk \
 	$(addprefix loop/test_,alerts.py cycle.py days.py gate.py guardrails.py heartbeat.py hot_state.py scenarios.py yield.py) \
 	$(addprefix sensors/test_,poll.py sample_agents.py signals_firing.py stream.py pending_scores.py watch.py)) \
-	tests/flows/test_canary.py
+	tests/flows/test_canary.py tests/simulation/test_scheduler.py
 DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
 	$(addprefix tests/lqops/test_,env.py logs.py model_catalogue.py settings.py up.py web.py) \

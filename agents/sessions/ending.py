@@ -212,15 +212,16 @@ def _finish(
     session: AgentSession, reason: TerminalReason, *, now: datetime, error: str, retry_at: datetime | None = None
 ) -> AgentSession:
     row = held(session)
-    is_halted = row.halt_state == HaltState.HALT_REQUESTED or _all_work_is_halted()
+    is_halted = row.halt_state == HaltState.HALT_REQUESTED or _is_halted_with_all(row)
     ended = _end(row, halt_reason(row) if is_halted else reason, now=now, error=error, retry_at=retry_at)
-    if ended.status == Status.COMPLETED and _all_work_is_halted():
+    if ended.status == Status.COMPLETED and _is_halted_with_all(row):
         raise _HaltedMeanwhile
     return ended
 
 
-def _all_work_is_halted() -> bool:
-    return Installation.objects.filter(pk=1, halt__isnull=False).exists()
+def _is_halted_with_all(row: AgentSession) -> bool:
+    """Return whether all work was halted since the session was created. Chats without a model go on under a halt."""
+    return Installation.objects.filter(pk=1, halt__requested_at__gt=row.created_at).exists()
 
 
 def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: datetime, actor: str) -> AgentSession:

@@ -1,7 +1,5 @@
 """What the owner is told of a run that was halted or failed."""
 
-from datetime import timedelta
-
 import pytest
 
 from agents.enums import Mode, Status, TerminalReason
@@ -64,12 +62,6 @@ def test_a_run_that_completed_is_not_told_of_twice():
 
 def test_a_run_that_all_work_was_halted_under_while_it_was_ending_ends_as_halted(monkeypatch):
     looks = iter([False, True, True])  # not when it begins to end, and when all is written
-    monkeypatch.setattr(ending, "_all_work_is_halted", lambda: next(looks))
+    monkeypatch.setattr(ending, "_is_halted_with_all", lambda _: next(looks))
     ended = session_finish(make_session(), TerminalReason.COMPLETED, now=NOW)
     assert (ended.status, ended.terminal_reason) == (Status.HALTED, TerminalReason.EXTERNAL_HALT)
-
-
-def test_a_run_that_seems_younger_than_the_halt_of_all_work_ends_as_halted():
-    session = make_session(created_at=NOW + timedelta(seconds=1))
-    halt_all_work(by=None, reason="now", now=NOW)
-    assert session_finish(session, TerminalReason.COMPLETED, now=NOW).status == Status.HALTED
