@@ -372,7 +372,7 @@ class TriggerAdmin(NamedAdmin):
 
 @admin.register(UnreadInput)
 class UnreadInputAdmin(DetailAdmin):
-    """What runs of triggers were to read and did not, newest first, with Retry and Dismiss."""
+    """Inputs that runs of triggers did not read, newest first, with Retry and Dismiss."""
 
     what = column(
         lambda row: two_lines(visible(row.session.purpose), f"not read: {label_of('reason', row.reason)}"),

@@ -267,7 +267,7 @@ class UnreadInputSerializer(RowSerializer):
 
 
 class UnreadInputViewSet(OwnedViewSet[UnreadInput]):
-    """What sessions of your triggers were to read and did not, newest first. What was read is not listed."""
+    """Inputs that sessions of your triggers did not read, newest first. Inputs that were read are not listed."""
 
     queryset = UnreadInput.objects.all()
     serializer_class = UnreadInputSerializer

@@ -86,7 +86,8 @@ def _do(call: Call) -> ToolResult:
         for model in fallbacks_of(away.model):
             if time.monotonic() - started < FALLBACK_SECONDS:  # else the ticker wakes the run for it
                 with suppress(RetryLater, ModelSuspended):
-                    return _do_once(replace(call, fallback=model))
+                    passed = timedelta(seconds=time.monotonic() - started)
+                    return _do_once(replace(call, fallback=model, now=call.now + passed))
         raise
 
 
@@ -101,12 +102,14 @@ def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
     """Do several things at once: all of them are authorised before any of them happens.
 
     A call that is refused has its refusal for a result, and the others go on. A brake stops the whole group before the
-    first byte leaves, and what was reserved for the others is released. With a model that is away, the calls are made
-    one by one, by its fallbacks if it has some.
+    first byte leaves, and what was reserved for the others is released. If a model is away and has fallbacks, the calls
+    are made one by one.
     """
     try:
         return _do_together(calls)
-    except (RetryLater, ModelSuspended):
+    except (RetryLater, ModelSuspended) as away:
+        if not fallbacks_of(away.model):
+            raise
         return [timed(partial(_do, call)) for call in calls]
 
 

@@ -107,7 +107,7 @@ class SuspendedModel(models.Model):
 
 
 class ModelServer(models.Model):
-    """What was found out about a model's server, and how it takes requests. What the catalogue declares wins."""
+    """The form in which a model's server takes requests, as it was found out. The catalogue's own word wins."""
 
     model = models.CharField(max_length=128, unique=True)
     endpoint = models.CharField(max_length=64, help_text="Digest of its address and name there; others are asked anew.")

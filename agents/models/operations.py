@@ -27,7 +27,7 @@ class Lease(models.Model):
 
 
 class Host(models.Model):
-    """What a host that runs lqops reports of itself, several times a minute."""
+    """A host that runs lqops, as it reports itself several times a minute."""
 
     name = models.CharField(max_length=96, unique=True)
     seen_at = models.DateTimeField()
@@ -78,7 +78,7 @@ class Postponement(models.Model):
 
 
 class UnreadInput(models.Model):
-    """What a trigger's run was to read and did not: documents or an event. Deleted when a run has read it.
+    """An input that a trigger's run did not read: documents or an event. Deleted when a run has read it.
 
     It is read again when it is due, until its tries are used up; then it is given up, and a person decides.
     """

@@ -273,7 +273,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Fault:
-    """What an operator must fix. `tells`: people are notified of it here, and not elsewhere."""
+    """A fault that an operator must fix. `tells`: people are notified of it here, and not elsewhere."""
 
     code: str
     text: str

@@ -107,9 +107,9 @@ def _end_lines(row: AgentSession, unread: UnreadInput | None) -> list[str]:
     lines = [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
     lines += [f"Calls: {row.tool_calls.count()}. Cost: {cost_text(row.cost_total_usd, row.cost_actual_usd)}."]
     if unread is not None and unread.due_at is not None:
-        lines += [f"What it was to read is read again at {unread.due_at:%Y-%m-%d %H:%M} UTC."]
+        lines += [f"Its input is read again at {unread.due_at:%Y-%m-%d %H:%M} UTC."]
     elif unread is not None:
-        lines += ["What it was to read is given up. Retry it, or dismiss it, under Unread inputs."]
+        lines += ["Its input is given up. Retry it, or dismiss it, under Unread inputs."]
     return [*lines, f"Receipt: {receipt_path(row)}"]
 
 
