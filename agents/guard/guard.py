@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 
 from agents.conf import clock, fallbacks_of
 from agents.enums import Outcome, Risk, ToolIntent
@@ -359,7 +359,9 @@ def _handle(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]
                 data = dispatch.run(_make_pass(row.public_id), call.tool, context, deepcopy(call.arguments))
                 data = redact_data(json_safe(data))
                 canonical(data)  # what cannot be stored is the tool's fault, not the journal's
-    except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
+    except Exception as raised:  # whatever a tool raises is its outcome, and the run can go on from it
+        if not call.tool.remote and isinstance(raised, OperationalError | InterfaceError):
+            raise  # the database failed, not the tool: this block is undone, and the run is left to be taken over
         data = None
         outcome, error, detail = _failure(call, meter, raised)
     finally:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 
 from agents.conf import clock, skill_hosts
 from agents.definitions.in_force import autonomy_of, definition_of
@@ -78,7 +78,7 @@ from audit.redaction import redact_exception
 logger = logging.getLogger(__name__)
 
 ROUNDS: Final = "max_tool_rounds"
-_PASSED_ON: Final = (AutonomousBrake, LeaseLost, OutcomeUnknown, RetryLater)
+_PASSED_ON: Final = (AutonomousBrake, LeaseLost, OutcomeUnknown, RetryLater, OperationalError, InterfaceError)
 _TURN_ERRORS: Final = {TerminalReason.PROVIDER_ERROR, TerminalReason.REFUSED, TerminalReason.TIMED_OUT}
 
 

@@ -12,7 +12,7 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Final
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F
 
 from agents.conf import clock
@@ -48,13 +48,13 @@ def gate(
 ) -> str:
     """Return why the turn is skipped; empty when it is not. `opens` opens the gate without asking.
 
-    Brakes are not caught; any other error opens the gate.
+    Brakes and failures of the database are not caught; any other error opens the gate.
     """
     if model is None:
         return ""
     try:
         return _decide(session, turn, views, model=model, opens=opens, pace=pace)
-    except (AutonomousBrake, LeaseLost):
+    except (AutonomousBrake, LeaseLost, OperationalError, InterfaceError):
         raise
     except Exception:
         logger.warning("the gate of session %s failed and opens", session.public_id, exc_info=True)

@@ -259,6 +259,7 @@ TICKER: Final = "ticker"
 HALTED: Final = "All work is halted."
 TICKER_LATE: Final = timedelta(seconds=30)
 WAITS_TOO_LONG: Final = timedelta(seconds=60)
+UNACKNOWLEDGED: Final = 50  # tasks taken beyond those that are worked on; a killed worker leaves one for a while
 WORKERS_SHOWN: Final = 50
 
 
@@ -288,6 +289,8 @@ class Health:
     queued: int
     oldest_queued_at: datetime | None
     broker_depth: int | None
+    unacknowledged: int
+    running: int
     workers: tuple[Worker, ...]
     oldest_lease_until: datetime | None
     lost: int
@@ -318,7 +321,9 @@ def health(now: datetime) -> Health:
         number=Count("pk"), oldest=Min(Coalesce("enqueued_at", "created_at"))
     )
     running = AgentSession.objects.filter(status=Status.RUNNING)
-    leases = running.aggregate(oldest=Min("lease_until"), lost=Count("pk", filter=Q(lease_until__lte=now)))
+    leases = running.aggregate(
+        number=Count("pk"), oldest=Min("lease_until"), lost=Count("pk", filter=Q(lease_until__lte=now))
+    )
     held = running.values("lease_owner").annotate(number=Count("pk"), until=Min("lease_until")).order_by("lease_owner")
     pending = OutboxMessage.objects.filter(status=OutboxStatus.PENDING)
     outbox = pending.aggregate(number=Count("pk"), oldest=Min("due_at"))
@@ -329,7 +334,9 @@ def health(now: datetime) -> Health:
         queued=queue["number"],
         oldest_queued_at=queue["oldest"],
         broker_depth=OrmQ.objects.count() if "orm" in settings.Q_CLUSTER else None,
+        unacknowledged=OrmQ.objects.filter(lock__gt=now).count() if "orm" in settings.Q_CLUSTER else 0,
         workers=tuple(Worker(row["lease_owner"], row["number"], row["until"]) for row in held[:WORKERS_SHOWN]),
+        running=leases["number"],
         oldest_lease_until=leases["oldest"],
         lost=leases["lost"],
         outbox_pending=outbox["number"],
@@ -377,6 +384,9 @@ def _work_faults(found: Health, now: datetime) -> Iterator[Fault]:
     if found.oldest_queued_at is not None and now - found.oldest_queued_at > WAITS_TOO_LONG:
         text = "A session has been waiting for a worker. Start `manage.py qcluster`, or more of its workers."
         yield Fault("queue", text)
+    if found.unacknowledged > found.running + UNACKNOWLEDGED:
+        text = f"{found.unacknowledged} tasks were taken and never acknowledged: restart `manage.py qcluster`."
+        yield Fault("acknowledgement", text)
     if found.outbox_failed:
         text = f"{found.outbox_failed} notifications could not be sent by e-mail."
         yield Fault("outbox", text, tells=False)

@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django_q.models import OrmQ
 
 from agents.admin import home
 from agents.conf import clock
@@ -61,6 +62,16 @@ def test_session_queued_too_long_is_a_red_line():
 
     assert (found.queued, found.oldest_queued_at) == (2, NOW - timedelta(minutes=5))
     assert any("waiting for a worker" in line for line in found.red)
+
+
+def test_tasks_that_nobody_acknowledges_are_a_red_line():
+    ticker(NOW)
+    make_session(lease_owner="one", lease_until=NOW + timedelta(seconds=9))
+    OrmQ.objects.bulk_create(OrmQ(key="lqops", payload="", lock=NOW + timedelta(minutes=20)) for _ in range(51))
+    assert health(NOW).red == ()
+
+    OrmQ.objects.create(key="lqops", payload="", lock=NOW + timedelta(minutes=20))
+    assert health(NOW).red == ("52 tasks were taken and never acknowledged: restart `manage.py qcluster`.",)
 
 
 def test_lost_worker_is_a_red_line():

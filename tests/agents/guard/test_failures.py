@@ -126,6 +126,28 @@ def test_a_call_that_cannot_be_settled_at_all_is_left_to_recovery():
     assert session.cost_reserved_usd == Decimal("0.005")
 
 
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_a_local_call_that_the_database_fails_leaves_the_run_to_be_taken_over(error):
+    session = make_session(status=Status.QUEUED)
+
+    def engine(held):
+        guarded_tool_call(held, ToolIntent.RUN_SKILL, {}, key="only")
+        return Finished()
+
+    selftest.arm()
+    broken = Probe(error=error("database or disk is full"))
+    with tool(probe=broken, remote=False) as full, patch("agents.runner.connection"):
+        assert run_session(session.pk, engine, owner="worker")
+    session.refresh_from_db()
+    assert (session.status, ToolCall.objects.count(), len(full.calls)) == (Status.RUNNING, 0, 1)
+
+    AgentSession.objects.filter(pk=session.pk).update(lease_until=NOW)
+    with tool(probe=Probe(), remote=False):
+        assert run_session(session.pk, engine, owner="next")
+    session.refresh_from_db()
+    assert (session.status, ToolCall.objects.get().outcome) == (Status.COMPLETED, Outcome.SUCCESS)
+
+
 def test_a_denial_that_comes_after_the_end_leaves_the_chain_closed(approver):
     session = make_session()
     with tool(probe=Probe(), level=Level.RESTRICTED):

@@ -2,8 +2,10 @@
 
 import textwrap
 from decimal import Decimal
+from unittest.mock import Mock
 
 import pytest
+from django.db import OperationalError
 
 from agents.conf import clock
 from agents.enums import EventKind, Purpose, Status, TerminalReason, TurnState
@@ -141,6 +143,14 @@ def test_gate_opens_on_an_internal_error(loop, small, monkeypatch, caplog):
     gate, model = wake(loop, small=small)
     assert (len(gate.requests), len(model.requests)) == (0, 1)
     assert "failed and opens" in caplog.text
+
+
+def test_turn_waits_for_another_worker_when_the_database_fails_at_the_gate(loop, small, monkeypatch):
+    monkeypatch.setattr("agents.loop.gate.changes_from", Mock(side_effect=OperationalError("disk is full")))
+    monkeypatch.setattr("agents.runner.connection", Mock())
+    gate, model = wake(loop, small=small)
+    assert (len(gate.requests), len(model.requests)) == (0, 0)
+    assert (loop.row.status, loop.turns()[-1].state) == (Status.RUNNING, TurnState.OPEN)
 
 
 @pytest.mark.parametrize("how", ["unpriced", "suspended"])

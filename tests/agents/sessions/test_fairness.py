@@ -68,6 +68,15 @@ def test_owners_and_their_triggers_take_turns():
         assert [session for session in taken if session in lane] == lane, "first come, first served"
 
 
+def test_turns_taken_before_the_clock_was_set_back_do_not_count():
+    ahead, behind = make_trigger(), make_trigger()
+    make_session(Status.SLEEPING, owner=ahead.owner, trigger=ahead, claimed_at=clock() + timedelta(hours=1))
+    make_session(Status.SLEEPING, owner=behind.owner, trigger=behind, claimed_at=clock() - timedelta(hours=1))
+    waiting(behind)
+    of_ahead = waiting(ahead)
+    assert next_run(NOW) == of_ahead.pk, "served an hour from now is not served"
+
+
 def test_run_that_rested_goes_behind_those_of_its_trigger_that_wait_longer():
     trigger = make_trigger()
     rested = waiting(trigger, at=NOW + SECOND)

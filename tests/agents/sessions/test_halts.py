@@ -188,6 +188,19 @@ def test_release_first_halts_what_the_ticker_has_not_halted_yet():
             guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=NOW)
 
 
+def test_release_is_refused_while_a_run_cannot_be_halted():
+    bad, good = make_session(), make_session()
+    halt_all_work(by=None, reason="incident", now=NOW)
+    with failing_for(bad), pytest.raises(InvalidTransition, match="1 runs could not be halted yet"):
+        release_all_work(by=None, now=NOW)
+    assert Installation.objects.get(pk=1).halt_id is not None
+
+    release_all_work(by=None, now=NOW)
+    for session in (bad, good):
+        session.refresh_from_db()
+        assert session.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}
+
+
 def test_of_two_releases_at_once_one_is_refused_and_leaves_no_event():
     halt = halt_all_work(by=None, reason="incident", now=NOW).halt
     with patch.object(halts, "_in_force", return_value=halt):
