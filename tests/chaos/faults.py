@@ -1,12 +1,10 @@
-"""The faults: kills, pauses and restarts of every process, a model that is away, a full disk.
-
-The clock of the machine is not stepped: that would step it for everybody. The simulation steps its own clock.
-"""
+"""The faults: kills, pauses and restarts of every process, a model that is away, a full disk, a stepped clock."""
 
 import signal
 import time
 from collections import Counter
 
+from tests.chaos import fake_clock
 from tests.chaos.installation import below, send
 from tests.flows.processes import command_of
 
@@ -31,6 +29,7 @@ class Faults:
             self.pause_redis: 1,
             self.lose_model: 2,
             self.fill_disk: 0.7 if self._all.disk.is_small else 0,
+            self.step_clock: 0.7,
         }
         [act] = self._random.choices(list(acts), list(acts.values()))
         act()
@@ -100,3 +99,7 @@ class Faults:
         self._all.disk.empty()
         self._all.postgres.ensure()
         self._all.redis.ensure()
+
+    def step_clock(self):
+        """Forward by up to an hour, or back by some seconds, as when a machine was asleep or is corrected."""
+        fake_clock.step(self._random.choice([60, 600, 3_600, -2, -10]))

@@ -5,7 +5,6 @@ import http.client
 import json
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 
 from django.db import Error, connection
@@ -113,7 +112,7 @@ class Load:
 
     def _send(self, trigger, name):
         body = json.dumps({"type": "invoice.late", "title": name})
-        at = datetime.now(UTC)
+        at = clock()
         signature = Webhook(trigger_secret(trigger)).sign(name, at, body)
         headers = {
             "webhook-id": name,
