@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from agents.enums import Purpose
 from agents.policy.costs import NotMoney, usd
 from agents.policy.schedule import FALLBACK_SECONDS
 from agents.types import WIRE_FORMS
@@ -33,6 +34,8 @@ _TEXT: Final = ((str,), "text")
 _HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 CALL_SECONDS: Final = 290.0  # of one call with all its tries, unless total_seconds says otherwise
 SKILL_SECONDS: Final = 180.0  # the longest timeout of a skill
+MOST_ANSWER: Final = 1_000_000
+MOST_WINDOW: Final = 100_000_000
 _WHOLE: Final = ((int,), "a whole number")
 _NUMBER: Final = ((int, float), "a number")
 _KEYS: Final = {
@@ -44,6 +47,8 @@ _KEYS: Final = {
     "input_usd": _TEXT,
     "output_usd": _TEXT,
     "overhead_tokens": _WHOLE,
+    "context_window": _WHOLE,
+    "max_tokens": ((int, dict), "a whole number, or a table with one for each purpose"),
     "concurrency": _WHOLE,
     **dict.fromkeys(WIRE_FORMS, _TEXT),
     "extra": ((dict,), "a table of request fields"),
@@ -145,6 +150,7 @@ def _check(where: str, entry: object) -> None:
 
 def _check_values(where: str, entry: dict[str, Any]) -> None:
     _check_form(where, entry)
+    _check_sizes(where, entry)
     required = _REQUIRED.get(entry.get("provider", ""))
     if required is None:
         raise ImproperlyConfigured(f"{where}.provider must be one of {', '.join(_REQUIRED)}.")
@@ -169,6 +175,24 @@ def _check_form(where: str, entry: dict[str, Any]) -> None:
         json.dumps(extra, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ImproperlyConfigured(f"{where}.extra cannot be sent as JSON: {error}.") from None
+
+
+def _check_sizes(where: str, entry: dict[str, Any]) -> None:
+    declared = entry.get("max_tokens", {})
+    answers = declared if isinstance(declared, dict) else {"default": declared}
+    if unknown := sorted(answers.keys() - {"default", *Purpose.values}):
+        known = ", ".join(["default", *Purpose.values])
+        raise ImproperlyConfigured(f"{where}.max_tokens.{unknown[0]} is not a purpose; known: {known}.")
+    window = entry.get("context_window", MOST_WINDOW)
+    sizes = {"context_window": (window, MOST_WINDOW)}
+    sizes |= {f"max_tokens.{purpose}": (most, MOST_ANSWER) for purpose, most in answers.items()}
+    for key, (size, most) in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= most:
+            raise ImproperlyConfigured(f"{where}.{key} is {size!r}: it must be a whole number from 1 to {most}.")
+    if (longest := max(answers.values(), default=0)) >= window:
+        raise ImproperlyConfigured(
+            f"{where}: max_tokens={longest} leaves no room for a question in context_window={window}."
+        )
 
 
 def _check_address(where: str, entry: dict[str, Any]) -> None:

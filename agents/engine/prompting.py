@@ -15,6 +15,7 @@ from agents.enums import Purpose, Risk, ToolIntent
 from agents.exceptions import RetryLater
 from agents.guard import guarded_tool_call
 from agents.guard.tools import listening
+from agents.ledger.model_limits import question_tokens
 from agents.models import Agent, AgentSession, Message, SkillSetting
 from agents.policy.context_window import MARK, Mark, fit, parted, split_for_summary, summary_prompt, with_summary
 from agents.policy.conversation import add_note
@@ -167,26 +168,31 @@ class Prompter:
         nonce = nonce_of(self._session.public_id, self._key)
         sent = as_sent(transcript, nonce=nonce)
         strategy = config.context_strategy
+        windows = config.context_window, question_tokens(brief.model, answer=brief.max_tokens)
+        window = min(filter(None, windows), default=0)
         if strategy == Strategy.SUMMARIZE:
             reserve = min(brief.max_tokens, config.context_window // 2)
-            sent = self._summarised(sent, place, nonce, reserve=reserve) or sent
+            sent = self._summarised(sent, place, nonce, window=window, reserve=reserve) or sent
             strategy = Strategy.SLIDING_WINDOW
-        return fit(sent, window=config.context_window, strategy=strategy)
+        return fit(sent, window=window, strategy=strategy)
 
     def _summarised(
-        self, sent: Sequence[dict[str, Any]], place: str, nonce: str, *, reserve: int
+        self, sent: Sequence[dict[str, Any]], place: str, nonce: str, *, window: int, reserve: int
     ) -> list[dict[str, Any]] | None:
         """Replace the older part by a summary. None if that is not needed, or there is no summary.
 
-        `reserve` tokens are kept free for the reply.
+        `reserve` tokens of the window are kept free for the reply.
         """
-        parts = split_for_summary(sent, window=self._config.context_window, reserve=reserve)
+        parts = split_for_summary(sent, window=window, reserve=reserve)
         if parts is None:
             return None
         older, newer = parts
+        model = model_for("small")
         params = {
-            "model": model_for("small"),
-            "prompt": summary_prompt(older, window=self._config.context_window, nonce=nonce),
+            "model": model,
+            "prompt": summary_prompt(
+                older, window=question_tokens(model, answer=SUMMARY_TOKENS) or window, nonce=nonce
+            ),
             "max_tokens": SUMMARY_TOKENS,
             "purpose": str(Purpose.COMPACTION),
         }

@@ -13,6 +13,7 @@ from agents.definitions.in_force import definition_of, guardrails_config_of
 from agents.engine.loop import Answered, StepLoop
 from agents.engine.prompting import Admission, Brief, model_of, skills_of
 from agents.enums import Purpose, TerminalReason
+from agents.ledger.model_limits import answer_tokens
 from agents.models import Agent, AgentSession, Message
 from agents.policy.guardrails import LoopConfig, Stop
 from agents.sessions.transcripts import Entry, transcript_append
@@ -53,20 +54,21 @@ def run_agent_turn(
     `message` opens the turn, including what it quotes. `system` holds the rules of the turn; if `instructed`, the
     agent's instructions precede them. `before` holds earlier turns of the same session. With a `closing` skill, the
     turn ends after a reply that calls it and whose calls all succeed. `started_at` is the start of the slice, by
-    default now.
+    default now. `max_tokens` limits a reply, unless its model declares a limit.
     """
     session = session_key.session
     skills = skills_of(agent)
     instructions = definition_of(agent).instructions if agent and instructed else ""
+    model = model_of(agent)
     brief = Brief(
-        model=model_of(agent),
+        model=model,
         opening=(Entry("system", f"{instructions}\n\n{system}" if instructions else system), *message),
         skills={**skills, closing.name: closing} if closing else skills,
         before=before,
         turn=session_key.turn,
         key=session_key.calls,
         purpose=purpose,
-        max_tokens=max_tokens,
+        max_tokens=answer_tokens(model, purpose, otherwise=max_tokens),
         config=config,
         guardrails=guardrails_config_of(session),
         listener=listener,

@@ -19,6 +19,7 @@ from agents.enums import Outcome
 from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest
 from agents.ledger.journal import Attempt
+from agents.ledger.model_limits import fitting_tokens
 from agents.ledger.model_servers import form_of
 from agents.models import AgentSession
 from agents.policy.conversation import in_form
@@ -39,9 +40,11 @@ MOST_TOKENS = 10**12
 def outgoing_request(session: AgentSession, request: ModelRequest) -> OutgoingRequest:
     """Bring the request into the form that the model's server takes, before it is priced.
 
+    Its answer gets no more tokens than the model declares: a fallback may have fewer than the model it stands in for.
     Personal data is hidden, unless the request asks not to or the model runs in this process.
     """
-    request = in_form(replace(request, form=form_of(request.model)))
+    most = fitting_tokens(request.model, request.purpose, request.max_tokens)
+    request = in_form(replace(request, form=form_of(request.model), max_tokens=most))
     if not request.anonymize or is_in_process(request.model):
         return OutgoingRequest(request)
     project = session.project

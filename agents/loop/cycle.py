@@ -19,11 +19,12 @@ from agents.conf import clock, skill_hosts
 from agents.definitions.in_force import autonomy_of, definition_of
 from agents.definitions.schema import AgentDefinition, FieldSpec
 from agents.engine.loop import Answered
-from agents.engine.prompting import journaled_call
+from agents.engine.prompting import journaled_call, model_of
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import ApprovalMode, HotSource, TerminalReason, ToolIntent, TurnState
 from agents.exceptions import AutonomousBrake, BudgetRefused, LeaseLost, OutcomeUnknown, RetryLater
 from agents.guard.tools import BadParams
+from agents.ledger.model_limits import context_tokens
 from agents.loop.context import HOT_STATE, history_of, opening_of, render, seen_of, system_prompt
 from agents.loop.gate import gate
 from agents.loop.guardrails import (
@@ -175,7 +176,8 @@ class Cycle:
             return self._skip(turn, cause)
         if not refresh_first:
             views = self._refreshed(turn, views)
-        view = render(views, alerts, window=config.context_window, nonce=nonce_of(session.public_id, HOT_STATE))
+        window = config.context_window or context_tokens(model_of(session.agent))
+        view = render(views, alerts, window=window, nonce=nonce_of(session.public_id, HOT_STATE))
         turn_begin(session, turn, seen=seen_of(session, views, alerts, view), now=clock())
         return opening_of(turn, view)
 

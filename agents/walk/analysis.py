@@ -21,6 +21,7 @@ from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import ModelSuspended, NotFound, RetryLater, SkillChanged
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
+from agents.ledger.model_limits import ANSWER_TOKENS
 from agents.models import AgentSession, Document, Memory, Message, PromptSkill, ToolCall
 from agents.policy.guardrails import CONTINUE, CUT_OFF, Stop, joined
 from agents.sessions.reads import arguments_asked, call_latest, calls_latest
@@ -37,7 +38,7 @@ from agents.text.quotes import QuotableText
 from agents.types import Asleep, End, Finished, SliceOver
 from agents.walk.intake import Passage, Reading, Slice, event_of, reading_of
 from agents.walk.parsing import Analysis, ParsedFinding, parse_analysis, parse_judgement
-from agents.walk.prompts import ANSWER_TOKENS, Part, agentic_opening, analysis_question, judge_question
+from agents.walk.prompts import Part, agentic_opening, analysis_question, judge_question
 from audit.redaction import redact_exception
 
 # --- Citations and judges ---

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agents.enums import Purpose
+from agents.ledger.model_limits import answer_tokens
 from agents.text.blocks import render_block
 from audit.redaction import redact
 
-ANSWER_TOKENS: Final = 4_096
 JUDGEMENT_TOKENS: Final = 256
 
 _BLOCKS: Final = """\
@@ -119,7 +119,7 @@ def analysis_question(parts: Sequence[Part], *, nonce: str, model: str) -> dict[
     return {
         "model": model,
         "messages": _messages(SYSTEM, parts, nonce),
-        "max_tokens": ANSWER_TOKENS,
+        "max_tokens": answer_tokens(model),
         "purpose": str(Purpose.AUTONOMOUS_EXECUTOR),
         "response_schema": SCHEMA,
         "must_answer": True,

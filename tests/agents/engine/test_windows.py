@@ -9,12 +9,12 @@ import time_machine
 from agents.engine.loop import Answered
 from agents.engine.prompting import as_sent
 from agents.models import InferenceLog, Message
-from agents.policy.context_window import MARK
+from agents.policy.context_window import MARK, estimate_tokens
 from agents.policy.guardrails import READ_ONLY_STEPS, LoopConfig, Reason
 from tests.agents.pairing import is_paired
 from tests.factories import NOW
 
-from .conftest import Step, calls, native, script
+from .conftest import MODEL, Step, calls, native, script
 
 pytestmark = pytest.mark.django_db
 
@@ -106,3 +106,19 @@ def test_window_reserves_room_for_the_reply(loop, max_tokens, asked):
     with script(Step("Goals: find it."), DONE) if asked == 2 else script(DONE) as model:
         assert loop(config=config, before=before, max_tokens=max_tokens).run() == Answered("All done.")
     assert len(model.requests) == asked
+
+
+def test_the_window_of_the_model_is_kept_where_the_agent_declares_none(loop, settings):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"provider": "scripted", "context_window": 2_600}}
+    with script(*map(tags, range(6)), DONE) as model:
+        assert loop(config=LoopConfig()).run() == Answered("All done.")
+    longest = max(estimate_tokens(request.messages) for request in model.requests)
+    assert longest <= 2_600 - 1_024 + 100, "besides the note on the budget"
+    assert all(map(has_task, model.requests))
+
+
+def test_the_narrower_window_counts(loop, settings):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"provider": "scripted", "context_window": 100_000}}
+    with script(*map(tags, range(6)), DONE) as model:
+        assert loop(config=LoopConfig(context_window=1_500)).run() == Answered("All done.")
+    assert len(texts(model.requests[-1])) < 10, "something was dropped"

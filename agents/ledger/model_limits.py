@@ -1,0 +1,44 @@
+"""How long questions and answers of each model may be, as its declaration says."""
+
+from typing import Any, Final
+
+from django.conf import settings
+
+from agents.enums import Purpose
+
+ANSWER_TOKENS: Final = 4_096
+# Questions with these purposes ask for a few words and say how many tokens that takes, unless the model's table does.
+SHORT_ANSWERS: Final = frozenset(Purpose) - {Purpose.CHAT, Purpose.AUTONOMOUS_EXECUTOR}
+
+
+def context_tokens(model: str) -> int:
+    """The tokens that a question and its answer may have together; 0 if none are declared."""
+    return int(settings.LQOPS_MODELS.get(model, {}).get("context_window", 0))
+
+
+def answer_tokens(model: str, purpose: str = Purpose.AUTONOMOUS_EXECUTOR, *, otherwise: int = ANSWER_TOKENS) -> int:
+    """The most tokens of an answer, with what the model thinks; `otherwise` if none are declared."""
+    return _declared_tokens(model, purpose) or otherwise
+
+
+def question_tokens(model: str, *, answer: int) -> int:
+    """The tokens of a question that leave room for its answer; 0 if no context window is declared.
+
+    An answer counts as half of the window at most.
+    """
+    window = context_tokens(model)
+    return window - min(answer, window // 2)
+
+
+def fitting_tokens(model: str, purpose: str, wanted: int) -> int:
+    """The tokens that the answer to a request gets: what it wants, within what the model declares."""
+    declared = _declared_tokens(model, purpose)
+    if declared is None:
+        return wanted
+    return declared if purpose in SHORT_ANSWERS else min(wanted, declared)
+
+
+def _declared_tokens(model: str, purpose: str) -> int | None:
+    declared: Any = settings.LQOPS_MODELS.get(model, {}).get("max_tokens", {})
+    table = declared if isinstance(declared, dict) else {"default": declared}
+    return table.get(purpose) or (None if purpose in SHORT_ANSWERS else table.get("default"))
