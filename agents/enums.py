@@ -90,6 +90,16 @@ class TerminalReason(models.TextChoices):
     UNPRICED_MODEL = "unpriced_model"
 
 
+class RunResult(models.TextChoices):
+    """What came of a run that is over. Its status says how it ended, this what it was good for."""
+
+    OK = "ok"
+    FINDINGS = "findings"
+    EMPTY = "empty"
+    PARTIAL = "partial"
+    FAILED = "failed"
+
+
 class AgentState(models.TextChoices):
     """A reading of the session for people and integrations, derived from its row; never stored."""
 

@@ -42,7 +42,7 @@ def _kind(name: str, sentence: str, *, terminal: bool = False, also: str = "") -
     return Kind(name, sentence, frozenset(named | set(also.split())), terminal)
 
 
-_TOTALS = "charged_usd actual_usd tokens calls"
+_TOTALS = "result charged_usd actual_usd tokens calls"
 
 _KINDS = (
     # Runs

@@ -51,7 +51,7 @@ from agents.sessions.approvals import ticket_record
 from agents.skills.running import SkillStopped, SkillTimeout, run_parallel, timed
 from agents.skills.skill import SkillContext
 from agents.text.clean import json_safe
-from agents.types import ZERO, ToolResult
+from agents.types import ZERO, Ledger, ModelRequest, Price, ToolResult
 from audit.redaction import redact, redact_data, redact_exception
 from audit.rows import canonical
 
@@ -189,16 +189,8 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     except (ModelSuspended, UnpricedModel) as refusal:
         denied(call, refusal.code, str(refusal), model=request.model)
         return refusal
-    quote = brakes.Quote(call.estimate, request, price, costs.input_bound(request, price))
     ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
-    verdict = brakes.economic(
-        quote,
-        session=locked.ledger,
-        shared=ledgers,
-        token_budget=locked.token_budget,
-        total_tokens=locked.total_tokens,
-        sharing=sharing,
-    )
+    verdict = _verdict(call, request, locked, price, ledgers=ledgers, sharing=sharing)
     if not isinstance(verdict, brakes.Affordable):
         return refuse_unaffordable(call.session, call.intent, verdict, phase=call.phase, now=call.now)
     away_until = locked.model_away_until
@@ -212,6 +204,42 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
         ledgers=ledgers,
         is_probe=away_until is not None,
     )
+
+
+def _verdict(
+    call: Call, request: ModelRequest, locked: LockedRead, price: Price, *, ledgers: tuple[Ledger, ...], sharing: int
+) -> brakes.Verdict:
+    return brakes.economic(
+        brakes.Quote(call.estimate, request, price, costs.input_bound(request, price)),
+        session=locked.ledger,
+        shared=ledgers,
+        token_budget=locked.token_budget,
+        total_tokens=locked.total_tokens,
+        sharing=sharing,
+    )
+
+
+def can_be_paid(session: AgentSession, intent: ToolIntent, params: Mapping[str, Any]) -> bool:
+    """Return whether a model call would pass R4 now, with room for at least half of the answer that it asks for.
+
+    It decides and writes nothing. With it a run ends early by itself, before the brake ends it without a result.
+    """
+    call = plan_call(session, intent, params, key="", now=clock())
+    outgoing = outgoing_request(session, call.request) if call.request else None
+    if outgoing is None:
+        return True
+    call = replace(call, estimate=costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now)))
+    with transaction.atomic():
+        locked = read_for_update(session, model=call.model)
+        try:
+            price = declared_price(call.model, locked.price_row)
+        except UnpricedModel:
+            return True  # no question of money: the call itself is refused
+        ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
+        verdict = _verdict(call, outgoing.request, locked, price, ledgers=ledgers, sharing=1)
+    if isinstance(verdict, brakes.Affordable):
+        return 2 * verdict.max_tokens >= outgoing.request.max_tokens
+    return isinstance(verdict, brakes.Busy)
 
 
 # --- Authorise, dispatch, settle ---

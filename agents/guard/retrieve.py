@@ -4,9 +4,10 @@ Four ways: one `document` (a watch); a whole `collection`; a `collection` with `
 up to `until` if given); a `query`: the best passages of a `collection` or of all documents, of what is new `since` a
 time or of all. Full-text search ranks them. Everything is read as the session's owner.
 
-The result has a `summary` of ids, counts and offsets, apart from the text. Whole documents are taken in order while
-they fit into `limit_chars`. A document that is too long by itself gets the room that is left: it is cut after its last
-chunk that fits, `cut_id` names it, and `cut_chars` says how much is missing. The others are counted and named.
+The result has a `summary` of ids, counts and offsets, apart from the text. With `places` there is no text: the run
+reads documents of any length by itself, section by section. Without, whole documents are taken in order while they fit
+into `limit_chars`. A document that is too long by itself gets the room that is left: it is cut after its last chunk
+that fits, `cut_id` names it, and `cut_chars` says how much is missing. The others are counted and named.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +33,8 @@ from agents.models import Document
 from agents.skills.skill import SkillContext
 
 MOST_CHARS = 1_000_000
-PASSAGES = 4
-NEW_PASSAGES = 500  # new documents are read once, so everything that fits is read
+PLACES_CHARS = 50_000_000  # of all documents of one run
+PASSAGES = 500  # of one query
 _GIVEN = {
     "document": {"document"},
     "query": {"query", "collection", "since", "until"},
@@ -59,14 +60,15 @@ class _Found:
 
 def retrieve_chunks(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in params.items() if value is not None}
-    limit = _limit(given.pop("limit_chars", RUN_CHARS))
+    places = given.pop("places", False) is True
+    limit = PLACES_CHARS if places else _limit(given.pop("limit_chars", RUN_CHARS))
     way = next((way for way in _GIVEN if way in given), None)
     if way is None:
         raise BadParams("one of 'document', 'collection' or 'query' is needed.")
     if unknown := given.keys() - _GIVEN[way]:
         raise BadParams(f"{way!r} does not go with {', '.join(sorted(map(repr, unknown)))}.")
     ways = {"document": _by_document, "collection": _by_collection, "query": _by_query}
-    return _answer(ways[way](context.owner_id, given, limit))
+    return _answer(ways[way](context.owner_id, given, limit), with_text=not places)
 
 
 # --- The four ways ---
@@ -118,7 +120,7 @@ def _by_query(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
         owner_id=owner_id,
         query=text(given, "query"),
         collection_ids=collections,
-        limit=PASSAGES if after is None else NEW_PASSAGES,
+        limit=PASSAGES,
         after=after,
         until=until,
     )
@@ -174,7 +176,7 @@ def _time(given: Mapping[str, Any], name: str) -> datetime:
     raise BadParams(f"{name!r} needs a time zone, such as 2026-03-14T09:00:00+00:00; {value!r} has none.")
 
 
-def _answer(found: _Found) -> dict[str, Any]:
+def _answer(found: _Found, *, with_text: bool) -> dict[str, Any]:
     passages = found.passages
     # The passage that does not reach the end of its document. Passages of a query are never cut.
     shortened = (one for one in passages if one.end < len(one.document.text) and found.mode != "query")
@@ -195,7 +197,11 @@ def _answer(found: _Found) -> dict[str, Any]:
         "passages": places,
     }
     chunks = [
-        {**place, "name": passage.document.name, "text": passage.document.text[passage.start : passage.end]}
+        {**place, "name": passage.document.name, **({"text": _text(passage)} if with_text else {})}
         for place, passage in zip(places, passages, strict=True)
     ]
     return {"summary": summary, "chunks": chunks}
+
+
+def _text(passage: _Passage) -> str:
+    return passage.document.text[passage.start : passage.end]

@@ -46,7 +46,7 @@ def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
         raise JournalMismatch(f"Call {found['key']!r} is in flight already.")
     if outcome == Outcome.UNKNOWN:
         raise OutcomeUnknown(f"Call {found['key']!r} may have taken effect; say what happened before the run goes on.")
-    if outcome == Outcome.WORKER_LOST or found["detail"] == RETRY_LATER:
+    if _comes_again(outcome, found["detail"]):
         return Place(found["attempt"] + 1)
     replay = ToolResult(
         cost_usd=found["charged_usd"],
@@ -58,6 +58,15 @@ def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
         replayed=True,
     )
     return Place(found["attempt"], replay)
+
+
+def is_made_again(call: ToolCall) -> bool:
+    """Return whether the call says nothing yet: it is out, or is made again when the run goes on."""
+    return call.outcome == Outcome.STARTED or _comes_again(call.outcome, call.detail)
+
+
+def _comes_again(outcome: str, detail: str) -> bool:
+    return outcome == Outcome.WORKER_LOST or detail == RETRY_LATER
 
 
 def journal_open(

@@ -34,6 +34,7 @@ BY_HAND: Final = "by_hand"
 UNANSWERED_RUN: Final = "unanswered"
 UNREAD_RUN: Final = "unread"
 CUT_OFF_RUN: Final = "cut_off"
+PARTIAL_RUN: Final = "partial"  # it did a part of its work, which is no failure of its trigger
 
 # Ends that say nothing about the trigger: a person or the watchdog stopped the run.
 _NO_FAULT: Final = frozenset(
@@ -48,7 +49,7 @@ _WHY: Final[Mapping[str, str]] = {
 _LAST: Final[Mapping[str, str]] = {
     UNANSWERED_RUN: " In the last one the model could not be asked, or gave no answer.",
     UNREAD_RUN: " In the last one what it was to read could not be fetched.",
-    CUT_OFF_RUN: " In the last one the answer was cut off and could not be read.",
+    CUT_OFF_RUN: " In the last one the model's answer could not be read.",
 }
 
 
@@ -124,7 +125,7 @@ def _count_end_later(trigger_pk: int, reason: TerminalReason, *, empty: bool, fa
 
 
 def _count_end(row: Trigger, reason: TerminalReason, *, empty: bool, fault: str, now: datetime) -> None:
-    fine = REASON_STATUS[reason] == Status.COMPLETED and not fault
+    fine = REASON_STATUS[reason] == Status.COMPLETED and fault in {"", PARTIAL_RUN}
     row.failed_in_a_row = 0 if fine else row.failed_in_a_row + 1
     if fine:
         row.empty_in_a_row = row.empty_in_a_row + 1 if empty else 0

@@ -10,7 +10,18 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agents.conf import lease_lifetime
-from agents.enums import AgentState, HaltState, Mode, Phase, Status, TerminalReason, TriggerKind, Urgency, WaitingOn
+from agents.enums import (
+    AgentState,
+    HaltState,
+    Mode,
+    Phase,
+    RunResult,
+    Status,
+    TerminalReason,
+    TriggerKind,
+    Urgency,
+    WaitingOn,
+)
 from agents.models.agents import Agent, Project, Trigger
 from agents.models.fields import MicroUSDField
 from agents.policy.run_spec import RunSpec
@@ -116,7 +127,11 @@ class AgentSession(models.Model):
 
     # What came of it
     metadata = models.JSONField(default=dict, blank=True)
-    result = models.JSONField(null=True, blank=True)
+    result = models.JSONField(null=True, blank=True, help_text="The receipt.")
+    run_result = models.CharField(
+        max_length=8, choices=RunResult, blank=True, help_text="What it was good for; empty until it is over."
+    )
+    result_reason = models.CharField(max_length=300, blank=True, help_text="Why, in words.")
     error = models.CharField(max_length=2000, blank=True)
 
     objects = AgentSessionQuerySet.as_manager()
@@ -128,6 +143,7 @@ class AgentSession(models.Model):
             models.CheckConstraint(condition=Q(halt_state__in=HaltState.values), name="session_halt_state"),
             models.CheckConstraint(condition=Q(current_phase__in=Phase.values), name="session_phase"),
             models.CheckConstraint(condition=Q(mode__in=Mode.values), name="session_mode"),
+            models.CheckConstraint(condition=Q(run_result__in=["", *RunResult.values]), name="session_result"),
             models.CheckConstraint(
                 condition=Q(terminal_reason__isnull=True) | Q(terminal_reason__in=TerminalReason.values),
                 name="session_terminal_reason",

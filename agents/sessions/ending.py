@@ -18,6 +18,7 @@ from agents.enums import (
     InputState,
     Mode,
     NoticeKind,
+    RunResult,
     Status,
     TerminalReason,
     TurnState,
@@ -246,7 +247,7 @@ def _end(
     status = REASON_STATUS[ended_for]
     check_move(row.status, status)
     if not braked:
-        details = {"reason": ended_for, **totals(row)}
+        details = {"reason": ended_for, "result": result_of(row, ended_for)[0], **totals(row)}
         if status == Status.FAILED and error:
             named = error.partition(":")[0][:64]
             details["error_type"] = named if LABEL.fullmatch(named) else "error"
@@ -260,6 +261,7 @@ def _end(
     row.lease_owner = ""
     row.lease_until = None
     row.error = redact(error)[:ERROR_CHARS]
+    row.run_result, row.result_reason = result_of(row, ended_for)
     row.result = _receipt(row)
     row.save()
     recorder.close_chain(row.chain, now=now)
@@ -268,6 +270,19 @@ def _end(
     level = logging.WARNING if status == Status.FAILED else logging.INFO
     log_run(row, "ended", level, status=status, reason=ended_for, cost_usd=row.cost_actual_usd)
     return row
+
+
+def result_of(row: AgentSession, reason: TerminalReason) -> tuple[RunResult, str]:
+    """Return what a run that ends for this reason was good for, and why, in words.
+
+    A five-phase run has noted it. One that something stopped is partial if it has left findings behind.
+    """
+    if REASON_STATUS[reason] == Status.COMPLETED:
+        noted = row.metadata.get("result")
+        return (RunResult(noted), str(row.metadata.get("reason") or "")) if noted else (RunResult.OK, "")
+    why = label_of("reason", str(reason))
+    why = f"{why[:1].upper()}{why[1:]}."
+    return (RunResult.PARTIAL if row.findings.exists() else RunResult.FAILED), why
 
 
 def _aftermath(row: AgentSession, reason: TerminalReason, unread: UnreadInput | None, *, now: datetime) -> None:

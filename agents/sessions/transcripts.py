@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Count, Max, Min, Q, QuerySet
 from django.db.models.fields.json import KT
 
-from agents.enums import ApprovalStatus, Mode, QuestionStatus, Status
+from agents.enums import ApprovalStatus, Mode, QuestionStatus, RunResult, Status
 from agents.ledger.prices import judges_within_budget
 from agents.models import AgentSession, Approval, Message, Question, StreamPart
 from agents.policy.guardrails import joined
@@ -321,9 +321,25 @@ def session_note_wait(session: AgentSession) -> int:
     return int(_note(session, lambda row: {"waits": int(row.metadata.get("waits", 0)) + 1})["waits"])
 
 
-def session_note_empty(session: AgentSession, *, empty: bool, fault: str = "") -> None:
-    """Note whether the run found nothing, and which fault kept it from looking."""
-    _note(session, lambda _: {"empty": empty, **({"fault": fault} if fault else {})})
+READING: Final = "reading"
+
+
+def reading_noted(session: AgentSession) -> dict[str, Any]:
+    """Return how the run reads its documents: the room of a section, how many there are, and how many are read."""
+    metadata = AgentSession.objects.values_list("metadata", flat=True).get(pk=session.pk)
+    return dict(metadata.get(READING) or {})
+
+
+def session_note_reading(session: AgentSession, **notes: Any) -> dict[str, Any]:
+    """Note how far the run has read; return all notes about it."""
+    noted = _note(session, lambda row: {READING: {**(row.metadata.get(READING) or {}), **notes}})
+    return dict(noted[READING])
+
+
+def session_note_result(session: AgentSession, result: RunResult, reason: str, *, empty: bool, fault: str = "") -> None:
+    """Note what came of the run, in words; whether it found nothing; and which fault kept it from its work."""
+    notes = {"result": str(result), "reason": reason, "empty": empty, **({"fault": fault} if fault else {})}
+    _note(session, lambda _: notes)
 
 
 # --- Stream parts: removed when their run is over ---

@@ -1,16 +1,14 @@
-"""Analysis: one guarded model request about the inputs, or steps in which the model may call skills; then the judges.
+"""Analysis: guarded questions about the inputs, section by section, or steps in which the model may call skills; then
+the judges.
 
-Without a target or anything to read there is no request. What the model answered is read from rows, through `reply_of`;
-it is data and picks no phase of the run.
+Without a target or anything to read nothing is asked. What the model answered is read from rows, through `reply_of`; it
+is data and picks no phase of the run.
 """
 
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
-
-from django.conf import settings
 
 from agents.conf import clock
 from agents.definitions.in_force import loop_config_of
@@ -18,146 +16,63 @@ from agents.engine.loop import BUSY, BUSY_WAIT, Answered
 from agents.engine.prompting import journaled_call, model_of, skills_of
 from agents.engine.replies import without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
-from agents.enums import Outcome, TerminalReason, ToolIntent
-from agents.exceptions import ModelSuspended, NotFound, RetryLater, SkillChanged
+from agents.enums import Outcome, Purpose, TerminalReason, ToolIntent
+from agents.exceptions import NotFound, SkillChanged
+from agents.guard import can_be_paid
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
-from agents.ledger.model_limits import ANSWER_TOKENS
-from agents.models import AgentSession, Document, Memory, Message, PromptSkill, ToolCall
-from agents.policy.guardrails import CONTINUE, CUT_OFF, Stop, joined
+from agents.ledger.journal import is_made_again
+from agents.ledger.model_limits import ANSWER_TOKENS, answer_tokens, question_tokens
+from agents.ledger.prices import estimate_model_call
+from agents.models import AgentSession, Memory, Message, PromptSkill, ToolCall
+from agents.policy.costs import usd
+from agents.policy.guardrails import CONTINUE, CUT_OFF, joined
 from agents.sessions.reads import arguments_asked, call_latest, calls_latest
 from agents.sessions.transcripts import (
     Entry,
     Inputs,
     note_inputs,
-    session_note_judges,
+    reading_noted,
+    session_note_reading,
     session_note_wait,
     transcript_of,
 )
-from agents.text.blocks import neutralised, nonce_of
-from agents.text.quotes import QuotableText
+from agents.text.blocks import nonce_of
 from agents.types import Asleep, End, Finished, SliceOver
-from agents.walk.intake import Passage, Reading, Slice, event_of, reading_of
-from agents.walk.parsing import Analysis, ParsedFinding, parse_analysis, parse_judgement
-from agents.walk.prompts import Part, agentic_opening, analysis_question, judge_question
+from agents.walk.citations import ask_judges
+from agents.walk.intake import Passage, Slice, event_of
+from agents.walk.parsing import Analysis, parse_analysis
+from agents.walk.prompts import (
+    CLOSING_SYSTEM,
+    REPAIR_TEXT,
+    SECTION_SCHEMA,
+    SECTION_SYSTEM,
+    Part,
+    agentic_opening,
+    analysis_question,
+    form_question,
+)
+from agents.walk.sections import (
+    CHARS_PER_TOKEN,
+    CLOSING,
+    EMPTY_ANSWER,
+    ENDLESS,
+    LEAST_SECTION_CHARS,
+    MOST_SECTION_CHARS,
+    NO_MONEY,
+    ONLY,
+    REPAIR,
+    SECTION,
+    SECTION_CHARS,
+    UNREADABLE,
+    Answer,
+    Section,
+    Unread,
+    answer_to,
+    merged,
+    sections_of,
+    unread_of,
+)
 from audit.redaction import redact_exception
-
-# --- Citations and judges ---
-#
-# Only a quote that was found in its document is shown to a judge, as it stands there. Judges are asked in the analysis
-# phase, one guarded call each; drafting reads their answers from the journal.
-
-
-UNDER: Final = "judge:"
-CLAIM_CHARS: Final = 4_000
-
-
-@dataclass(frozen=True)
-class Cited:
-    """A finding with the document it cites, if the run has read it, and the offset of its quote, if found."""
-
-    finding: ParsedFinding
-    document_id: str = ""
-    start: int | None = None
-
-
-@dataclass(frozen=True)
-class Votes:
-    """Judges whose answer can be read, and how many of them say that the quote supports the finding."""
-
-    agreed: int = 0
-    asked: int = 0
-
-
-def cited(session: AgentSession, analysis: Analysis, reading: Reading) -> list[Cited]:
-    """Return every finding, in order, checked against the document that it names, or against all that were read."""
-    passages: dict[str, list[Passage]] = {}
-    for passage in reading.passages:
-        passages.setdefault(passage.document_id, []).append(passage)
-    texts = _texts(session, [*passages, *_read_by_skills(session)]) if analysis.findings else {}
-    quotable = {document_id: _quotable(text) for document_id, text in texts.items()}
-    return [_located(finding, passages, quotable) for finding in analysis.findings]
-
-
-def _read_by_skills(session: AgentSession) -> list[str]:
-    """Return the documents that the steps of the run have read a part of."""
-    rows = ToolCall.objects.filter(session_id=session.pk, name="read_document", outcome=Outcome.SUCCESS)
-    found = rows.order_by("pk").values_list("result__document", flat=True)
-    return list(dict.fromkeys(filter(None, found)))
-
-
-def _texts(session: AgentSession, read: Iterable[str]) -> dict[str, str]:
-    """Return the owner's documents as they are, not as they were masked for the model."""
-    ids = [uuid.UUID(public_id) for public_id in read]
-    rows = Document.objects.filter(public_id__in=ids, owner_id=session.owner_id, deleted_at__isnull=True)
-    return {str(public_id): text for public_id, text in rows.values_list("public_id", "text")}
-
-
-def _quotable(text: str) -> list[QuotableText]:
-    """Return a document as it is, and as it was shown to the model if that differs."""
-    return [QuotableText(one) for one in dict.fromkeys([text, neutralised(text)])]
-
-
-def _located(
-    finding: ParsedFinding, passages: Mapping[str, list[Passage]], texts: Mapping[str, list[QuotableText]]
-) -> Cited:
-    """Match a finding without a document to the first that holds its quote; a wrong document matches none.
-
-    A quote that is found becomes the slice of the document that it stands for.
-    """
-    named = finding.document_id
-    for document_id in [named] if named else texts:
-        hint = _hint(finding, passages.get(document_id, ()))
-        forms = texts.get(document_id, [])
-        place = next((place for form in forms if (place := form.find(finding.quote, hint))), None)
-        if place is not None:
-            return Cited(replace(finding, quote=forms[0].text[slice(*place)]), document_id, place[0])
-    return Cited(finding, named if named in texts else "")
-
-
-def _hint(finding: ParsedFinding, passages: Sequence[Passage]) -> int:
-    """A model counts from the beginning of the block that it was shown."""
-    return finding.start + next((one.start for one in passages if finding.quote in one.text), 0)
-
-
-def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
-    if not work.spec.judge_citations:
-        return None
-    found = cited(work.session, analysis, reading)
-    verified = [(number, one) for number, one in enumerate(found) if one.start is not None]
-    judges = settings.LQOPS_MODEL_ROLES.get("judges", [])
-    if not verified or not judges:
-        return None
-    chosen = session_note_judges(work.session, citations=len(verified), judges=judges, now=clock())
-    for number, one in verified:
-        for place, model in enumerate(chosen):
-            question = _question(work.session, number, one, model)
-            try:
-                asked = journaled_call(work.session, ToolIntent.RUN_SKILL, f"{UNDER}{number}:{place}", question)
-            except (RetryLater, ModelSuspended):
-                continue  # no run waits for a judge; one that does not answer has no vote
-            if work.is_over and not asked.replayed:  # a replayed call is no progress
-                return SliceOver()
-    return None
-
-
-def _question(session: AgentSession, number: int, one: Cited, model: str) -> dict[str, Any]:
-    claim = f"{one.finding.title}\n{one.finding.content}"[:CLAIM_CHARS]
-    nonce = nonce_of(session.public_id, f"{UNDER}{number}")
-    return judge_question(claim=claim, quote=one.finding.quote, nonce=nonce, model=model)
-
-
-def votes_of(session: AgentSession) -> dict[int, Votes]:
-    """Return the judges' votes by the number of the finding. An unreadable answer is not counted."""
-    votes: dict[int, Votes] = {}
-    for key, made in calls_latest(session, under=UNDER).items():
-        text = made.result.get("text") if made.outcome == Outcome.SUCCESS and isinstance(made.result, dict) else None
-        agrees = parse_judgement(str(text or ""))
-        if agrees is not None:
-            number = int(key.split(":")[1])
-            before = votes.get(number, Votes())
-            votes[number] = Votes(before.agreed + agrees, before.asked + 1)
-    return votes
-
 
 # --- Materials: project, memories, playbook, skill or goal, event, documents ---
 #
@@ -168,7 +83,7 @@ MOST_MEMORIES: Final = 50
 MEMORY_CHARS: Final = 20_000
 
 
-def assembled(work: Slice) -> tuple[list[Part], Inputs]:
+def assembled(work: Slice, *, documents: bool = True) -> tuple[list[Part], Inputs]:
     """Put background first, then what to check against, then what to check."""
     session, project = work.session, work.session.project
     inputs, parts = Inputs(), []
@@ -179,11 +94,11 @@ def assembled(work: Slice) -> tuple[list[Part], Inputs]:
     parts += [Part("memory", memory.content, {}) for memory in memories]
     targets, inputs = _targets(work, replace(inputs, memory_ids=tuple(str(memory.public_id) for memory in memories)))
     event = event_of(session)
-    documents = [
+    texts = [
         Part("document", passage.text, {"id": passage.document_id, "name": passage.name})
-        for passage in reading_of(work).passages
+        for passage in (work.reading.passages if documents else ())
     ]
-    return [*parts, *targets, *([event] if event else []), *documents], inputs
+    return [*parts, *targets, *([event] if event else []), *texts], inputs
 
 
 def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
@@ -229,6 +144,7 @@ def _memories(session: AgentSession) -> list[Memory]:
 
 
 STEPS_KEY: Final = "analysis"
+REPAIR_KEY: Final = f"{STEPS_KEY}:{REPAIR}"
 
 
 def run_steps(work: Slice) -> End | None:
@@ -267,118 +183,260 @@ def _opening(work: Slice) -> tuple[str, tuple[Entry, ...]]:
     return system["content"], tuple(Entry(one["role"], one["content"]) for one in task)
 
 
-ANALYSIS: Final = "analysis:"
-FIRST_PART: Final = f"{ANALYSIS}1"
-MOST_PARTS: Final = 100  # of one answer
-MOST_LONG: Final = 3  # parts that used all their tokens; a model that repeats itself without end is not paid for more
+def _repair_steps(work: Slice) -> End | None:
+    """Have an answer that cannot be read put into form, once."""
+    text = joined(transcript_of(work.session))
+    if text.strip() and not parse_analysis(text).is_structured and call_latest(work.session, REPAIR_KEY) is None:
+        params = form_question(
+            text, nonce=nonce_of(work.session.public_id, REPAIR_KEY), model=model_of(work.session.agent)
+        )
+        if can_be_paid(work.session, ToolIntent.RUN_SKILL, params):
+            journaled_call(work.session, ToolIntent.RUN_SKILL, REPAIR_KEY, params)
+    return None
+
+
+def _reply_of_steps(work: Slice) -> "Reply":
+    """Return the answer of the steps. Only a goal may be answered in prose."""
+    transcript = transcript_of(work.session)
+    text = joined(transcript)
+    if not text.strip():
+        return Reply(failed=EMPTY_ANSWER)
+    found = parse_analysis(text)
+    if not found.is_structured:
+        repaired = call_latest(work.session, REPAIR_KEY)
+        if repaired is not None and repaired.outcome == Outcome.SUCCESS and isinstance(repaired.result, dict):
+            in_form = parse_analysis(str(repaired.result.get("text") or ""))
+            found = in_form if in_form.is_structured else found
+    if not found.is_structured and not work.spec.goal:
+        return Reply(failed=ENDLESS if transcript[-1].stop in CUT_OFF else UNREADABLE)
+    return Reply(_checked_claims(work, found, transcript), unread=tuple(_cut_off(work)))
+
+
+def _cut_off(work: Slice) -> Iterator["Unread"]:
+    """Yield the end of the document that was too long for the question that opens the steps."""
+    reading = work.reading
+    for passage in reading.passages:
+        if reading.cut_chars and passage.document_id == reading.cut_id:
+            end = passage.start + len(passage.text)
+            yield Unread(passage.name, end, end + reading.cut_chars, "it is too long for a run of steps")
+
+
+# --- Analysis in sections: one guarded question for each, and one for what is missing ---
+
+
 MOST_WAITS: Final = 5
+NO_ROOM: Final = "the playbook or skill, the context and the memories leave no room in the model's context window"
+NOT_ASKED: Final = "the question was refused before it went out"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Outcome of the request; both empty if there was none. `cut` means that the model ran out of tokens."""
+    """What the model has answered: nothing, if it was not asked.
+
+    `failed` says why nothing was checked at all, `unclosed` why nobody can say what is missing from the documents.
+    """
 
     analysis: Analysis | None = None
     failed: str = ""
-    cut: bool = False
+    unread: tuple[Unread, ...] = ()
+    unclosed: str = ""
 
 
 def analysis(work: Slice) -> End | None:
     if is_due(work):
         try:
-            end = run_steps(work) if work.spec.is_agentic else _ask_once(work)
+            end = run_steps(work) or _repair_steps(work) if work.spec.is_agentic else SectionReader(work).read()
         except (NotFound, SkillChanged) as gone:
             return Finished(TerminalReason.REFUSED, error=redact_exception(gone))
         if end is not None:
             return end
     found = reply_of(work).analysis
-    return ask_judges(work, found, reading_of(work)) if found is not None else None
+    return ask_judges(work, found, work.reading) if found is not None else None
 
 
 def is_due(work: Slice) -> bool:
     """Return whether there is something to check, and to check it against; a goal needs nothing to read."""
-    reading = reading_of(work)
-    if reading.failed or not work.spec.has_target:
+    if work.reading.failed or not work.spec.has_target:
         return False
-    return bool(work.spec.goal or reading.passages or event_of(work.session))
+    return bool(work.spec.goal or work.reading.passages or event_of(work.session))
 
 
 def reply_of(work: Slice) -> Reply:
     """Return the model's answer from the transcript of its steps, or from the journal."""
-    if work.spec.is_agentic and is_due(work):
-        transcript = transcript_of(work.session)
-        reply = _answer(joined(transcript), cut=bool(transcript) and transcript[-1].stop in CUT_OFF)
-        return replace(reply, analysis=_checked_claims(work, reply.analysis, transcript)) if reply.analysis else reply
-    made = call_latest(work.session, FIRST_PART)
-    if made is None:
-        return Reply(failed="the question was refused before it went out") if is_due(work) else Reply()
-    if made.outcome != Outcome.SUCCESS:
-        return Reply(failed=made.error or str(made.outcome))
-    parts = _parts(work.session)
-    return _answer(_whole(parts), cut=parts[-1].get("stop_reason") in CUT_OFF)
+    if not is_due(work):
+        return Reply()
+    return _reply_of_steps(work) if work.spec.is_agentic else SectionReader(work).reply()
 
 
-def _answer(text: str, *, cut: bool) -> Reply:
-    if not text.strip():
-        return Reply(failed="the model's answer was empty")
-    return Reply(parse_analysis(text), cut=cut)
+class SectionReader:
+    """Asks about one section after the other, as far as the slice of work and the money reach."""
 
+    def __init__(self, work: Slice) -> None:
+        self._work = work
+        self._session = work.session
+        self._intent = ToolIntent.RUN_SKILL if work.spec.skill else ToolIntent.RUN_PLAYBOOK
+        self._model = model_of(work.session.agent)
+        self._noted = reading_noted(work.session)
+        self._made: dict[str, ToolCall] = {}
+        for under in (ONLY, SECTION, CLOSING):
+            made = calls_latest(self._session, under=under).items()
+            self._made |= {key: call for key, call in made if not is_made_again(call)}
 
-def _parts(session: AgentSession) -> list[Mapping[str, Any]]:
-    """Return the parts of the answer so far: one, unless it was cut off and continued."""
-    made = calls_latest(session, under=ANALYSIS)
-    parts: list[Mapping[str, Any]] = []
-    for number in range(1, MOST_PARTS + 1):
-        call = made.get(f"{ANALYSIS}{number}")
-        if call is None or call.outcome != Outcome.SUCCESS or not isinstance(call.result, dict):
-            break
-        parts.append(call.result)
-    return parts
+    def read(self) -> End | None:
+        """Ask until all is read, or something ends or interrupts it."""
+        if "room" not in self._noted:
+            self._plan()
+        for section in self._sections:
+            for part in self._parts(section):
+                end = self._ask(part.key, part, self._question)
+                if end is not None or self._is_stopped:
+                    return end
+            if section.total > 1:
+                self._note(read=int(section.path))
+        if len(self._leaves) > 1 and not any(self._unread()):
+            return self._ask(CLOSING, Section(CLOSING, ()), self._closing_question)
+        return None
 
+    def reply(self) -> Reply:
+        analyses = [found for part in self._leaves if (found := self._answer(part).analysis) is not None]
+        unread = tuple(self._unread())
+        if not analyses:
+            return Reply(failed=self._why_nothing(), unread=unread)
+        closing = answer_to(CLOSING, self._made)
+        if closing.analysis is not None:
+            analyses.append(closing.analysis)
+        is_open = len(self._leaves) > 1 and closing.analysis is None
+        unclosed = (closing.why or self._stopped or NOT_ASKED) if is_open else ""
+        return Reply(merged(analyses), unread=unread, unclosed=unclosed)
 
-def _whole(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Join the parts. A model that began anew instead of going on has given its whole answer in the last one."""
-    texts = [str(part.get("text") or "") for part in parts]
-    return texts[-1] if len(texts) > 1 and parse_analysis(texts[-1]).is_structured else "".join(texts)
+    # --- The plan, and what became of it ---
 
+    def _plan(self) -> None:
+        """Decide once how much of the documents one question holds."""
+        passages = self._work.reading.passages
+        room = self._room_for(passages)
+        if room < LEAST_SECTION_CHARS:
+            self._note(room=0, stopped=NO_ROOM)
+            return
+        sections = len(sections_of(passages, room=room))
+        estimate = estimate_model_call(self._model, Purpose.AUTONOMOUS_EXECUTOR, now=clock()) * sections
+        self._note(room=room, sections=sections, read=0, estimate_usd=str(usd(estimate)))
 
-def _ask_once(work: Slice) -> End | None:
-    """Ask, and have an answer continued that was cut off. Each part is a call of its own, and may end its slice."""
-    session = work.session
-    intent = ToolIntent.RUN_SKILL if work.spec.skill else ToolIntent.RUN_PLAYBOOK
-    for number in range(1, MOST_PARTS + 1):
-        key = f"{ANALYSIS}{number}"
-        params = arguments_asked(session, key) or (_question_of(work) if number == 1 else _continuation(session))
-        asked = journaled_call(session, intent, key, params)
-        if asked.detail == BUSY and session_note_wait(session) <= MOST_WAITS:
-            return Asleep(clock() + BUSY_WAIT)
-        is_cut = asked.ok and _goes_on(session)
-        if work.is_over and not asked.replayed and (is_cut or work.spec.judge_citations):
-            return SliceOver()  # a long answer has used up this slice; it is continued, or judged, in the next
-        if not is_cut:
-            break
-    return None
+    def _room_for(self, passages: Sequence[Passage]) -> int:
+        if f"{ONLY}:1" in self._made:  # asked before questions had sections
+            return max(sum(len(passage.text) for passage in passages), LEAST_SECTION_CHARS)
+        window = question_tokens(self._model, answer=answer_tokens(self._model)) * CHARS_PER_TOKEN
+        if not window:
+            return SECTION_CHARS
+        others = sum(len(part.text) for part in self._others()[0]) + len(SECTION_SYSTEM)
+        return min(window - others, MOST_SECTION_CHARS)
 
+    def _note(self, **notes: Any) -> None:
+        self._noted = session_note_reading(self._session, **notes)
 
-def _goes_on(session: AgentSession) -> bool:
-    """Return whether the answer so far was cut off and is to be continued."""
-    stops = [part.get("stop_reason") for part in _parts(session)]
-    return stops[-1] in CUT_OFF and stops.count(Stop.MAX_TOKENS) < MOST_LONG
+    @property
+    def _stopped(self) -> str:
+        return str(self._noted.get("stopped") or "")
 
+    @property
+    def _is_stopped(self) -> bool:
+        return bool(self._stopped)
 
-def _question_of(work: Slice) -> dict[str, Any]:
-    session = work.session
-    parts, inputs = assembled(work)
-    note_inputs(session, inputs, now=clock())
-    return analysis_question(parts, nonce=nonce_of(session.public_id, "analysis"), model=model_of(session.agent))
+    @property
+    def _sections(self) -> tuple[Section, ...]:
+        room = int(self._noted.get("room") or 0)
+        return sections_of(self._work.reading.passages, room=room) if room else ()
 
+    @property
+    def _leaves(self) -> list[Section]:
+        """The sections, with halves in the place of those that were halved."""
+        parts = (part for section in self._sections for part in self._parts(section))
+        return [part for part in parts if not (self._answer(part).is_endless and part.halved())]
 
-def _continuation(session: AgentSession) -> dict[str, Any]:
-    """Return the question with the answer so far. No schema binds what follows: it begins in the middle."""
-    first = arguments_asked(session, FIRST_PART) or {}
-    said = [
-        {"role": "assistant", "content": _whole(_parts(session))},
-        {"role": "user", "content": CONTINUE.text},
-    ]
-    question = {**first, "messages": [*first["messages"], *said]}
-    return {name: value for name, value in question.items() if name != "response_schema"}
+    def _parts(self, section: Section) -> Iterator[Section]:
+        """Yield the section itself, then its halves if its answer had no end."""
+        yield section
+        if self._answer(section).is_endless:
+            for half in section.halved():
+                yield from self._parts(half)
+
+    def _answer(self, section: Section) -> Answer:
+        return answer_to(section.key, self._made)
+
+    def _unread(self) -> Iterator[Unread]:
+        for part in self._leaves:
+            answer = self._answer(part)
+            if answer.analysis is None:
+                yield from unread_of(part, answer.why or self._stopped or NOT_ASKED)
+
+    def _why_nothing(self) -> str:
+        return next((why for part in self._leaves if (why := self._answer(part).why)), "") or self._stopped or NOT_ASKED
+
+    # --- One question ---
+
+    def _ask(self, key: str, section: Section, question: Callable[[Section], dict[str, Any]]) -> End | None:
+        """Ask until there is an answer, or none is to be had. Each request may end the slice of work."""
+        while True:
+            answer = answer_to(key, self._made)
+            if answer.analysis is not None or answer.why:
+                return None
+            place, params = self._request(key, answer, lambda: question(section))
+            # The very first request is left to the brake, so that a run without any money ends for this reason.
+            if self._made and not can_be_paid(self._session, self._intent, params):
+                self._note(stopped=NO_MONEY)
+                return None
+            asked = journaled_call(self._session, self._intent, place, params)
+            if asked.detail == BUSY and session_note_wait(self._session) <= MOST_WAITS:
+                return Asleep(clock() + BUSY_WAIT)
+            if (made := call_latest(self._session, place)) is not None:
+                self._made[place] = made
+            if not asked.ok:
+                self._note(stopped=asked.error or str(asked.outcome))
+                return None
+            if self._work.is_over and not asked.replayed and self._has_more(key, section):
+                return SliceOver()
+
+    def _has_more(self, key: str, section: Section) -> bool:
+        """Return whether more is asked after this request: about this section or others, or by judges."""
+        answer = answer_to(key, self._made)
+        return answer.analysis is None or section.key != ONLY or self._work.spec.judge_citations
+
+    def _request(self, key: str, answer: Answer, question: Callable[[], dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+        """Return where the next request stands in the journal, and its parameters."""
+        asked = arguments_asked(self._session, f"{key}:1") or question()
+        if not answer.is_asked:
+            return f"{key}:1", asked
+        place, then = (f"{key}:{answer.part}", CONTINUE.text) if answer.goes_on else (f"{key}:{REPAIR}", REPAIR_TEXT)
+        said = [{"role": "assistant", "content": answer.text or "-"}, {"role": "user", "content": then}]
+        params = {**asked, "messages": [*asked["messages"], *said]}
+        if answer.goes_on:  # no schema binds what begins in the middle
+            params.pop("response_schema", None)
+        return place, params
+
+    def _question(self, section: Section) -> dict[str, Any]:
+        others, inputs = self._others()
+        note_inputs(self._session, inputs, now=clock())
+        documents = [
+            Part("document", passage.text, {"id": passage.document_id, "name": passage.name})
+            for passage in section.passages
+        ]
+        nonce = nonce_of(self._session.public_id, section.key)
+        if section.key == ONLY:
+            return analysis_question([*others, *documents], nonce=nonce, model=self._model)
+        parts = [*others, Part("section", str(section), {}), *documents]
+        return analysis_question(parts, nonce=nonce, model=self._model, system=SECTION_SYSTEM, schema=SECTION_SCHEMA)
+
+    def _closing_question(self, _: Section) -> dict[str, Any]:
+        """Ask what is missing, now that every section has said what it deals with."""
+        seen = [(part, self._answer(part).analysis) for part in self._leaves]
+        lines = [f"{part}: {'; '.join(one.seen) or 'nothing'}" for part, one in seen if one is not None]
+        targets = [part for part in self._others()[0] if part.kind in {"playbook", "skill"}]
+        return analysis_question(
+            [*targets, Part("sections", "\n".join(lines), {})],
+            nonce=nonce_of(self._session.public_id, CLOSING),
+            model=self._model,
+            system=CLOSING_SYSTEM,
+        )
+
+    def _others(self) -> tuple[list[Part], Inputs]:
+        return assembled(self._work, documents=False)

@@ -10,23 +10,33 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agents.engine.prompting import journaled_call
-from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
-from agents.ledger.trigger_health import CUT_OFF_RUN, UNANSWERED_RUN, UNREAD_RUN
+from agents.enums import Outcome, Risk, RunResult, ToolIntent, WaitingOn
+from agents.ledger.trigger_health import CUT_OFF_RUN, PARTIAL_RUN, UNANSWERED_RUN, UNREAD_RUN
 from agents.models import Collection
 from agents.people.notifications import receipt_path
 from agents.sessions.reads import by_severity, counted, purposes, stored_results
-from agents.sessions.transcripts import session_note_empty, session_note_purpose
+from agents.sessions.transcripts import session_note_purpose, session_note_result
 from agents.text.clean import one_line
 from agents.types import End, ToolResult, Waiting
-from agents.walk.analysis import Cited, Reply, Votes, cited, reply_of, votes_of
-from agents.walk.intake import NotStored, Reading, Slice, reading_of, store
+from agents.walk.analysis import Reply, reply_of
+from agents.walk.citations import Cited, Votes, cited, votes_of
+from agents.walk.intake import NotStored, Reading, Slice, store
 from agents.walk.parsing import CONTENT_CHARS, TITLE_CHARS, Analysis, ParsedArtifact, ParsedFinding
+from agents.walk.sections import ENDLESS
+from agents.walk.sections import UNREADABLE as UNREADABLE_ANSWER
 from audit.redaction import contains_marker, redact
 
 SHOWN_ERROR: Final = 500
+REASON_CHARS: Final = 200
+SHOWN_RANGES: Final = 50
 FAILED: Final = "note:failed"
 UNREAD: Final = "note:unread"
 CUT_OFF: Final = "note:cut_unreadable"
+PARTIAL: Final = "note:partial"
+NO_TARGET: Final = "note:no_target"
+UNCLOSED: Final = "note:missing_unchecked"
+LEFT_OUT: Final = "note:left_out"
+_UNREADABLE: Final = frozenset({UNREADABLE_ANSWER, ENDLESS})  # asked again, the same model would answer like this
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,7 @@ class Note:
 
 
 def drafting(work: Slice) -> End | None:
-    reading, reply = reading_of(work), reply_of(work)
+    reading, reply = work.reading, reply_of(work)
     saved: list[Note] = []
     if reply.analysis is not None:
         analysis = _with_texts(work, reply.analysis)
@@ -140,8 +150,9 @@ def _collection(work: Slice) -> str:
 
 def _notes(work: Slice, reading: Reading, reply: Reply) -> Iterator[Note]:
     if reply.failed:
-        text = f"The model could not be asked, or gave no answer: {reply.failed[:SHOWN_ERROR]}"
-        yield Note(FAILED, "warn", "Analysis failed: nothing was produced", f"{text}\n\nNothing was checked.")
+        key = CUT_OFF if reply.failed in _UNREADABLE else FAILED
+        text = f"The model could not be asked, or gave no usable answer: {reply.failed[:SHOWN_ERROR]}"
+        yield Note(key, "warn", "Analysis failed: nothing was produced", f"{text}\n\nNothing was checked.")
         return
     if reply.analysis is None:
         yield _reason_not_asked(work, reading)
@@ -152,12 +163,6 @@ def _notes(work: Slice, reading: Reading, reply: Reply) -> Iterator[Note]:
     if reading.put_off:
         text = "Together with those that came in before them they pass the limit of one run; none of them is lost."
         yield Note("note:put_off", "info", f"Documents left for the next run: {reading.put_off}", text)
-    if reading.cut_chars:
-        which = reading.cut_name if reading.documents > 1 else ""
-        text = (
-            f"{which or 'The document'} is too long for one run: its last {reading.cut_chars} characters were not read."
-        )
-        yield Note("note:not_whole", "info", "The document was not read to its end", text)
 
 
 def _left_out(reading: Reading) -> Note:
@@ -166,7 +171,7 @@ def _left_out(reading: Reading) -> Note:
         f"{reading.documents} of {total} documents were read: all together they pass the limit of one run. "
         "To have the others read, run over a smaller collection, by a query, or over single documents."
     )
-    return Note("note:left_out", "warn", f"{reading.left_out} of {total} documents were not read", text)
+    return Note(LEFT_OUT, "warn", f"{reading.left_out} of {total} documents were not read", text)
 
 
 def _reason_not_asked(work: Slice, reading: Reading) -> Note:
@@ -185,7 +190,7 @@ def _reason_not_asked(work: Slice, reading: Reading) -> Note:
         return Note("note:nothing_new", "info", "Nothing new since the last run", text)
     if not work.spec.has_target:
         text = "The run has neither a playbook nor a skill to check against. Set one on its trigger."
-        return Note("note:no_target", "info", "Nothing to check against", text)
+        return Note(NO_TARGET, "info", "Nothing to check against", text)
     text = "The run was given no document, or documents without text. Nothing was analysed."
     return Note("note:nothing_to_read", "info", "Nothing to read", text)
 
@@ -198,14 +203,18 @@ def _new_to(work: Slice) -> str:
 
 def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
     """Return what a reader has to know about the answer that the findings come from."""
-    if reply.cut and not analysis.is_structured:
+    if reply.unread:
+        missing = sum(one.end - one.start for one in reply.unread)
+        lines = [f"- {one}" for one in reply.unread[:SHOWN_RANGES]]
+        lines += [f"- and {len(reply.unread) - SHOWN_RANGES} more"] if len(reply.unread) > SHOWN_RANGES else []
+        text = "Nothing is known about these parts, and nothing was reported as missing from the documents:"
+        title = f"{missing:,} characters of the documents were not checked"
+        yield Note(PARTIAL, "warn", title, "\n".join([text, *lines]))
+    elif reply.unclosed:
         text = (
-            "The model ran out of room before it came to an end, and what it wrote cannot be read. Nothing was checked."
+            f"All sections were checked, but not whether anything is missing from them: {reply.unclosed[:SHOWN_ERROR]}."
         )
-        yield Note(CUT_OFF, "warn", "The answer was cut off and could not be read", text)
-    elif reply.cut:
-        text = "The model ran out of room before it came to an end. There may be more to find than is listed here."
-        yield Note("note:cut_off", "warn", "The answer was cut off", text)
+        yield Note(UNCLOSED, "warn", "What is missing was not checked", text)
     if analysis.dropped:
         counts = ", ".join(f"{count} of {name}" for name, count in analysis.dropped.items())
         text = f"Items of the answer were repeated, without a text of their own, or too many: {counts}."
@@ -223,7 +232,13 @@ def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
 
 NOTIFY_KEY: Final = "delivery:notify"
 PURPOSE_CHARS: Final = 120
-_FAULTS: Final = {FAILED: UNANSWERED_RUN, UNREAD: UNREAD_RUN, CUT_OFF: CUT_OFF_RUN}
+_FAULTS: Final = {
+    FAILED: UNANSWERED_RUN,
+    UNREAD: UNREAD_RUN,
+    CUT_OFF: CUT_OFF_RUN,
+    **dict.fromkeys((PARTIAL, UNCLOSED, LEFT_OUT), PARTIAL_RUN),
+}
+_WORDS: Final = {RunResult.PARTIAL: "Run partly done", RunResult.FAILED: "Run failed"}
 _PROPOSED: Final = {  # singular, plural
     ToolIntent.PROPOSE_MEMORY: ("memory proposed", "memories proposed"),
     ToolIntent.PROPOSE_PRECEDENT: ("pattern noted", "patterns noted"),
@@ -240,7 +255,10 @@ class Tally:
     proposed: Counter[str]
     warnings: int
     concerns: int
-    fault: str  # why nothing was checked, if something should have been
+    is_judged: bool  # the model's answer says of everything whether there is a concern
+    result: RunResult
+    reason: str
+    fault: str  # why something was not checked that should have been
 
     @property
     def is_empty(self) -> bool:
@@ -253,10 +271,11 @@ class Tally:
 
 def delivery(work: Slice) -> End | None:
     tally = _tally(work)
-    session_note_empty(work.session, empty=tally.is_empty, fault=tally.fault)
-    if tally.is_quiet or (tally.fault and work.session.is_retry):
+    session_note_result(work.session, tally.result, tally.reason, empty=tally.is_empty, fault=tally.fault)
+    if tally.is_quiet or (tally.result == RunResult.FAILED and work.session.is_retry):
         return None  # of an input that is tried several times the owner hears after the first run and after the last
-    risk = Risk.HIGH if tally.concerns and work.spec.review_flagged else None
+    needs_review = work.spec.review_flagged and (tally.concerns or not tally.is_judged)
+    risk = Risk.HIGH if needs_review else None
     sent = journaled_call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notification(work, tally), risk=risk)
     if sent.outcome == Outcome.APPROVAL_PENDING:
         return Waiting(WaitingOn.APPROVAL)
@@ -268,26 +287,63 @@ def delivery(work: Slice) -> End | None:
 def _tally(work: Slice) -> Tally:
     results = stored_results(work.session)
     listed = [one for one in results if one.intent == ToolIntent.EMIT_FINDING]
-    analysis = reply_of(work).analysis
+    findings = by_severity(one.severity for one in listed if one.key.startswith("finding:"))
+    proposed = Counter(one.intent for one in results if one.intent in _PROPOSED)
+    fault = next((_FAULTS[one.key] for one in results if one.key in _FAULTS), "")
+    reply = reply_of(work)
+    analysis = reply.analysis
+    result, reason = _result(work, reply, found=bool(findings or proposed[ToolIntent.EMIT_ARTIFACT]), fault=fault)
     return Tally(
         listed=by_severity(one.severity for one in listed),
-        findings=by_severity(one.severity for one in listed if one.key.startswith("finding:")),
-        proposed=Counter(one.intent for one in results if one.intent in _PROPOSED),
+        findings=findings,
+        proposed=proposed,
         warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in results),
         concerns=len(analysis.concerns) if analysis else 0,
-        fault=next((_FAULTS[one.key] for one in results if one.key in _FAULTS), ""),
+        is_judged=analysis is None or (analysis.has_verdict and not reply.unread),
+        result=result,
+        reason=reason,
+        fault=fault,
     )
+
+
+def _result(work: Slice, reply: Reply, *, found: bool, fault: str) -> tuple[RunResult, str]:
+    """Return what the run was good for, and why, in words."""
+    if reply.failed:
+        return RunResult.FAILED, f"Nothing was checked: {one_line(reply.failed, REASON_CHARS)}"
+    if reply.analysis is None:
+        why = _reason_not_asked(work, work.reading)
+        failed = why.severity == "warn" or why.key == NO_TARGET
+        return (RunResult.FAILED if failed else RunResult.EMPTY), f"{why.title}."
+    if fault:
+        return RunResult.PARTIAL, _why_partial(work, reply)
+    if found:
+        return RunResult.FINDINGS, "Everything was checked."
+    return RunResult.OK, "Everything was checked, and there is nothing to report."
+
+
+def _why_partial(work: Slice, reply: Reply) -> str:
+    if reply.unread:
+        first = one_line(str(reply.unread[0]), REASON_CHARS)
+        more = f" and {len(reply.unread) - 1} more parts" if len(reply.unread) > 1 else ""
+        return f"Not checked: {first}{more}"
+    if reply.unclosed:
+        return f"What is missing was not checked: {one_line(reply.unclosed, REASON_CHARS)}"
+    return f"{work.reading.left_out} documents were not read."
 
 
 def _notification(work: Slice, tally: Tally) -> dict[str, Any]:
     total = tally.listed.total()
-    result = "analysis failed" if tally.fault else f"{total} finding{'' if total == 1 else 's'}"
+    result = (
+        "nothing was checked" if tally.result == RunResult.FAILED else f"{total} finding{'' if total == 1 else 's'}"
+    )
     lines = [f"Findings: {counted(tally.listed)}."]
     lines += [f"{count} {_PROPOSED[ToolIntent(intent)][count != 1]}." for intent, count in tally.proposed.items()]
     lines += [f"Privilege or scope concerns: {tally.concerns}."] if tally.concerns else []
     lines += [f"Of the findings, warnings about the run itself: {tally.warnings}."] if tally.warnings else []
     lines += [f"Receipt: {receipt_path(work.session)}"]
-    return {"title": _title(work, f"Run completed: {result}"), "body": "\n".join(lines)}
+    lines[:0] = [f"Result: {tally.result}. {tally.reason}"] if tally.fault else []
+    ended = _WORDS.get(tally.result, "Run completed")
+    return {"title": _title(work, f"{ended}: {result}"), "body": "\n".join(lines)}
 
 
 def _title(work: Slice, result: str) -> str:
@@ -305,7 +361,7 @@ def _title(work: Slice, result: str) -> str:
 REVIEW_KEY: Final = "ethics"
 CAVEAT: Final = "A light review: these are the model's own concerns, not an independent judgement."
 NONE: Final = "The model flagged no privilege or scope concern."
-UNREADABLE: Final = "The answer had no structure, so a concern in its text would not have been recognised."
+NO_VERDICT: Final = "The answer does not say for everything whether there is a concern: a person has to look."
 
 
 def ethics_review(work: Slice) -> End | None:
@@ -316,9 +372,14 @@ def ethics_review(work: Slice) -> End | None:
 
 
 def _review(analysis: Analysis) -> dict[str, Any]:
+    if not analysis.concerns and not analysis.has_verdict:
+        return {
+            "severity": "warn",
+            "title": "Ethics review: no readable verdict",
+            "content": f"{NO_VERDICT}\n\n{CAVEAT}",
+        }
     if not analysis.concerns:
-        result = NONE if analysis.is_structured else UNREADABLE
-        return {"severity": "info", "title": "Ethics review: none flagged", "content": f"{result}\n\n{CAVEAT}"}
+        return {"severity": "info", "title": "Ethics review: none flagged", "content": f"{NONE}\n\n{CAVEAT}"}
     parts = [
         "\n".join([f"{label}:", *(f"- {concern}" for concern in concerns)])
         for label, concerns in (("Privilege", analysis.privilege_concerns), ("Scope", analysis.scope_concerns))

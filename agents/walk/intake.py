@@ -1,18 +1,21 @@
-"""Intake: fetch what the run reads, by one guarded call; nothing for a baseline.
+"""Intake: find what the run reads, by one guarded call; nothing for a baseline.
 
-Later phases read it from the journal, through `reading_of`; it is never fetched a second time.
+Later phases take it from the journal, through `reading_of`; it is never looked for a second time. A run of steps gets
+as much text as one question holds. Any other run gets the places, and reads the documents themselves, however long.
 """
 
 import json
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, ToolIntent
 from agents.exceptions import LqopsError
-from agents.models import AgentSession, InboundEvent
+from agents.models import AgentSession, Document, InboundEvent
 from agents.policy.run_spec import RunSpec
 from agents.sessions.fairness import slice_is_over
 from agents.sessions.reads import as_uuid, call_latest
@@ -43,6 +46,11 @@ class Slice:
     def spec(self) -> RunSpec:
         return self.session.spec
 
+    @cached_property
+    def reading(self) -> "Reading":
+        """What the intake has found."""
+        return _reading_of(self)
+
 
 def store(session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any]) -> None:
     """Make a call whose whole effect is a row of ours; only a fault makes it fail."""
@@ -69,7 +77,7 @@ class Passage:
 class Reading:
     """Outcome of the intake. `failed` says why there is nothing, if there should have been something.
 
-    `put_off` counts documents that are left for the next run of the schedule.
+    `left_out` counts documents that were not taken, `put_off` those that are left for the next run of the schedule.
     """
 
     passages: tuple[Passage, ...] = ()
@@ -101,14 +109,14 @@ def _asked(work: Slice) -> dict[str, Any]:
     spec = work.spec
     if spec.baseline:
         return {}
+    asked: dict[str, Any] = {} if spec.is_agentic else {"places": True}
     if spec.document:
-        return {"document": spec.document}
-    asked: dict[str, Any] = {}
+        return {**asked, "document": spec.document}
     if spec.query:
         asked["query"] = spec.query
     if spec.collection:
         asked["collection"] = spec.collection
-    if not asked:
+    if not spec.query and not spec.collection:
         return {}
     if not spec.since:
         return asked if spec.query else {**asked, "since": None}
@@ -117,23 +125,46 @@ def _asked(work: Slice) -> dict[str, Any]:
 
 
 def reading_of(work: Slice) -> Reading:
+    return work.reading
+
+
+def _reading_of(work: Slice) -> Reading:
     if not _asked(work):
         return Reading()
     made = call_latest(work.session, KEY)
     if made is None or made.outcome != Outcome.SUCCESS or not isinstance(made.result, dict):
         return Reading(failed=(made.error if made else "") or "the retrieval was refused")
     summary = made.result.get("summary") or {}
+    chunks = made.result.get("chunks") or []
+    placed = [chunk["document_id"] for chunk in chunks if "text" not in chunk]
+    texts = documents_text(work.session, placed, also_deleted=True)  # what a run has begun to read it reads to its end
+    passages = [_passage(chunk, texts) for chunk in chunks]
     return Reading(
-        passages=tuple(_passage(chunk) for chunk in made.result.get("chunks") or ()),
-        left_out=int(summary.get("left_out", 0)),
+        passages=tuple(passage for passage in passages if passage is not None),
+        left_out=int(summary.get("left_out", 0)) + passages.count(None),
         put_off=work.spec.put_off,
         cut_id=str(summary.get("cut_id") or ""),
         cut_chars=int(summary.get("cut_chars", 0)),
     )
 
 
-def _passage(chunk: Mapping[str, Any]) -> Passage:
-    return Passage(str(chunk["document_id"]), str(chunk["name"]), int(chunk["start"]), str(chunk["text"]))
+def _passage(chunk: Mapping[str, Any], texts: Mapping[str, str]) -> Passage | None:
+    """Return a passage with its text; None if its document is gone."""
+    document_id, start = str(chunk["document_id"]), int(chunk["start"])
+    text = chunk.get("text")
+    if text is None:
+        if document_id not in texts:
+            return None
+        text = texts[document_id][start : int(chunk["end"])]
+    return Passage(document_id, str(chunk["name"]), start, str(text))
+
+
+def documents_text(session: AgentSession, ids: Iterable[str], *, also_deleted: bool = False) -> dict[str, str]:
+    """Return the text of the owner's documents by id, as it is and not as it is masked for a model."""
+    wanted = {uuid.UUID(one) for one in ids}
+    rows = Document.objects.filter(public_id__in=wanted, owner_id=session.owner_id)
+    rows = rows if also_deleted else rows.filter(deleted_at__isnull=True)
+    return {str(public_id): text for public_id, text in rows.values_list("public_id", "text")} if wanted else {}
 
 
 def event_of(session: AgentSession) -> Part | None:

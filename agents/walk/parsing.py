@@ -1,7 +1,8 @@
 """Read a model's reply: tolerant of form, strict in content, bounded in time and size. Never raises.
 
-The first JSON object with a known key counts, wherever it stands; without one the reply counts as unstructured.
-Unusable items are dropped and counted. Nothing in a reply picks a step of the run.
+The one JSON object with a list of findings counts, wherever it stands, but in what the model thought to itself. A reply
+without one, with several that differ, or with items of which none can be used, has no structure: nobody can say what it
+means. Unusable items among others are dropped and counted. Nothing in a reply picks a step of the run.
 """
 
 import json
@@ -55,8 +56,9 @@ class ParsedArtifact:
 class Analysis:
     """A reply as it was read.
 
-    `dropped` counts items that were not taken over; `raw` is set if the reply had no structure, and `left_out` counts
-    its characters beyond what is kept.
+    `seen` names what a section deals with. `has_verdict` says whether the reply lists concerns, be it none. `dropped`
+    counts items that were not taken over; `raw` is set if the reply had no structure, and `left_out` counts its
+    characters beyond what is kept.
     """
 
     findings: tuple[ParsedFinding, ...] = ()
@@ -66,6 +68,8 @@ class Analysis:
     privilege_concerns: tuple[str, ...] = ()
     scope_concerns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    has_verdict: bool = True
     dropped: Mapping[str, int] = field(default_factory=dict)
     raw: str = ""
     left_out: int = 0
@@ -80,17 +84,17 @@ class Analysis:
 
 
 def parse_analysis(text: str) -> Analysis:
-    reply = next((found for found in json_objects(text) if ITEMS.keys() & found.keys()), None)
+    reply = _answer_in(text)
     if reply is None:
         raw = text.strip() or "(an empty reply)"
-        return Analysis(raw=raw[:RAW_CHARS], left_out=max(len(raw) - RAW_CHARS, 0))
+        return Analysis(raw=raw[:RAW_CHARS], left_out=max(len(raw) - RAW_CHARS, 0), has_verdict=False)
     read: dict[str, tuple[Any, ...]] = {}
     dropped: dict[str, int] = {}
     for name, (reader, most) in ITEMS.items():
         items = _listed(reply.get(name))
         useful = dict.fromkeys(filter(None, map(reader, map(_as_object, items[:MOST_LOOKED_AT]))))
         read[name] = tuple(useful)[:most]
-        if lost := len(items) - len(read[name]):
+        if (lost := len(items) - len(read[name])) and name != "seen":
             dropped[name] = lost
     analyst = _as_object(reply.get("analyst"))
     notes = (_text(note, LINE_CHARS) for note in _listed(analyst.get("notes"))[:MOST_LOOKED_AT])
@@ -102,8 +106,32 @@ def parse_analysis(text: str) -> Analysis:
         privilege_concerns=read["privilege_concerns"],
         scope_concerns=read["scope_concerns"],
         notes=tuple(filter(None, notes))[:MOST_NOTES],
+        seen=read["seen"],
+        has_verdict=all(isinstance(reply.get(name), list) for name in _CONCERNS),
         dropped=dropped,
     )
+
+
+def _answer_in(text: str) -> dict[str, Any] | None:
+    """Return the one object that is an answer."""
+    found = [(start, end, one) for start, end, one in _placed_objects(text) if "findings" in one]
+    said = [one for start, end, one in found if not _is_thought(text, start, end)]
+    if not said or any(one != said[0] for one in said):
+        return None
+    items = said[0]["findings"]
+    listed = items if isinstance(items, list) else [items] if isinstance(items, dict) else None
+    if listed is None or (listed and not any(map(_finding, map(_as_object, listed[:MOST_LOOKED_AT])))):
+        return None
+    return said[0]
+
+
+def _is_thought(text: str, start: int, end: int) -> bool:
+    """Return whether a place lies between the marks of what a model thinks; some models leave out the first."""
+    opened, closed = text.rfind("<think>", 0, start), text.rfind("</think>", 0, start)
+    if opened > closed:
+        return True
+    opens, closes = text.find("<think>", end), text.find("</think>", end)
+    return closes >= 0 and (opens < 0 or closes < opens)
 
 
 def parse_judgement(text: str) -> bool | None:
@@ -125,6 +153,10 @@ def _yes_or_no(text: str) -> bool | None:
 
 def json_objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects in a text, also between fences and in prose. Bounded."""
+    return (found for _, _, found in _placed_objects(text))
+
+
+def _placed_objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
     place = -1
     for _ in range(MOST_PLACES):
         place = text.find("{", place + 1)
@@ -134,7 +166,7 @@ def json_objects(text: str) -> Iterator[dict[str, Any]]:
             found, end = _DECODER.raw_decode(text, place)
         except (ValueError, RecursionError):
             continue
-        yield found
+        yield place, end, found
         place = end - 1
 
 
@@ -180,13 +212,14 @@ def _finding(item: Mapping[str, Any]) -> ParsedFinding | None:
     quote = item.get("quote")
     quote = quote if isinstance(quote, str) else ""
     start = item.get("start")
-    if not title and not content:
+    severity = _text(item.get("severity"), 32).lower() or "info"
+    if (not title and not content) or "|" in severity:  # the form of the answer itself
         return None
     if len(quote) > QUOTE_CHARS:
         content = f"{content}\n\n{QUOTE_CUT.format(chars=len(quote), kept=QUOTE_CHARS)}".strip()
     return ParsedFinding(
         title=title or UNTITLED,
-        severity=_text(item.get("severity"), 32).lower() or "info",
+        severity=severity,
         content=content,
         document_id=_first(item, "document_id document", 64),
         quote=quote[:QUOTE_CHARS],  # exact: it is compared, not read
@@ -222,4 +255,6 @@ ITEMS: Final[Mapping[str, tuple[Callable[[Mapping[str, Any]], object], int]]] = 
     "artifacts": (_artifact, 5),
     "privilege_concerns": (_concern, 50),
     "scope_concerns": (_concern, 50),
+    "seen": (_concern, 1_000),
 }
+_CONCERNS: Final = ("privilege_concerns", "scope_concerns")

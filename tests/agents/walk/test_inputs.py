@@ -7,11 +7,11 @@ from unittest.mock import patch
 import pytest
 
 from agents.conf import clock
-from agents.enums import BudgetScope, Status
+from agents.enums import BudgetScope, RunResult, Status
 from agents.exceptions import LeaseLost
 from agents.models import AgentSession, Budget
 from agents.sessions.lifecycle import session_wake
-from agents.sessions.transcripts import Inputs, note_inputs, session_note_empty, session_note_judges, session_note_wait
+from agents.sessions.transcripts import Inputs, note_inputs, session_note_judges, session_note_result, session_note_wait
 from agents.walk import analysis
 from audit.models import AuditEvent
 from tests.agents.walk.scene import model, run
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.django_db
         lambda held: note_inputs(held, Inputs(), now=NOW),
         lambda held: session_note_judges(held, citations=1, judges=["a"], now=NOW),
         session_note_wait,
-        lambda held: session_note_empty(held, empty=True),
+        lambda held: session_note_result(held, RunResult.EMPTY, "", empty=True),
     ],
-    ids=["inputs", "judges", "wait", "empty"],
+    ids=["inputs", "judges", "wait", "result"],
 )
 def test_only_the_holder_writes(note):
     held = make_session()
@@ -60,9 +60,10 @@ def test_judges_are_chosen_once():
 def test_other_notes_stay():
     held = make_session(metadata={"phase_entered": "analysis"})
     session_note_wait(held)
-    session_note_empty(held, empty=False)
-    session_note_empty(held, empty=False)
-    assert AgentSession.objects.get().metadata == {"phase_entered": "analysis", "waits": 1, "empty": False}
+    for _ in range(2):
+        session_note_result(held, RunResult.OK, "All is well.", empty=False)
+    noted = {"result": "ok", "reason": "All is well.", "empty": False}
+    assert AgentSession.objects.get().metadata == {"phase_entered": "analysis", "waits": 1, **noted}
 
 
 def hold_the_budget(amount):
@@ -98,4 +99,4 @@ def test_a_run_does_not_wait_for_ever(scene):
     assert (session.status, asked.requests) == (Status.COMPLETED, [])
     [finding] = session.findings.all()
     assert (finding.severity, finding.title) == ("warn", "Analysis failed: nothing was produced")
-    assert "refused before it went out" in finding.content
+    assert "held by calls in flight" in finding.content

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from agents.enums import Status, TriggerKind
+from agents.enums import RunResult, Status, TriggerKind
 from agents.exceptions import LeaseLost
 from agents.guard import guarded_tool_call
 from agents.knowledge.documents import document_delete
@@ -22,6 +22,12 @@ START = NOW.replace(second=0)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 QUIET = reply(findings=[], suggested_memories=[], suggested_precedents=[])
 FALSE = ("Nothing new since the last run", "Nothing to read")
+
+
+@pytest.fixture(autouse=True)
+def _long_sections(monkeypatch):
+    """One question holds as much as one run of a schedule takes."""
+    monkeypatch.setattr("agents.walk.analysis.SECTION_CHARS", 200_000)
 
 
 def told(session):
@@ -81,14 +87,13 @@ def test_a_schedule_reads_what_did_not_fit_in_its_next_run_and_says_so(scene, fi
     assert not Notification.objects.exists()
 
 
-def test_an_only_document_that_is_too_long_is_read_as_far_as_it_fits(scene, fire):
+def test_a_document_that_is_longer_than_what_a_run_takes_is_read_to_its_end(scene, fire):
     put_in(scene, 250)
     with model(QUIET) as asked:
         session = run(fire(START + HOUR))
-    assert read(asked) == [["0.txt"]]
-    severity, said = told(session)["The document was not read to its end"]
-    assert (severity, said.startswith("The document is too long for one run: its last ")) == ("info", True)
-    assert not told(session).keys() & set(FALSE)
+    assert read(asked) == [["0.txt"], ["0.txt"], []]
+    assert told(session).keys() == {"Ethics review: none flagged"}
+    assert session.run_result == RunResult.OK
 
 
 def test_a_run_that_fails_loses_none_of_what_waits_and_reads_the_same_when_it_is_made_again(scene, fire):
@@ -144,7 +149,16 @@ def of_collection(scene):
     return scene.session(collection=str(scene.collection.public_id))
 
 
-def test_a_run_over_too_large_a_collection_warns_and_says_what_to_do(scene):
+def test_a_run_over_a_large_collection_reads_all_of_it(scene):
+    put_in(scene, 150, 150, 150)
+    with model(QUIET) as asked:
+        session = run(of_collection(scene))
+    assert read(asked) == [["0.txt"], ["1.txt"], ["2.txt"], []]
+    assert session.run_result == RunResult.OK
+
+
+def test_a_run_over_far_too_large_a_collection_warns_and_says_what_to_do(scene, monkeypatch):
+    monkeypatch.setattr("agents.guard.retrieve.PLACES_CHARS", 200_000)
     put_in(scene, 150, 150, 150)
     with model(QUIET):
         session = run(of_collection(scene))
@@ -152,25 +166,20 @@ def test_a_run_over_too_large_a_collection_warns_and_says_what_to_do(scene):
     assert severity == "warn"
     assert said.startswith("1 of 3 documents were read: ")
     assert all(way in said for way in ("a smaller collection", "a query", "single documents"))
-    assert Notification.objects.get(session=session).title.startswith("Run completed: 2 findings")
+    assert (session.run_result, session.result_reason) == (RunResult.PARTIAL, "2 documents were not read.")
+    assert Notification.objects.get(session=session).title.startswith("Run partly done: 2 findings")
 
 
-def test_the_document_that_was_cut_is_named_among_others(scene):
+def test_a_run_of_steps_says_which_part_of_a_document_it_was_not_shown(scene):
     put_in(scene, 10, 250)
     with model(QUIET) as asked:
-        session = run(of_collection(scene))
+        session = run(scene.session(collection=str(scene.collection.public_id), analysis_mode="agentic"))
     assert read(asked) == [["0.txt", "1.txt"]]
-    assert told(session)["The document was not read to its end"][1].startswith(
-        "1.txt is too long for one run: its last"
-    )
-    assert not told(session).keys() & set(FALSE)
-
-
-def test_a_document_that_is_too_long_is_told_to_be_cut(scene):
-    with model():
-        session = run(scene.of_document("Some words. " * 30_000))
-    severity, said = told(session)["The document was not read to its end"]
-    assert (severity, said.startswith("The document is too long for one run: its last ")) == ("info", True)
+    [(severity, said)] = [one for title, one in told(session).items() if title.endswith("were not checked")]
+    assert severity == "warn"
+    assert "- 1.txt, characters " in said
+    assert "to 250,000: it is too long for a run of steps" in said
+    assert session.run_result == RunResult.PARTIAL
 
 
 @pytest.mark.parametrize("since", [None, (NOW - HOUR).isoformat()])

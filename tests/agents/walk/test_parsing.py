@@ -57,7 +57,7 @@ def test_the_same_analysis_is_read_from_every_form(text):
 
 def test_fences_inside_of_a_text_do_not_hide_the_whole():
     draft = 'See:\n```json\n{"findings": []}\n```\n'
-    read = parse_analysis(json.dumps({"artifacts": [{"name": "a", "content": draft}]}))
+    read = parse_analysis(json.dumps({"findings": [], "artifacts": [{"name": "a", "content": draft}]}))
     assert read.artifacts == (ParsedArtifact("a", draft),)
 
 
@@ -124,7 +124,11 @@ def test_a_number_that_is_none_says_nothing():
 
 
 def test_repeated_items_count_once():
-    twice = {"suggested_precedents": [{"pattern_kind": "k", "summary": "s"}] * 2, "suggested_memories": []}
+    twice = {
+        "findings": [],
+        "suggested_precedents": [{"pattern_kind": "k", "summary": "s"}] * 2,
+        "suggested_memories": [],
+    }
     read = parse_analysis(json.dumps(twice))
     assert read.precedents == (ParsedPrecedent("k", "s"),)
     assert read.dropped == {"suggested_precedents": 1}

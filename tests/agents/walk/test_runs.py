@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from agents.conf import clock
-from agents.enums import Outcome, Status, TerminalReason, ToolIntent
+from agents.enums import Outcome, RunResult, Status, TerminalReason, ToolIntent
 from agents.knowledge.documents import document_delete
 from agents.knowledge.playbooks import playbook_delete
 from agents.models import AgentSession, Document, InferenceLog, Memory, Notification, Precedent
@@ -118,7 +118,7 @@ def test_an_analysis_that_failed_is_told_honestly_and_nothing_is_made_up(scene, 
     assert session.cost_total_usd == COLD_START_USD
     assert (Memory.objects.count(), Precedent.objects.count()) == (0, 0)
     assert phases(session) == PHASES
-    assert Notification.objects.get().title.startswith("Run completed: analysis failed, lease.txt")
+    assert Notification.objects.get().title.startswith("Run failed: nothing was checked, lease.txt")
     assert session.metadata["empty"] is True
     assert session.tool_calls.get(key="analysis:1").outcome == Outcome.GATEWAY_ERROR
     rows = AuditEvent.objects.filter(chain=session.chain, details__tool="run_playbook").order_by("seq")
@@ -228,8 +228,7 @@ def test_without_a_target_no_model_is_asked(scene):
 
 
 def test_documents_without_a_fault_make_a_quiet_run(scene):
-    empty = json.dumps({"findings": [], "suggested_memories": []})
-    with model(empty):
+    with model(reply(findings=[], suggested_memories=[], suggested_precedents=[])):
         session = run(scene.of_document())
     assert titles(session) == ["Ethics review: none flagged"]
     assert not session.notifications.exists()
@@ -246,7 +245,7 @@ def test_a_document_that_cannot_be_read_is_a_warning(scene):
         ("warn", "The documents could not be read")
     ]
     assert asked.requests == []
-    assert session.notifications.get().title.startswith("Run completed: analysis failed, lease.txt")
+    assert session.notifications.get().title.startswith("Run failed: nothing was checked, lease.txt")
 
 
 def test_the_document_of_somebody_else_is_not_read(scene):
@@ -257,23 +256,41 @@ def test_the_document_of_somebody_else_is_not_read(scene):
     assert asked.requests == []
 
 
-def test_an_answer_without_structure_is_one_finding(scene):
-    with model("It all looks fine to me. " * 500):
+def test_an_answer_that_cannot_be_read_is_asked_for_once_more(scene):
+    with model("It all looks fine to me.", reply()) as asked:
         session = run(scene.of_document())
-    raw, ethics = session.findings.all()
-    assert (raw.severity, len(raw.content)) == ("info", 8_000)
-    assert "without the last 4499 characters" in raw.title
-    assert session.tool_calls.get(key="analysis:1").outcome == Outcome.SUCCESS
-    assert "would not have been recognised" in ethics.content
-    assert (Memory.objects.count(), Precedent.objects.count()) == (0, 0)
+    first, second = asked.requests
+    assert [one["role"] for one in second.messages] == ["system", "user", "assistant", "user"]
+    assert second.messages[:2] == first.messages
+    assert second.messages[2]["content"] == "It all looks fine to me."
+    assert second.response_schema == first.response_schema
+    assert (session.run_result, session.findings.count()) == (RunResult.FINDINGS, 3)
+
+
+def test_an_answer_that_cannot_be_read_twice_is_no_result(scene):
+    with model("It all looks fine to me.") as asked:
+        session = run(scene.of_document())
+    assert len(asked.requests) == 2
+    assert titles(session) == ["Analysis failed: nothing was produced"]
+    assert session.run_result == RunResult.FAILED
+    assert session.result_reason == "Nothing was checked: the model's answer could not be read"
+    assert session.metadata["fault"] == "cut_off"
+    assert session.notifications.get().title.startswith("Run failed: nothing was checked")
+
+
+def test_an_answer_without_a_verdict_is_a_warning(scene):
+    with model(json.dumps({"findings": []})):
+        session = run(scene.of_document())
+    assert [(one.severity, one.title) for one in session.findings.all()] == [
+        ("warn", "Ethics review: no readable verdict")
+    ]
 
 
 def test_what_a_reader_must_know_of_the_answer_is_noted(scene):
     text = reply(suggested_memories=[{}], analyst={"notes": ["A rule was not understood."]})
-    with model(Step(text, stop_reason="max_tokens")):
+    with model(text):
         session = run(scene.of_document())
     told = {one.title: (one.severity, one.content) for one in session.findings.all()}
-    assert told["The answer was cut off"][0] == "warn"
     assert "1 of suggested_memories" in told["Parts of the answer were left out"][1]
     assert told["Notes of the analyst"] == ("info", "- A rule was not understood.")
 
@@ -307,7 +324,8 @@ def test_a_model_that_never_comes_to_an_end_is_paid_for_three_parts_and_has_read
     with model(Step("and so on ", stop_reason="max_tokens")) as asked:
         session = run(scene.of_document())
     assert len(asked.requests) == 3
-    assert session.findings.filter(title="The answer was cut off and could not be read").exists()
+    assert titles(session) == ["Analysis failed: nothing was produced"]
+    assert "was cut off" in session.result_reason
     assert session.metadata["fault"] == "cut_off"
 
 
