@@ -8,7 +8,7 @@ import pytest
 
 from agents.enums import BudgetScope, HaltState, Outcome, Phase, TerminalReason, ToolIntent
 from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, ModelSuspended, UnpricedModel
-from agents.guard import guarded_tool_call
+from agents.guard import can_be_paid, guarded_tool_call
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.prices import model_accept
 from agents.models import AgentSession, Budget, SuspendedModel, ToolCall
@@ -172,3 +172,44 @@ def test_an_operator_lets_a_suspended_model_be_called_again(provider):
     assert model_accept(model=MODEL, actor="user:1", now=NOW)
     assert not model_accept(model=MODEL, actor="user:1", now=NOW)
     assert run(session).ok
+
+
+# --- Asking beforehand ---
+
+
+def can(session, intent=ToolIntent.RUN_SKILL, params=None):
+    before = AuditEvent.objects.count()
+    answer = can_be_paid(session, intent, ask() if params is None else params)
+    assert (AuditEvent.objects.count(), ToolCall.objects.count()) == (before, 0), "it only asks"
+    return answer
+
+
+def test_call_that_would_pass_can_be_paid():
+    make_price(MODEL)
+    assert can(make_session(max_cost_usd=Decimal(1)))
+
+
+def test_call_that_would_pass_the_cap_cannot_be_paid():
+    make_price(MODEL)
+    session = make_session(max_cost_usd=Decimal("0.01"), cost_total_usd=Decimal("0.009"))
+    assert not can(session)
+    session.refresh_from_db()
+    assert not session.cost_cap_reached
+
+
+def test_call_with_room_for_less_than_half_of_its_answer_cannot_be_paid():
+    make_price(MODEL, output_usd="1000")
+    long = ask(max_tokens=1_000)
+    assert not can(make_session(max_cost_usd=Decimal("0.4")), params=long)
+    assert can(make_session(max_cost_usd=Decimal("0.7")), params=long)
+
+
+def test_money_that_other_calls_hold_can_be_paid_later():
+    make_price(MODEL)
+    assert can(make_session(max_cost_usd=Decimal("0.01"), cost_held_usd=Decimal("0.00999")))
+
+
+def test_what_asks_no_model_or_one_without_a_price_is_no_question_of_money():
+    session = make_session(max_cost_usd=Decimal(0))
+    assert can(session, ToolIntent.EMIT_FINDING, {"title": "A", "content": "B"})
+    assert can(session)

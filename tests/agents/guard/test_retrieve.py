@@ -117,16 +117,26 @@ def test_what_a_run_wrote_is_not_new_but_is_in_the_collection(owner, collection,
     assert texts(retrieve(collection=str(collection.public_id))) == ["drafted", "uploaded"]
 
 
-def test_a_query_gives_the_four_passages_that_fit_best(owner, retrieve):
+def test_a_query_gives_all_passages_that_fit_the_best_first(owner, retrieve):
     for number in range(6):
         make_document(owner, f"Contract {number} says that the fee is due. " + "Other words. " * number)
     best = make_document(owner, "The fee, the late fee and the due fee.", name="fees.txt")
     result = retrieve(query="due fee")
 
-    assert len(texts(result)) == 4
+    assert len(texts(result)) == 7
     assert result.data["chunks"][0]["document_id"] == str(best.public_id)
     assert result.data["summary"]["mode"] == "query"
-    assert result.data["summary"]["documents"] == 4
+    assert result.data["summary"]["documents"] == 7
+
+
+def test_places_have_no_text_and_no_limit(owner, collection, retrieve):
+    long = make_document(owner, "Words. " * 60_000, collection=collection)
+    make_document(owner, "The end.", collection=collection)
+    result = retrieve(collection=str(collection.public_id), places=True)
+    first, second = result.data["chunks"]
+    assert first.keys() == {"document_id", "name", "start", "end"}
+    assert (first["start"], first["end"], second["end"]) == (0, len(long.text), 8)
+    assert (result.data["summary"]["left_out"], result.data["summary"]["cut_chars"]) == (0, 0)
 
 
 def test_neighbouring_passages_of_a_query_are_joined(owner, retrieve):
