@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agents.models import Attachment, Collection, Document
-from agents.text.formats import MAX_BYTES
+from agents.text.formats.limits import MAX_BYTES
 from audit.models import AuditEvent
 from tests.agents.knowledge.samples import make_collection
 from tests.factories import make_user

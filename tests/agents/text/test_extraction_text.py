@@ -4,7 +4,7 @@ import pytest
 
 from agents.exceptions import Invalid
 from agents.text.extraction import extract
-from agents.text.formats import MAX_BYTES, MAX_CHARS
+from agents.text.formats.limits import MAX_BYTES, MAX_CHARS
 from tests.table import every_row
 
 GREETING = "Grüße, 世界 🙂"

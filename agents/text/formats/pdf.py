@@ -1,0 +1,37 @@
+"""PDF, page by page."""
+
+import io
+from collections.abc import Iterator
+
+from agents.exceptions import Invalid
+from agents.text.formats.kinds import OCR, PASSWORD
+from agents.text.formats.limits import MAX_PAGES
+from agents.text.marks import Part
+
+_TAIL = 2_048
+_NO_TEXT = f"The PDF holds no text: its pages are images, as of a scan. {OCR}"
+
+
+def pdf_parts(data: bytes) -> Iterator[Part]:
+    from pypdf import PdfReader
+    from pypdf.errors import DependencyError
+
+    if b"%%EOF" not in data.rstrip(b"\x00\t\r\n ")[-_TAIL:]:
+        raise Invalid("The PDF is cut off: its end is missing. Copy or save it again.")
+    try:
+        reader = PdfReader(io.BytesIO(data), strict=False)
+        is_locked = reader.is_encrypted and not reader.decrypt("")
+    except DependencyError:
+        raise Invalid("The PDF is encrypted (AES). Save or print it as a PDF without encryption.") from None
+    if is_locked:
+        raise Invalid(PASSWORD)
+    pages = len(reader.pages)
+    if pages > MAX_PAGES:
+        raise Invalid(f"The PDF has {pages:,} pages; at most {MAX_PAGES:,} are read. Split it.")
+    has_text = False
+    for number, page in enumerate(reader.pages, 1):
+        text = page.extract_text()
+        has_text = has_text or bool(text.strip())
+        yield Part(text, f"page {number}")
+    if not has_text:
+        raise Invalid(_NO_TEXT)
