@@ -29,7 +29,7 @@ from agents.text.formats.limits import (
     MAX_WAIT_SECONDS,
 )
 from agents.text.formats.readers import read_parts
-from agents.text.marks import Mark, join_parts, normalise_text
+from agents.text.marks import Mark, join_parts, normalise_text, too_long
 
 _READ_HERE = {Kind.TEXT, Kind.MARKDOWN}
 
@@ -50,7 +50,7 @@ def extract(data: bytes, *, name: str = "", media_type: str = "") -> Extracted:
     text, marks = (decode(data), []) if kind in _READ_HERE else read_in_subprocess(data, kind)
     text = normalise_text(text)
     if len(text) > MAX_CHARS:
-        raise Invalid(f"It has {len(text):,} characters of text; at most {MAX_CHARS:,} are read. Split it.")
+        raise Invalid(too_long())
     if not text.strip():
         raise Invalid("It holds no text. Choose a file with content.")
     return Extracted(text, kind.media_type, marks)
@@ -95,14 +95,18 @@ def _run_reader(data: bytes, kind: Kind) -> tuple[str, list[Mark]]:
             f"Reading it as {kind.title} took longer than {seconds} seconds. Split it, or save it as text."
         ) from None
     if done.returncode != 0:
-        raise Invalid(
-            f"It could not be read as {kind.title}: it is damaged, or needs more time or memory than it is given. "
-            "Save it again, or as text."
-        )
+        raise Invalid(_unreadable(kind))
     answer = json.loads(done.stdout)
     if "refused" in answer:
         raise Invalid(str(answer["refused"]))
     return str(answer["text"]), [(int(start), str(label)) for start, label in answer["marks"]]
+
+
+def _unreadable(kind: Kind) -> str:
+    return (
+        f"It could not be read as {kind.title}: it is damaged, or needs more time or memory than it is given. "
+        "Save it again, or as text."
+    )
 
 
 def answer(kind: str, data: bytes) -> dict[str, Any]:
@@ -111,6 +115,8 @@ def answer(kind: str, data: bytes) -> dict[str, Any]:
         text, marks = join_parts(read_parts(Kind(kind), data))
     except Invalid as refusal:
         return {"refused": str(refusal)}
+    except (MemoryError, RecursionError):
+        return {"refused": _unreadable(Kind(kind))}
     except Exception as error:  # noqa: BLE001 whatever a parser raises, the document is at fault
         name = type(error).__name__
         title = Kind(kind).title

@@ -55,8 +55,12 @@ def join_parts(parts: Iterable[Part]) -> tuple[str, list[Mark]]:
         texts.append(text)
         chars += len(text) + len(_BETWEEN)
         if chars > MAX_CHARS + len(_BETWEEN):
-            raise Invalid(f"It has more than {MAX_CHARS:,} characters of text, the most that is read. Split it.")
+            raise Invalid(too_long())
     return _BETWEEN.join(texts), marks if any(label for _, label in marks) else []
+
+
+def too_long() -> str:
+    return f"It has more than {MAX_CHARS:,} characters of text, the most that is read. Split it."
 
 
 def location_of(marks: Sequence[Sequence[Any]], start: int, end: int) -> str:

@@ -206,6 +206,7 @@ def odt_parts(data: bytes) -> Iterator[Part]:
 
 # --- XLSX ---
 
+_LAST_ROW = 1_048_576  # as a spreadsheet has them; a file may name others
 _FIGURES = ".15g"  # what a spreadsheet shows at most
 
 
@@ -219,8 +220,8 @@ def xlsx_parts(data: bytes) -> Iterator[Part]:
         workbook = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
         for sheet in workbook.worksheets:
             sheet.reset_dimensions()  # a sheet may declare any size
-            rows = bounded_rows(_cells(row) for row in sheet.iter_rows())
-            text = table_text([row for row in rows if row]) if sheet.sheet_state == "visible" else ""
+            rows = bounded_rows(_cells(row) for row in sheet.iter_rows(max_row=_LAST_ROW))
+            text = table_text(list(rows)) if sheet.sheet_state == "visible" else ""
             if text:
                 yield Part(f"# Sheet {sheet.title}\n\n{text}", f"sheet {sheet.title}")
 

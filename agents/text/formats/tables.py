@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from agents.exceptions import Invalid
 from agents.text.formats.decoding import decode
-from agents.text.formats.limits import MAX_CELLS
-from agents.text.marks import Part
+from agents.text.formats.limits import MAX_CELLS, MAX_CHARS
+from agents.text.marks import Part, too_long
 
 MAX_SPAN = 100  # columns that one cell may take
 
@@ -34,12 +34,17 @@ def _line(cells: list[str]) -> str:
 
 
 def bounded_rows(rows: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Pass rows on until there are too many cells."""
-    cells = 0
+    """Pass rows with text on, until there are too many cells or characters for the rest to matter."""
+    cells = chars = 0
     for row in rows:
+        if not any(row):
+            continue
         cells += len(row)
+        chars += sum(map(len, row)) + 1
         if cells > MAX_CELLS:
             raise Invalid(f"A table has more than {MAX_CELLS:,} cells, the most that is read. Split it.")
+        if chars > MAX_CHARS:
+            raise Invalid(too_long())
         yield row
 
 

@@ -99,7 +99,7 @@ def test_too_long_file_is_not_read_completely(owner, capsys, tmp_path):
         file.truncate(MAX_BYTES * 1_000)
     with pytest.raises(CommandError):
         run(capsys, str(place), "--collection", "contracts", "--owner", "ada")
-    assert "at most 20,000,000 are read" in capsys.readouterr().out
+    assert "longer than 20,000,000 bytes" in capsys.readouterr().out
 
 
 def test_audit_log_names_the_user(owner, files, capsys):

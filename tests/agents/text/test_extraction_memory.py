@@ -8,12 +8,10 @@ import threading
 import pytest
 
 from agents.exceptions import Invalid
-from agents.text import extraction, formats
+from agents.text import extraction
 from agents.text.extraction import extract
+from agents.text.formats import limits
 from tests.agents.knowledge.samples import docx_with_body, make_pdf, with_part
-
-pytest.importorskip("docx")
-pytest.importorskip("pypdf")
 
 MB = 1_000_000
 ASK = """
@@ -53,15 +51,15 @@ def test_a_small_file_of_too_many_elements_is_refused_in_little_memory():
 def test_the_most_elements_that_are_read_fit_into_the_memory():
     # A sixth of the greatest number keeps the test short; memory grows with the number.
     held, said = read_elsewhere(
-        padded(docx_with_body("<w:p/>" * (formats.MAX_ELEMENTS // 6) + "<w:p><w:r><w:t>x</w:t></w:r></w:p>"))
+        padded(docx_with_body("<w:p/>" * (limits.MAX_ELEMENTS // 6) + "<w:p><w:r><w:t>x</w:t></w:r></w:p>"))
     )
 
     assert said == "1"
-    assert held < formats.MAX_MEMORY_BYTES / 4
+    assert held < limits.MAX_MEMORY_BYTES / 4
 
 
 def test_elements_are_counted_in_every_part_whatever_it_is_called():
-    bomb = padded(with_part(docx_with_body("<w:p/>"), "word/other.bin", "<a/>" * (formats.MAX_ELEMENTS + 1)))
+    bomb = padded(with_part(docx_with_body("<w:p/>"), "word/other.bin", "<a/>" * (limits.MAX_ELEMENTS + 1)))
 
     with pytest.raises(Invalid, match="elements"):
         extract(bomb, name="a.docx")
