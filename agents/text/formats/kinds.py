@@ -130,16 +130,18 @@ def _kind_by_content(data: bytes, declared: Kind | None) -> Kind | None:
     if data.startswith(_RTF):
         return Kind.RTF
     if data.startswith(_OLE):
-        return _ole_kind(data)
+        return _ole_kind(data, declared)
     return _archive_kind(data) if data.startswith(_ZIP) else None
 
 
-def _ole_kind(data: bytes) -> Kind:
+def _ole_kind(data: bytes, declared: Kind | None) -> Kind | None:
     """Tell a mail of Outlook from protected and from old files of Office, which have the same first bytes."""
     if _utf16(_MESSAGE) in data:
         return Kind.MSG
     if _utf16(_ENCRYPTED) in data:
         raise Invalid(PASSWORD)
+    if declared == Kind.MSG:
+        return None
     raise Invalid(f"It is an old Office file (such as DOC, XLS or PPT), which is not read. {SAVE_AS}")
 
 

@@ -4,7 +4,9 @@ MAX_BYTES = 20_000_000
 MAX_CHARS = 5_000_000
 
 MAX_PAGES = 2_000
-MAX_CELLS = 5_000_000  # of a table, empty ones between others included
+# A table: rows with text, as many as a spreadsheet has, and cells, with empty ones between others.
+MAX_ROWS = 1_048_576
+MAX_CELLS = 5_000_000
 
 # The archive inside DOCX, XLSX, PPTX and ODT, as its directory declares it.
 MAX_ENTRIES = 2_000
@@ -12,7 +14,8 @@ MAX_UNPACKED_BYTES = 64_000_000
 # An element takes far more memory than its few bytes of markup.
 MAX_ELEMENTS = 2_000_000
 
-# Mails: attachments that are named, and how many of them are read.
+# Mails: parsing a long header takes time; attachments that are named, and how many of them are read.
+MAX_HEADER_CHARS = 50_000
 MAX_NAMED_ATTACHMENTS = 200
 MAX_READ_ATTACHMENTS = 20
 

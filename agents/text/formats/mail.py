@@ -14,7 +14,7 @@ from agents.exceptions import Invalid
 from agents.text.formats.decoding import decode
 from agents.text.formats.html import html_text
 from agents.text.formats.kinds import READ
-from agents.text.formats.limits import MAX_NAMED_ATTACHMENTS
+from agents.text.formats.limits import MAX_HEADER_CHARS, MAX_NAMED_ATTACHMENTS
 
 HEADERS = ("From", "To", "Cc", "Date", "Subject")
 _ENCRYPTED = "The mail is encrypted. Open it in your mail program and save its text, or its attachments, without."
@@ -61,6 +61,8 @@ def read_eml(data: bytes) -> Mail:
     message = BytesParser(_class=EmailMessage, policy=email.policy.default).parsebytes(data)
     if _SIGNS.isdisjoint(name.lower() for name in message.keys()):  # noqa: SIM118 a message is no mapping
         raise Invalid(f"It is called EML, but it is no mail: it has no header such as From. {READ}")
+    if any(len(value) > MAX_HEADER_CHARS for _, value in message.raw_items()):
+        raise Invalid(f"The mail has a header of more than {MAX_HEADER_CHARS:,} characters. Save its text instead.")
     if message.get_content_type() in _ENCRYPTED_TYPES and "signed" not in str(message.get("Content-Type", "")):
         raise Invalid(_ENCRYPTED)
     body = message.get_body(("plain", "html"))

@@ -11,6 +11,7 @@ from typing import Any
 from agents.exceptions import Invalid
 from agents.text.formats.archives import Attributes, Package
 from agents.text.formats.kinds import PASSWORD
+from agents.text.formats.limits import MAX_ROWS
 from agents.text.formats.tables import MAX_SPAN, TextWriter, bounded_rows, table_text
 from agents.text.marks import Part
 
@@ -206,7 +207,6 @@ def odt_parts(data: bytes) -> Iterator[Part]:
 
 # --- XLSX ---
 
-_LAST_ROW = 1_048_576  # as a spreadsheet has them; a file may name others
 _FIGURES = ".15g"  # what a spreadsheet shows at most
 
 
@@ -220,7 +220,7 @@ def xlsx_parts(data: bytes) -> Iterator[Part]:
         workbook = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
         for sheet in workbook.worksheets:
             sheet.reset_dimensions()  # a sheet may declare any size
-            rows = bounded_rows(_cells(row) for row in sheet.iter_rows(max_row=_LAST_ROW))
+            rows = bounded_rows(_cells(row) for row in sheet.iter_rows(max_row=MAX_ROWS))
             text = table_text(list(rows)) if sheet.sheet_state == "visible" else ""
             if text:
                 yield Part(f"# Sheet {sheet.title}\n\n{text}", f"sheet {sheet.title}")

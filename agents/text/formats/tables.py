@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agents.exceptions import Invalid
 from agents.text.formats.decoding import decode
-from agents.text.formats.limits import MAX_CELLS, MAX_CHARS
+from agents.text.formats.limits import MAX_CELLS, MAX_CHARS, MAX_ROWS
 from agents.text.marks import Part, too_long
 
 MAX_SPAN = 100  # columns that one cell may take
@@ -33,16 +33,23 @@ def _line(cells: list[str]) -> str:
     return "|" + "".join(f" {cell} |" if cell else " |" for cell in plain)
 
 
+def too_many_cells() -> str:
+    return f"A table has more than {MAX_CELLS:,} cells, the most that is read. Split it."
+
+
 def bounded_rows(rows: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Pass rows with text on, until there are too many cells or characters for the rest to matter."""
-    cells = chars = 0
+    """Pass rows with text on, until there are too many rows, cells or characters."""
+    count = cells = chars = 0
     for row in rows:
         if not any(row):
             continue
+        count += 1
         cells += len(row)
         chars += sum(map(len, row)) + 1
         if cells > MAX_CELLS:
-            raise Invalid(f"A table has more than {MAX_CELLS:,} cells, the most that is read. Split it.")
+            raise Invalid(too_many_cells())
+        if count > MAX_ROWS:
+            raise Invalid(f"A table has more than {MAX_ROWS:,} rows, the most that are read. Split it.")
         if chars > MAX_CHARS:
             raise Invalid(too_long())
         yield row
@@ -119,6 +126,8 @@ def csv_parts(data: bytes) -> Iterator[Part]:
         delimiter, text = first.strip()[-1], rest
     else:
         delimiter = max(_DELIMITERS, key=first.count)
+    if text.count(delimiter) > MAX_CELLS:  # one line may hold them all
+        raise Invalid(too_many_cells())
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         yield Part(table_text(list(bounded_rows([cell.strip() for cell in row] for row in reader))))
