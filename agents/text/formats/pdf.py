@@ -2,6 +2,8 @@
 
 import io
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 from agents.exceptions import Invalid
 from agents.text.formats.kinds import OCR, PASSWORD
@@ -9,6 +11,7 @@ from agents.text.formats.limits import MAX_PAGES
 from agents.text.marks import Part
 
 _TAIL = 2_048
+_SCANNED = "[This page is an image and was not read: lqops does no text recognition (OCR).]"
 _NO_TEXT = f"The PDF holds no text: its pages are images, as of a scan. {OCR}"
 
 
@@ -34,8 +37,16 @@ def _pages(data: bytes) -> Iterator[Part]:
         raise Invalid(f"The PDF has {pages:,} pages; at most {MAX_PAGES:,} are read. Split it.")
     has_text = False
     for number, page in enumerate(reader.pages, 1):
-        text = page.extract_text()
-        has_text = has_text or bool(text.strip())
-        yield Part(text, f"page {number}")
+        text = page.extract_text().strip()
+        has_text = has_text or bool(text)
+        yield Part(text or (_SCANNED if _holds_image(page) else ""), f"page {number}")
     if not has_text:
         raise Invalid(_NO_TEXT)
+
+
+def _holds_image(page: Any) -> bool:
+    """Return whether the page draws an image. The names are looked at, not the images."""
+    with suppress(Exception):  # whatever is odd about its resources, its text was read
+        drawn = page["/Resources"]["/XObject"].values()
+        return any(one.get_object().get("/Subtype") == "/Image" for one in drawn)
+    return False

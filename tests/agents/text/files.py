@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import docx
 import xlsxwriter
 from fpdf import FPDF
+from PIL import Image
 
+IMAGE = object()  # a page that is one
 SENTENCE = "The Customer shall pay within 30 days."
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
@@ -27,14 +29,16 @@ def zip_of(entries):
 
 
 def pdf_of(*pages, password=None):
-    """Each page with these lines."""
+    """Each page with these lines, or with an image."""
     made = FPDF()
     made.set_font("Helvetica", size=12)
     if password is not None:
         made.set_encryption(owner_password="owner", user_password=password)
     for page in pages:
         made.add_page()
-        if page:
+        if page is IMAGE:
+            made.image(Image.new("L", (8, 8)))
+        elif page:
             made.multi_cell(0, text=page)
     return bytes(made.output())
 

@@ -18,6 +18,7 @@ from agents.text.marks import Part, join_parts, location_of
 from tests.agents.knowledge.samples import W, docx_with_body, make_pdf, with_part
 from tests.agents.knowledge.samples import docx_of as saved
 from tests.agents.text.files import (
+    IMAGE,
     SENTENCE,
     docx_of,
     eml_of,
@@ -111,6 +112,15 @@ def test_a_pdf_may_begin_with_a_few_other_bytes_if_it_is_called_one():
 def test_a_scan_asks_for_text_recognition():
     with pytest.raises(Invalid, match=r"no text: its pages are images.*\(OCR\).*lqops does none"):
         extract(pdf_of("", ""), name="scan.pdf")
+
+
+def test_a_scanned_page_among_others_is_named():
+    mixed = extract(pdf_of("words", IMAGE, ""), name="a.pdf")
+
+    assert mixed.text == "words\n\n[This page is an image and was not read: lqops does no text recognition (OCR).]"
+    assert [label for _, label in mixed.marks] == ["page 1", "page 2"]
+    with pytest.raises(Invalid, match="OCR"):
+        extract(pdf_of(IMAGE), name="a.pdf")
 
 
 def test_a_pdf_with_too_many_pages_is_refused(monkeypatch):
