@@ -92,7 +92,7 @@ def _run_reader(data: bytes, kind: Kind) -> tuple[str, list[Mark]]:
         )
     except subprocess.TimeoutExpired:
         raise Invalid(
-            f"Reading it as {kind.title} took longer than {seconds} seconds. Split it, or save it as text."
+            f"Reading it as {kind.label} took longer than {seconds} seconds. Split it, or save it as text."
         ) from None
     if done.returncode != 0:
         raise Invalid(_unreadable(kind))
@@ -104,7 +104,7 @@ def _run_reader(data: bytes, kind: Kind) -> tuple[str, list[Mark]]:
 
 def _unreadable(kind: Kind) -> str:
     return (
-        f"It could not be read as {kind.title}: it is damaged, or needs more time or memory than it is given. "
+        f"It could not be read as {kind.label}: it is damaged, or needs more time or memory than it is given. "
         "Save it again, or as text."
     )
 
@@ -119,8 +119,8 @@ def answer(kind: str, data: bytes) -> dict[str, Any]:
         return {"refused": _unreadable(Kind(kind))}
     except Exception as error:  # noqa: BLE001 whatever a parser raises, the document is at fault
         name = type(error).__name__
-        title = Kind(kind).title
-        return {"refused": f"It could not be read as {title}: it is damaged ({name}). Save it again, or as text."}
+        label = Kind(kind).label
+        return {"refused": f"It could not be read as {label}: it is damaged ({name}). Save it again, or as text."}
     return {"text": text, "marks": marks}
 
 

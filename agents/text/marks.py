@@ -34,12 +34,6 @@ def normalise_text(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", _LINE_END.sub("\n", text))
 
 
-def label_of(text: str) -> str:
-    """Return a label on one line, at most 80 characters long."""
-    line = " ".join(normalise_text(text).split())
-    return line if len(line) <= LABEL_CHARS else line[: LABEL_CHARS - 1] + "…"
-
-
 def join_parts(parts: Iterable[Part]) -> tuple[str, list[Mark]]:
     """Return the whole text, with an empty line between parts, and its marks. Parts without text are left out."""
     texts: list[str] = []
@@ -57,6 +51,12 @@ def join_parts(parts: Iterable[Part]) -> tuple[str, list[Mark]]:
         if chars > MAX_CHARS + len(_BETWEEN):
             raise Invalid(too_long())
     return _BETWEEN.join(texts), marks if any(label for _, label in marks) else []
+
+
+def label_of(text: str) -> str:
+    """Return a label on one line, at most 80 characters long, without characters that people do not see."""
+    line = "".join(filter(str.isprintable, " ".join(text.split())))
+    return line if len(line) <= LABEL_CHARS else line[: LABEL_CHARS - 1] + "…"
 
 
 def too_long() -> str:

@@ -26,9 +26,9 @@ class Kind(StrEnum):
     TEXT = "text"
 
     @property
-    def title(self) -> str:  # type: ignore[override]
+    def label(self) -> str:
         """The name for people."""
-        return _FORMATS[self].title
+        return _FORMATS[self].label
 
     @property
     def media_type(self) -> str:
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class _Format(NamedTuple):
-    title: str
+    label: str
     media_types: tuple[str, ...]  # the first is stored
     suffixes: tuple[str, ...]
     is_marked: bool = False  # the first bytes show whether a file is one
@@ -65,7 +65,7 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}"
 
 
-KINDS = listed(kind.title for kind in Kind)
+KINDS = listed(kind.label for kind in Kind)
 READ = f"lqops reads {KINDS}."
 SAVE_AS = f"Save it as one of the kinds that are read: {KINDS}."
 OCR = "Run text recognition (OCR) on it first: lqops does none."
@@ -108,7 +108,7 @@ def kind_of(data: bytes, *, name: str, media_type: str) -> Kind:
         return found
     if declared is not None and _FORMATS[declared].is_marked:
         raise Invalid(
-            f"It is called {declared.title}, but its content is not. Save it again as {declared.title}. {READ}"
+            f"It is called {declared.label}, but its content is not. Save it again as {declared.label}. {READ}"
         )
     looks_like_html = data[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_HTML_STARTS)
     return declared or (Kind.HTML if looks_like_html else Kind.TEXT)

@@ -84,9 +84,12 @@ def _body_text(part: Message) -> str:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    with suppress(LookupError):
+    """Return the text in its declared encoding; if that is missing or unknown, in the one that fits."""
+    with suppress(LookupError, UnicodeError):
         return data.decode(charset or "", "replace")
-    return decode(data)
+    with suppress(Invalid):
+        return decode(data)
+    return data.decode("utf-8", "replace")
 
 
 def _attachments(message: EmailMessage) -> Iterator[MailAttachment]:

@@ -526,6 +526,7 @@ def test_a_damaged_attachment_does_not_refuse_the_mail():
         (b"From: ada@example.org\r\n\r\nwords", "From: ada@example.org\n\nwords"),
         (b"From: <<<@\r\nDate: nonsense\r\n\r\nwords", "Date: nonsense"),
         (eml_of("caf\xe9", kind="text/plain; charset=no-such"), "caf\xe9"),
+        (b"From: a\r\nContent-Type: text/plain; charset=no-such\r\n\r\n" + b"\xff\xfe" * 9 + b" words", " words"),
         (b"From: a\r\nContent-Type: text/plain; charset=latin-1\r\n\r\ncaf\xe9", "caf\xe9"),
         (b"From: a\r\nContent-Type: image/png\r\n\r\nwords", "From: a"),
     ],
@@ -655,7 +656,9 @@ def test_a_document_is_read_on_a_system_without_some_limit(monkeypatch, capsys):
 
 
 def test_parts_become_one_text_with_marks():
-    text, marks = join_parts([Part("a\r\nb\x00", "page 1"), Part(" "), Part("c", "page 1"), Part("d", "x" * 200)])
+    text, marks = join_parts(
+        [Part("a\r\nb\x00", "page 1"), Part(" "), Part("c", "page 1"), Part("d", "\u202e" + "x" * 200)]
+    )
 
     assert text == "a\nb\ufffd\n\nc\n\nd"
     assert marks == [(0, "page 1"), (9, "x" * 79 + "…")]
