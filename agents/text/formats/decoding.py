@@ -35,16 +35,16 @@ def decode(data: bytes) -> str:
             try:
                 return data.decode(encoding)
             except UnicodeDecodeError as error:
-                message = f"The document is marked as {encoding}, but byte {error.start} is not valid. {SAVE_AS}"
+                message = f"It is marked as {encoding}, but byte {error.start} is not valid. {SAVE_AS}"
                 raise Invalid(message) from None
     controls = len(_CONTROLS.findall(data))
     if controls > FREE_CONTROLS + len(data) // CONTROLS_IN:
-        raise Invalid(f"The document is not text: {controls:,} of its {len(data):,} bytes are control codes. {SAVE_AS}")
+        raise Invalid(f"It is not text: {controls:,} of its {len(data):,} bytes are control codes. {SAVE_AS}")
     with suppress(UnicodeDecodeError):
         return data.decode("utf-8-sig")
     text = data.decode("utf-8-sig", "replace")
     if 2 * text.count("\ufffd") <= len(_BEYOND_ASCII.findall(text)):  # the good letters outnumber the bad bytes
         return text
     if len(_HIGH.findall(data)) * 100 > HIGH_PERCENT * len(data) or b"\x00" in data:
-        raise Invalid(f"The document is neither UTF-8 text nor text in a Western encoding. {SAVE_AS}")
+        raise Invalid(f"It is neither UTF-8 text nor text in a Western encoding. {SAVE_AS}")
     return data.decode("cp1252", "replace")

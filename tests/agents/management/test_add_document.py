@@ -79,7 +79,7 @@ def test_unreadable_file_is_reported_and_others_added(owner, files, capsys, tmp_
         run(capsys, good, bad, absent, str(tmp_path), "--collection", "contracts", "--owner", "ada")
     out = capsys.readouterr().out
     assert "good.txt: added" in out
-    assert "bad.txt: refused. The document is not text" in out
+    assert "bad.txt: refused. It is not text" in out
     assert "absent.txt: refused. No such file or directory" in out
     assert Document.objects.get().name == "good.txt"
 
