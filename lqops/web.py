@@ -33,7 +33,7 @@ from agents.models import Installation
 from agents.people.sign_ins import sign_in_begin, sign_in_done
 from agents.sessions.control_room import Health, health
 from agents.sessions.faults import missing_migrations
-from agents.text.formats import MAX_BYTES
+from agents.text.formats.limits import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
 from audit import current_request_id
 from audit.redaction import redact_exception

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Final
 
@@ -33,14 +32,12 @@ from agents.knowledge.documents import (
 from agents.knowledge.search import search_chunks
 from agents.models import Attachment, Collection, Document
 from agents.people.access import record_list_of_others
-from agents.text.extraction import INSTALLING
-from agents.text.formats import MAX_BYTES
+from agents.text.formats.kinds import KINDS
+from agents.text.formats.limits import MAX_BYTES
 
 SHOWN_DOCUMENTS: Final = 100
 SHOWN_FINDINGS: Final = 200
 SHOWN_CHARS: Final = 200_000
-# Kinds of file that need an optional library, by the module that shows it is installed.
-LIBRARIES: Final = {"PDF": "pypdf", "Word": "docx"}
 ORIGINS: Final = {"upload": "upload", "artifact": "written by a run"}
 
 
@@ -84,7 +81,9 @@ class CollectionAdmin(NamedAdmin):
     def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         inside = row.attachments.filter(detached_at__isnull=True).select_related("document", "attached_by")
         return {
-            "attachments": inside.defer("document__text").order_by("-attached_at", "-pk")[:SHOWN_DOCUMENTS],
+            "attachments": inside.defer("document__text", "document__marks").order_by("-attached_at", "-pk")[
+                :SHOWN_DOCUMENTS
+            ],
             "watches": row.triggers.filter(deleted_at__isnull=True).order_by("name"),
         }
 
@@ -116,19 +115,8 @@ def collections_in_use() -> Any:
     return Collection.objects.filter(deleted_at__isnull=True).select_related("owner").order_by("name", "pk")
 
 
-def readable_kinds() -> str:
-    """Which kinds of file this installation can read, and how to make it read the others."""
-    there = [name for name, library in LIBRARIES.items() if find_spec(library)]
-    missing = [name for name in LIBRARIES if name not in there]
-    kinds = ["Text", "Markdown", "HTML", *there]
-    text = f"{', '.join(kinds[:-1])} and {kinds[-1]} files. You can choose several at once."
-    if not missing:
-        return text
-    return f"{text} For {' and '.join(missing)} files {INSTALLING}, or save them as text."
-
-
 class UploadForm(StyledModelForm):
-    documents = FilesField(label="Files")
+    documents = FilesField(label="Files", help_text=f"{KINDS}. You can choose several at once.")
     collection = OwnedCollection(
         Collection.objects.none(),
         required=False,
@@ -141,7 +129,6 @@ class UploadForm(StyledModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["documents"].help_text = readable_kinds()
         self.fields["collection"].queryset = collections_in_use()  # type: ignore[attr-defined]
 
 
@@ -173,20 +160,32 @@ class DetachForm(AttachForm):
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of text. `begins` are findings whose quote starts here; `chunk` is set where one begins."""
+    """A stretch of text. `begins` are findings whose quote starts here.
+
+    `chunk` and `label`, the name of a page, sheet or slide, are set where one begins.
+    """
 
     text: str
     quoted_by: tuple[Any, ...] = ()
     begins: tuple[Any, ...] = ()
     chunk: Any = None
+    label: str = ""
 
 
-def pieces(text: str, chunks: Sequence[Any], findings: Sequence[Any], *, limit: int = SHOWN_CHARS) -> list[Piece]:
+def pieces(
+    text: str,
+    chunks: Sequence[Any],
+    findings: Sequence[Any],
+    marks: Sequence[tuple[int, str]] = (),
+    *,
+    limit: int = SHOWN_CHARS,
+) -> list[Piece]:
     """The text up to the limit, in pieces; no character is lost or doubled."""
     end = min(len(text), limit)
     quotes = [finding for finding in findings if _is_within(finding, len(text))]
     begins = {chunk.start: chunk for chunk in chunks if chunk.start < end}
-    edges = {0, end, *begins}
+    labels = {start: label for start, label in marks if start < end}
+    edges = {0, end, *begins, *labels}
     for finding in quotes:
         edges |= {min(finding.quote_start, end), min(finding.quote_end, end)}
     ordered = sorted(edges)
@@ -196,6 +195,7 @@ def pieces(text: str, chunks: Sequence[Any], findings: Sequence[Any], *, limit: 
             quoted_by=tuple(one for one in quotes if one.quote_start <= start and stop <= one.quote_end),
             begins=tuple(one for one in quotes if one.quote_start == start),
             chunk=begins.get(start),
+            label=labels.get(start, ""),
         )
         for start, stop in pairwise(ordered)
     ]
@@ -233,7 +233,7 @@ class DocumentAdmin(FormAdmin):
     list_before_template = "admin/document_search_box.html"
     search_fields = ["name", "owner__username"]
     search_help_text = "Part of a document's name, or its owner. The search box above searches the text."
-    empty_text = "No documents yet. Add text, Markdown or HTML files."
+    empty_text = f"No documents yet. Add files: {KINDS}."
     form = UploadForm
     can_change = False
     sortable_by = ()
@@ -267,7 +267,9 @@ class DocumentAdmin(FormAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
         inside = Attachment.objects.filter(detached_at__isnull=True).select_related("collection")
         rows: QuerySet[Document] = super().get_queryset(request)
-        return rows.defer("text").prefetch_related(Prefetch("attachments", queryset=inside, to_attr="inside_now"))
+        return rows.defer("text", "marks").prefetch_related(
+            Prefetch("attachments", queryset=inside, to_attr="inside_now")
+        )
 
     def get_urls(self) -> list[URLPattern]:
         return [self.url("search/", "search"), *super().get_urls()]
@@ -304,7 +306,7 @@ class DocumentAdmin(FormAdmin):
             "title": row.name,
             "document": row,
             "findings": findings,
-            "pieces": pieces(row.text, chunks, findings),
+            "pieces": pieces(row.text, chunks, findings, row.marks),
             "chunk_count": row.chunks.count(),
             "left_out": max(len(row.text) - SHOWN_CHARS, 0),
         }

@@ -73,7 +73,7 @@ class FindingAdmin(DetailAdmin):
     severity_ = column("severity", label=SEVERITY_LABELS)
     quoted = column("quote_check", title="quote", label={"verified": "success", "unverified": "warning"})
     judged = column(lambda row: f"{row.judges_for} of {row.judges_asked}" if row.judges_asked else "—", title="judges")
-    list_display = ["title_", "severity_", "document", "quoted", "judged", "of_session", "created_at"]
+    list_display = ["title_", "severity_", "document", "location", "quoted", "judged", "of_session", "created_at"]
     list_filter = ["quote_check"]
     ordering = ("-session_id", "created_at", "id")  # the last run first, its findings in their order
     empty_text = "No findings yet. Add a document to a watched collection, or start a run."
@@ -83,7 +83,7 @@ class FindingAdmin(DetailAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Finding]:
         rows: QuerySet[Finding] = super().get_queryset(request)
-        return rows.defer("document__text")
+        return rows.defer("document__text", "document__marks")
 
 
 # --- Notifications ---

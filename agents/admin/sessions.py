@@ -153,7 +153,11 @@ class HaltAdmin(DetailAdmin):
 
 def session_context(session: AgentSession, by: User) -> dict[str, Any]:
     """Return the context of a run's page with a fixed number of statements."""
-    findings = session.findings.select_related("document").defer("document__text").order_by("created_at", "id")
+    findings = (
+        session.findings.select_related("document")
+        .defer("document__text", "document__marks")
+        .order_by("created_at", "id")
+    )
     calls = ToolCall.objects.filter(session=session).order_by("pk")
     approvals = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING)
     over = session.status in TERMINAL

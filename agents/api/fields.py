@@ -21,7 +21,7 @@ from agents.api.errors import TooLarge
 from agents.exceptions import NotFound
 from agents.models.fields import PLACES, MicroUSDField
 from agents.policy.costs import MOST_USD
-from agents.text.formats import MAX_BYTES
+from agents.text.formats.limits import MAX_BYTES
 from audit.redaction import redact, redact_data
 from audit.rows import unique_names
 

@@ -17,7 +17,7 @@ from agents.api.errors import TooLarge
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UploadParser, ref
 from agents.api.schema import describe, detail_action, detail_list
 from agents.enums import DocumentOrigin, TriggerKind
-from agents.exceptions import NotFound
+from agents.exceptions import Invalid, NotFound
 from agents.knowledge.documents import (
     COLLECTION_NAME_CHARS,
     bytes_path,
@@ -32,12 +32,13 @@ from agents.knowledge.documents import (
 from agents.knowledge.search import search_chunks
 from agents.models import Collection, Document, Trigger
 from agents.people.access import require_start_permission
-from agents.text.formats import MAX_BYTES
+from agents.text.clean import NAME_CHARS, document_name
+from agents.text.formats.kinds import READ
+from agents.text.formats.limits import MAX_BYTES
 
 # --- Documents ---
 
 
-NAME_CHARS = 255
 # A browser saves a downloaded document and never renders it as a page of this site.
 DOWNLOAD_POLICY = "default-src 'none'; sandbox"
 
@@ -62,7 +63,7 @@ class DocumentDetailSerializer(DocumentSerializer):
 
 
 class UploadBody(Body):
-    file = serializers.FileField(max_length=NAME_CHARS, allow_empty_file=True)
+    file = serializers.FileField(max_length=NAME_CHARS, allow_empty_file=True, help_text=READ)
     name = serializers.CharField(max_length=NAME_CHARS, required=False, help_text="Default: the file's name.")
     collection = OwnedRowField(Collection, required=False, help_text="Adds it to this collection.")
 
@@ -104,14 +105,18 @@ class DocumentViewSet(OwnedViewSet[Document]):
         if file.size > MAX_BYTES:
             raise TooLarge(MAX_BYTES)
         self._require_start_if_watched(data.get("collection"))
-        document, new = document_add(
-            owner=self.user,
-            name=data.get("name") or file.name,
-            data=file.read(),
-            media_type=file.content_type or "",
-            collection=data.get("collection"),
-            **self.actor,
-        )
+        name = data.get("name") or file.name
+        try:
+            document, new = document_add(
+                owner=self.user,
+                name=name,
+                data=file.read(),
+                media_type=file.content_type or "",
+                collection=data.get("collection"),
+                **self.actor,
+            )
+        except Invalid as refusal:
+            raise Invalid(f"{document_name(name)}: {refusal}") from None
         return self.respond(document, created=new)
 
     @detail_action(body=PlaceBody)

@@ -188,7 +188,7 @@ class FindingSerializer(RowSerializer):
         model = Finding
         fields = [
             "id", "severity", "title", "content", "document", "quote", "quote_start", "quote_end", "quote_check",
-            "judges_for", "judges_asked", "created_at",
+            "location", "judges_for", "judges_asked", "created_at",
         ]  # fmt: skip
 
 

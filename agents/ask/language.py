@@ -386,7 +386,7 @@ _ENTITY: Final = re.compile(
     r"\bhttps?://[^\s<>\"']{1,500}"
     r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # an id
     r"|\b[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,63}"  # an address
-    r"|\b[\w-]{1,60}\.(?:pdf|docx?|txt|md|csv|xlsx?|html?|py|sh)\b"  # a file
+    r"|\b[\w-]{1,60}\.(?:pdf|docx?|xlsx?|pptx?|odt|rtf|eml|msg|txt|md|csv|html?|py|sh)\b"  # a file
     r"|\b[A-Z][\w&-]{1,40}(?: [A-Z][\w&-]{1,40}){1,4}\b"  # a name of several words
 )
 

@@ -23,7 +23,9 @@ from agents.net.transport import MEBIBYTE
 from agents.skills.risk import host_of
 from agents.skills.skill import SkillContext, skill
 from agents.text.clean import one_line
-from agents.text.extraction import Kind, normalise_text, read_in_subprocess
+from agents.text.extraction import read_in_subprocess
+from agents.text.formats.kinds import Kind
+from agents.text.marks import normalise_text
 
 # --- The skills `fetch_url` and `http_request`, through the URL gate ---
 #
@@ -138,7 +140,7 @@ def _text(response: SafeResponse) -> str | None:
     if kind in _HTML and response.content:
         # Read in a process of its own, which ends a page that was made to hang its reader.
         with suppress(Invalid):
-            return normalise_text(read_in_subprocess(response.text().encode(), Kind.HTML))
+            return read_in_subprocess(response.text().encode(), Kind.HTML)[0]
         return None
     is_text = not response.content or _TEXTUAL.fullmatch(kind) or (not kind and b"\x00" not in response.content)
     return normalise_text(response.text()) if is_text else None

@@ -31,6 +31,7 @@ from agents.skills.registry import call_pace, skill_count_refuse, skill_count_ta
 from agents.skills.risk import has_unlisted_address, level_for
 from agents.skills.running import perform
 from agents.skills.skill import SkillContext, has_handle, resolve_handles
+from agents.text.marks import location_of
 from agents.text.quotes import LONGEST_QUOTE, is_verifiable_quote
 from agents.types import Capability, ModelReply, ModelRequest
 
@@ -93,23 +94,24 @@ def _cited(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document and the quote, with its offset if it stands there. An unknown document is left out."""
     quote = text(params, "quote", "", limit=LONGEST_QUOTE)
     start = _count(params.get("quote_start"))
-    document_id, found = _look_up(context, text(params, "document", ""), start, len(quote))
+    document_id, found, marks = _look_up(context, text(params, "document", ""), start, len(quote))
     cited: dict[str, Any] = {"document_id": document_id, "quote": quote}
     if quote and start is not None and found == quote and is_verifiable_quote(quote):
         end = start + len(quote)
-        return {**cited, "quote_start": start, "quote_end": end, "quote_check": QuoteCheck.VERIFIED}
+        place = {"quote_start": start, "quote_end": end, "location": location_of(marks, start, end)}
+        return {**cited, **place, "quote_check": QuoteCheck.VERIFIED}
     return {**cited, "quote_check": QuoteCheck.UNVERIFIED if quote else ""}
 
 
-def _look_up(context: SkillContext, named: str, start: int | None, length: int) -> tuple[int | None, str]:
-    """Return the owner's document and its text at that place. Only that slice leaves the database."""
+def _look_up(context: SkillContext, named: str, start: int | None, length: int) -> tuple[int | None, str, list[Any]]:
+    """Return the owner's document, its text at that place, and its marks. Only that slice leaves the database."""
     public_id = as_uuid(named)
     if public_id is None:
-        return None, ""
+        return None, "", []
     rows = Document.objects.filter(public_id=public_id, owner_id=context.owner_id, deleted_at__isnull=True)
     part = Substr("text", (start or 0) + 1, max(length, 1), output_field=TextField())
-    found = rows.annotate(part=part).values_list("pk", "part").first()
-    return found or (None, "")
+    found = rows.annotate(part=part).values_list("pk", "part", "marks").first()
+    return found or (None, "", [])
 
 
 def _judged(params: Mapping[str, Any]) -> dict[str, int]:

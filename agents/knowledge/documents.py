@@ -24,7 +24,9 @@ from agents.models import AgentSession, Attachment, Chunk, Collection, Document,
 from agents.people.access import SYSTEM, actor_of, record_act, require_access
 from agents.text.chunks import chunk_spans
 from agents.text.clean import document_name, one_line
-from agents.text.extraction import Kind, extract, normalise_text
+from agents.text.extraction import extract
+from agents.text.formats.kinds import Kind
+from agents.text.marks import normalise_text
 from audit.redaction import redact
 
 # Sent after the commit with `attachment_pk` and `now`. agents.apps connects the watches.
@@ -149,6 +151,7 @@ def document_add(
             digest=digest,
             size=len(data),
             text=extracted.text,
+            marks=extracted.marks,
             origin=DocumentOrigin.UPLOAD,
             created_at=now,
         )

@@ -222,7 +222,7 @@ def findings_text(session: AgentSession) -> str:
 
 
 def _finding_text(finding: Finding) -> str:
-    about = f" ({finding.document.name})" if finding.document else ""
+    about = f" ({', '.join(filter(None, [finding.document.name, finding.location]))})" if finding.document else ""
     lines = [f"{finding.severity}: {finding.title}{about}", finding.content.strip(), _quote_text(finding)]
     return "\n".join(filter(None, lines))
 
@@ -248,6 +248,7 @@ def findings_facts(session: AgentSession) -> list[dict[str, Any]]:
             "document_id": str(finding.document.public_id) if finding.document else None,
             "quote": finding.quote,
             "quote_check": finding.quote_check or None,
+            "location": finding.location or None,
         }
         for finding in session.findings.select_related("document")
     ]

@@ -47,6 +47,9 @@ class Document(models.Model):
     digest = models.CharField(max_length=64, help_text="SHA-256 of the bytes.")
     size = models.PositiveBigIntegerField(help_text="Bytes.")
     text = models.TextField(blank=True)
+    marks = models.JSONField(
+        default=list, blank=True, help_text="Pages, sheets or slides: offset in the text and label, in order."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
 

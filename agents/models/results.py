@@ -11,6 +11,7 @@ from agents.enums import NoticeKind, ProposalStatus, QuoteCheck
 from agents.models.agents import Project
 from agents.models.knowledge import Document
 from agents.models.sessions import AgentSession
+from agents.text.marks import LOCATION_CHARS
 
 
 class Finding(models.Model):
@@ -30,6 +31,11 @@ class Finding(models.Model):
         choices=QuoteCheck,
         blank=True,
         help_text="verified: the quote stands in the document, character by character, at these offsets.",
+    )
+    location = models.CharField(
+        max_length=LOCATION_CHARS,
+        blank=True,
+        help_text="Page, sheet or slide of a verified quote, if its file has any.",
     )
     judges_for = models.PositiveIntegerField(null=True, blank=True, help_text="Judges who say the quote supports it.")
     judges_asked = models.PositiveIntegerField(null=True, blank=True)

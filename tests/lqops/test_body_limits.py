@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from agents.management.supervisor import Supervisor, Web, open_socket
-from agents.text.formats import MAX_BYTES
+from agents.text.formats.limits import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
 from lqops.web import body_limit
 

@@ -12,13 +12,14 @@ from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.search import collection_named
 from agents.management.base import RecordedCommand, named_user
 from agents.models import Collection
-from agents.text.formats import MAX_BYTES
+from agents.text.formats.kinds import KINDS
+from agents.text.formats.limits import MAX_BYTES
 
 
 class Command(RecordedCommand):
     help = (
-        "Adds files (text, Markdown, HTML, PDF, DOCX) to a collection. A file that its owner already has is not stored "
-        "twice. Files that cannot be read are listed; the others are added."
+        f"Adds files ({KINDS}) to a collection. A file that its owner already has is not stored twice. Files that "
+        "cannot be read are listed; the others are added."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

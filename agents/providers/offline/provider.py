@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from agents.definitions.playbooks import Position, Rule, parse_playbook, parse_rules
+from agents.definitions.playbooks import PlaybookText, Position, Rule, parse_playbook, parse_rules
 from agents.enums import Purpose
 from agents.providers.base import Chunk, ProviderError, ended_once
+from agents.providers.offline.document_kind import Shared, foreign_to, with_forbidden_phrase
 from agents.providers.offline.other_purposes import (
     DESCRIPTION,
     OTHER_PURPOSES,
@@ -51,9 +52,11 @@ EMPTY: Final = "The document holds no words: nothing could be checked."
 FOREIGN: Final = (
     "The document does not look like English, the only language that the rules read: silence here means nothing."
 )
+OTHER_KIND: Final = "Not the kind of document that the playbook is for"
 CUT_OFF: Final = "The document was cut off before its end: what follows was not checked."
 MAX_DOCUMENT_CHARS = 1_000_000
 _WANTED_CHARS: Final = 240
+_NAME_CHARS: Final = 120
 _MAX_MARKINGS: Final = 10
 _TITLES: Final = {DEVIATES: "deviates from the standard", MISSING: "not found in the document"}
 _RANKS: Final = {"critical": 0, "warn": 1}  # all others come last
@@ -109,12 +112,13 @@ def _answer_analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
     blocks = [block for text in texts for block in parse_blocks(text)]
     documents = [block for block in blocks if block.kind == "document"]
     has_goal = any(block.kind == "goal" for block in blocks)
-    positions = [one for block in blocks if block.kind == "playbook" for one in parse_playbook(block.text).positions]
+    playbooks = [parse_playbook(block.text) for block in blocks if block.kind == "playbook"]
+    positions = [one for read in playbooks for one in read.positions]
     rule_sets = [parse_rules(block.text) for block in blocks if block.kind == "skill"]
     rules = [rule for read in rule_sets for rule in read.rules if is_checkable(rule)]
     findings = [_remark("The goal was not worked towards", NO_GOALS, "", severity="warn")] if has_goal else []
     for number, block in enumerate(documents if positions or rules else (), 1):
-        findings += _check_document(block, block.attributes.get("id", f"document-{number}"), positions, rules)
+        findings += _check_document(block, block.attributes.get("id", f"document-{number}"), playbooks, rules)
     notes = []
     for read in rule_sets:
         unread = [*read.ignored, *(f"{rule.form} {rule.text}" for rule in read.rules if not is_checkable(rule))]
@@ -125,7 +129,7 @@ def _answer_analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
     return _render(findings, privilege, notes, max_tokens)
 
 
-def _check_document(block: Block, name: str, positions: list[Position], rules: list[Rule]) -> Iterator[Finding]:
+def _check_document(block: Block, name: str, playbooks: list[PlaybookText], rules: list[Rule]) -> Iterator[Finding]:
     """Each verdict on one document. In other languages than English only phrases are decided."""
     document = Document(block.text[:MAX_DOCUMENT_CHARS])
     if not document.words:
@@ -133,11 +137,17 @@ def _check_document(block: Block, name: str, positions: list[Position], rules: l
         return
     if block.truncated or len(block.text) > MAX_DOCUMENT_CHARS:
         yield _remark("Document cut off", CUT_OFF, name)
+    matcher = Matcher(document)
+    positions: list[Position] = []
+    for playbook in playbooks:
+        shared = foreign_to(matcher, playbook.positions) if document.is_english and not block.truncated else None
+        if shared:
+            yield _remark(OTHER_KIND, _other_kind(playbook, shared), name, severity="warn")
+        positions += with_forbidden_phrase(matcher, playbook.positions) if shared else playbook.positions
     if not document.is_english:
         yield _remark("Document not in English", FOREIGN, name)
         positions = [one for one in positions if is_phrases_only(one)]
         rules = [rule for rule in rules if rule.phrases]
-    matcher = Matcher(document)
     for verdict in [*(check_position(matcher, one) for one in positions), *(check_rule(matcher, one) for one in rules)]:
         yield {
             "title": f"{verdict.label}: {_TITLES.get(verdict.kind, verdict.kind)}",
@@ -150,6 +160,16 @@ def _check_document(block: Block, name: str, positions: list[Position], rules: l
             "position": verdict.label,
             "verdict": verdict.kind,
         }
+
+
+def _other_kind(playbook: PlaybookText, shared: Shared) -> str:
+    name = one_line(playbook.name, _NAME_CHARS)
+    spoken = f"{shared.touched} of the {shared.positions} positions" if shared.touched else "no position"
+    return (
+        f"Rule-based check: this does not look like a document for the playbook “{name}”. "
+        f"It speaks of {spoken}, and holds {shared.found} of the {shared.words} words that the positions are about. "
+        "The positions were not reported as missing one by one. Check that this is the right playbook for it."
+    )
 
 
 def _remark(title: str, content: str, document_id: str, *, severity: str = "info") -> Finding:

@@ -4,11 +4,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from agents.admin import knowledge
 from agents.admin.knowledge import pieces
 from agents.knowledge.documents import document_add
 from agents.models import AgentSession, Attachment, Collection, Document, Finding
-from agents.text import extraction
+from agents.text.formats.kinds import KINDS
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, make_document, page, sign_in, text_of
 from tests.factories import NOW, make_session, make_trigger, make_user
@@ -127,20 +126,22 @@ def test_file_beyond_the_limit_is_not_read(client, monkeypatch):
     assert not Document.objects.exists()
 
 
-def test_form_lists_the_readable_kinds(client, monkeypatch):
+def test_form_lists_the_readable_kinds(client):
     sign_in(client)
-    monkeypatch.setattr(knowledge, "find_spec", lambda library: library == "pypdf")
 
-    found = text_of(client.get(page(Document, "add")))
-
-    assert "Text, Markdown, HTML and PDF files." in found
-    assert "For Word files run .venv/bin/pip install -e &#x27;.[docs]&#x27; in the folder of lqops" in found
-    monkeypatch.setattr(knowledge, "find_spec", lambda library: True)
-    assert "pip install" not in text_of(client.get(page(Document, "add")))
+    assert f"{KINDS}. You can choose several at once." in text_of(client.get(page(Document, "add")))
 
 
-def test_form_names_the_libraries_that_reading_needs():
-    assert set(knowledge.LIBRARIES.values()) == set(extraction._NEEDS.values())
+def test_pages_of_a_document_are_shown(client):
+    document = make_document(sign_in(client), text="first\n\nsecond", marks=[[0, "page 1"], [7, "page <2>"]])
+    session = make_session(owner=document.owner)
+    Finding.objects.create(session=session, title="Odd", document=document, location="page <2>")
+
+    found = text_of(client.get(page(Document, "change", document.pk)))
+
+    assert '<span class="lq-chunk">page 1</span>' in found
+    assert '<span class="lq-chunk">page &lt;2&gt;</span>' in found
+    assert ", page &lt;2&gt;</div>" in found
 
 
 def test_upload_without_a_file_is_refused(client):
@@ -204,11 +205,12 @@ def test_pieces_are_the_whole_text():
     findings = [Span(2, 5), Span(4, 8), Span(0, 1), Span(None, None), Span(8, 99), Span(5, 5)]
     chunks = [Span(0, 6, 1), Span(6, 10, 2)]
 
-    found = pieces(text, chunks, findings)
+    found = pieces(text, chunks, findings, [[0, "page 1"], [7, "page 2"]])
 
     assert "".join(piece.text for piece in found) == text
     marked = {piece.text: len(piece.quoted_by) for piece in found if piece.quoted_by}
-    assert marked == {"a": 1, "cd": 1, "e": 2, "f": 1, "gh": 1}
+    assert marked == {"a": 1, "cd": 1, "e": 2, "f": 1, "g": 1, "h": 1}
+    assert {piece.label: piece.text for piece in found if piece.label} == {"page 1": "a", "page 2": "h"}
     assert [piece.chunk.number for piece in found if piece.chunk] == [1, 2]
     assert sum(len(piece.begins) for piece in found) == 3
 

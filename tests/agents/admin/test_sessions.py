@@ -206,6 +206,7 @@ def full_session(owner):
         quote_start=12,
         quote_end=22,
         quote_check="verified",
+        location="page 7 to page 8",
         judges_for=2,
         judges_asked=3,
     )
@@ -229,7 +230,7 @@ def test_page_shows_phases_calls_cost_halts_and_findings(client):
         "Reason: reads &lt;i&gt;too&lt;/i&gt; much",
         "Too long",
         "Quote verified",
-        "characters 12",
+        ", page 7 to page 8, characters 12",
         "2 of 3 judges agree",
         "Quote not found in the document",
         f"{reverse('audit:receipt', args=[session.chain])}",

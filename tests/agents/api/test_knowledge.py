@@ -76,6 +76,12 @@ def test_a_document_that_is_too_large_is_refused(api, monkeypatch):
     assert (answer.status_code, answer.json()["code"], add.called) == (413, "too_large", False)
 
 
+def test_a_file_that_cannot_be_read_is_named_with_what_to_do(api):
+    answer = upload(api, b"\x89PNG rubbish", "scan.png")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert "scan.png: It is an image. Run text recognition (OCR)" in answer.text
+
+
 def test_an_upload_without_a_file_is_refused(api):
     for body in [{}, {"file": "not a file"}, {"collection": "x"}]:
         answer = api.post(DOCUMENTS, body, format="multipart")

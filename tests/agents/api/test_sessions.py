@@ -109,7 +109,9 @@ def test_findings_and_artifacts_of_a_session(api, world):
     session = world.rows["session"]
     written = make_document(world.owner, data=b"A draft.", origin="artifact", session=session, name="draft.md")
     make_document(world.owner, data=b"Gone.", origin="artifact", session=session, deleted_at=NOW)
+    Finding.objects.update(location="page 7")
     [finding] = api.get(at(session, "findings")).json()["results"]
+    assert finding["location"] == "page 7"
     assert finding["document"] == str(Finding.objects.get().document.public_id)
     [artifact] = api.get(at(session, "artifacts")).json()["results"]
     assert (artifact["id"], artifact["session"]) == (str(written.public_id), str(session.public_id))

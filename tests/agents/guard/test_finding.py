@@ -52,6 +52,17 @@ def test_a_quote_at_its_place_is_verified(session, document):
     assert TEXT[finding.quote_start : finding.quote_end] == finding.quote == QUOTE
 
 
+def test_a_verified_quote_has_the_place_of_its_document(session):
+    middle = START + 5
+    document = make_document(session.owner, marks=[[0, "page 6"], [START, "page 7"], [middle, "page 8"]])
+    about = {"document": str(document.public_id)}
+
+    assert emit(session, **about, quote=QUOTE, quote_start=START).location == "page 7 to page 8"
+    assert emit(session, **about, quote=TEXT[START:middle], quote_start=START).location == "page 7"
+    assert emit(session, **about, quote=TEXT[middle:], quote_start=middle).location == "page 8"
+    assert emit(session, **about, quote="never said", quote_start=START).location == ""
+
+
 @pytest.mark.parametrize(
     "claimed",
     [

@@ -42,10 +42,10 @@ def make_pdf(*pages, extra=b""):
             "/Resources << /Font << /F1 3 0 R >> >> >>"
         ).encode()
         objects[11 + 2 * number] = b"<< /Length %d >>\nstream\n%s\nendstream" % (len(drawn), drawn)
-    return _pdf_file(objects, extra)
+    return pdf_file(objects, extra)
 
 
-def _pdf_file(objects, extra):
+def pdf_file(objects, extra):
     out, places = b"%PDF-1.4\n", {}
     for number, body in objects.items():
         places[number] = len(out)

@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agents.models import Attachment, Collection, Document
-from agents.text.formats import MAX_BYTES
+from agents.text.formats.limits import MAX_BYTES
 from audit.models import AuditEvent
 from tests.agents.knowledge.samples import make_collection
 from tests.factories import make_user
@@ -79,7 +79,7 @@ def test_unreadable_file_is_reported_and_others_added(owner, files, capsys, tmp_
         run(capsys, good, bad, absent, str(tmp_path), "--collection", "contracts", "--owner", "ada")
     out = capsys.readouterr().out
     assert "good.txt: added" in out
-    assert "bad.txt: refused. The document is not text" in out
+    assert "bad.txt: refused. It is not text" in out
     assert "absent.txt: refused. No such file or directory" in out
     assert Document.objects.get().name == "good.txt"
 
@@ -99,7 +99,7 @@ def test_too_long_file_is_not_read_completely(owner, capsys, tmp_path):
         file.truncate(MAX_BYTES * 1_000)
     with pytest.raises(CommandError):
         run(capsys, str(place), "--collection", "contracts", "--owner", "ada")
-    assert "at most 20,000,000 are read" in capsys.readouterr().out
+    assert "longer than 20,000,000 bytes" in capsys.readouterr().out
 
 
 def test_audit_log_names_the_user(owner, files, capsys):

@@ -111,14 +111,16 @@ def test_run_now_names_the_document_of_each_finding_and_quotes_it(owner, capsys,
     def work(_seconds):
         AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
         for quote, check in (("A fee of\n2 %" + " and" * 100, "verified"), ("Never said", "unverified")):
-            about = {"document": document, "quote": quote, "quote_check": check}
+            location = "page 7" if check == "verified" else ""
+            about = {"document": document, "quote": quote, "quote_check": check, "location": location}
             AgentSession.objects.latest("pk").findings.create(title=f"Is {check}", content="See there.", **about)
 
     monkeypatch.setattr(base.time, "sleep", work)
     asked = ["run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30"]
     output = run(capsys, *asked)
     assert (
-        "\ninfo: Is verified (lease.txt)\nSee there.\nQuote verified, cut here; it has 412 characters: “A fee" in output
+        "\ninfo: Is verified (lease.txt, page 7)\nSee there.\n"
+        "Quote verified, cut here; it has 412 characters: “A fee" in output
     )
     assert "info: Is unverified (lease.txt)\nSee there.\nQuote not found in the document: “Never said”\n" in output
     assert max(map(len, output.splitlines())) < 260
@@ -127,6 +129,7 @@ def test_run_now_names_the_document_of_each_finding_and_quotes_it(owner, capsys,
     assert (first["document"], first["document_id"]) == ("lease.txt", str(document.public_id))
     assert first["quote"] == "A fee of\n2 %" + " and" * 100
     assert (first["quote_check"], second["quote_check"]) == ("verified", "unverified")
+    assert (first["location"], second["location"]) == ("page 7", None)
 
 
 def test_run_now_reports_a_waiting_run(owner, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from agents.exceptions import Invalid
 from agents.text import extraction
 from agents.text.extraction import extract
-from agents.text.formats import html_text
+from agents.text.formats.html import html_text
 from tests.table import every_row
 
 PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }</style>
@@ -58,7 +58,7 @@ def test_hidden_text_is_left_out(page, text):
 @every_row(
     ("page", "text"),
     [
-        ("<table><tr><td>a<td>b<tr><th>c</th><td>d</td></tr></table>", "a\tb\nc\td"),
+        ("<table><tr><td>a<td>b<tr><th>c</th><td>d</td></tr></table>", "| a | b |\n| c | d |"),
         ("<dl><dt>word<dd>meaning<dt>other</dl>", "word\nmeaning\nother"),
         ("<pre>  one\n    two</pre>end", "one\n    two\n\nend"),
         ("a<div>b<div>c</div></div>d", "a\nb\nc\nd"),

@@ -4,7 +4,7 @@ import pytest
 
 from agents.exceptions import Invalid
 from agents.text.extraction import extract
-from agents.text.formats import MAX_BYTES, MAX_CHARS
+from agents.text.formats.limits import MAX_BYTES, MAX_CHARS
 from tests.table import every_row
 
 GREETING = "Grüße, 世界 🙂"
@@ -64,7 +64,7 @@ def test_lone_surrogate_in_utf_16_is_refused():
         ("NOTES.MARKDOWN", "", "text/markdown"),
         ("notes", "text/markdown; charset=utf-8", "text/markdown"),
         ("notes.txt", "text/markdown", "text/plain"),
-        ("table.csv", "text/csv", "text/plain"),
+        ("table.csv", "text/plain", "text/csv"),
         ("", "", "text/plain"),
     ],
 )
@@ -77,27 +77,20 @@ def test_media_type_is_that_of_the_kind_that_was_read(name, media_type, found):
     [
         (b"", "0 bytes"),
         (b" \n\t ", "holds no text"),
-        (b"x" * (MAX_BYTES + 1), "at most 20,000,000 are read"),
-        (b"x" * (MAX_CHARS + 1), "at most 5,000,000 are read"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(range(32)) * 20, "control codes"),
+        (b"x" * (MAX_BYTES + 1), "longer than 20,000,000 bytes"),
+        (b"x" * (MAX_CHARS + 1), "more than 5,000,000 characters"),
+        (bytes(range(32)) * 20, "control codes"),
         (bytes(range(128, 256)) * 3, "nor text in a Western encoding"),
         ("Договор поставки".encode("cp1251"), "nor text in a Western encoding"),
         (b"caf\xe9 \x00 words and more words", "nor text in a Western encoding"),
         (b"\xff\xfea", "marked as utf-16, but byte"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"x" * 100, "an old Office file"),
-        (b"{\\rtf1\\ansi hello}", "RTF"),
     ],
 )
 def test_document_that_is_not_text_is_refused_with_advice(data, says):
     with pytest.raises(Invalid, match=says) as refused:
         extract(data, name="a.txt")
     assert any(word in str(refused.value) for word in ("Save", "Split", "Choose", "run"))
-
-
-@pytest.mark.parametrize("name", ["a.pdf", "a.docx"])
-def test_document_called_pdf_or_docx_that_is_none_is_refused(name):
-    with pytest.raises(Invalid, match="but its content is not"):
-        extract(b"just words", name=name)
 
 
 def test_text_that_mentions_the_pdf_mark_is_text():

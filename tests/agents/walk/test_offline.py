@@ -4,9 +4,11 @@ import pytest
 
 from agents.enums import EventOutcome, Status
 from agents.knowledge import playbooks
+from agents.knowledge.documents import document_add
 from agents.knowledge.playbooks import skills_load
 from agents.models import InboundEvent, Precedent, PromptSkill
 from agents.policy.costs import COLD_START_USD
+from tests.agents.text.files import docx_of, eml_of, pdf_of, pptx_of, slide_text, xlsx_of
 from tests.agents.walk.scene import LEASE, PHASES, Scene, phases, run
 from tests.factories import NOW
 
@@ -28,6 +30,24 @@ def test_a_deviation_is_found_quoted_and_counted(scene):
     assert session.notifications.get().title.startswith(
         f"Run completed: {session.findings.count()} findings, lease.txt"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "location"),
+    [
+        ("lease.pdf", pdf_of("Lease", LEASE), "page 2"),
+        ("lease.xlsx", xlsx_of({"Parties": [["Customer"]], "Terms": [[LEASE]]}), "sheet Terms"),
+        ("lease.pptx", pptx_of([slide_text("Lease"), slide_text("Terms"), slide_text(LEASE)]), "slide 3"),
+        ("lease.docx", docx_of("Lease", LEASE), ""),
+        ("lease.eml", eml_of("See there.", attachments=[("a.pdf", pdf_of(LEASE))]), "attachment a.pdf, page 1"),
+    ],
+)
+def test_a_quote_is_located_in_its_file(scene, name, data, location):
+    document, _ = document_add(name=name, data=data, **scene.by)
+    session = run(scene.session(document=str(document.public_id)))
+    finding = session.findings.get(title__startswith="Payment terms")
+    assert (finding.quote_check, finding.location) == ("verified", location)
+    assert "60 days" in finding.quote
 
 
 def test_offsets_hold_in_a_text_that_is_not_plain(scene):
