@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from django.conf import settings
 
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 REFUSAL = "refusal"
 OUT_OF_TIME = "out_of_time"
+MAX_TOKENS = "max_tokens"
 LONGEST_WAIT_SECONDS = 5.0
 MOST_TOKENS = 10**12
 
@@ -91,6 +92,7 @@ class Meter:
         self.halted = False
         self.pause: float | None = None  # seconds that the server asked for
         self._text: list[str] = []  # of the attempt at hand
+        self._has_thought = False
 
     def close(self) -> None:
         """Refuse further requests: the call is over."""
@@ -132,6 +134,7 @@ class Meter:
         started = time.monotonic()
         self.last = Attempt(number)
         self._text.clear()
+        self._has_thought = False
         try:
             provider = provider_for(request.model)
             self.last = Attempt(number, provider.name, contacted=True)
@@ -145,7 +148,7 @@ class Meter:
             if self.halted or not self._has_part():
                 raise
             self.last = replace(self.last, stopped_after=error.received_bytes)
-            reply = ModelReply("".join(self._text), usage=error.usage, stop_reason=OUT_OF_TIME)
+            reply = self._part(error.usage)
         self.contacted = True
         self.failed = False
         self.last = replace(
@@ -166,6 +169,7 @@ class Meter:
         def listen(chunk: Chunk) -> None:
             if not chunk.finished:
                 self._require_going_on()
+            self._has_thought = self._has_thought or chunk.is_thought
             if chunk.text or chunk.finished:
                 self._text.append(chunk.text)
                 hand_on(chunk)
@@ -174,7 +178,12 @@ class Meter:
 
     def _has_part(self) -> bool:
         """Return whether the time of the call ran out while the model was answering: that part is its reply."""
-        return time.monotonic() >= self._ends_at and any(text.strip() for text in self._text)
+        return time.monotonic() >= self._ends_at and (self._has_thought or any(text.strip() for text in self._text))
+
+    def _part(self, usage: Usage | None) -> ModelReply:
+        """Return the reply so far. A model that only thought has not answered: its reply was cut."""
+        text = "".join(self._text)
+        return ModelReply(text, usage=usage, stop_reason=OUT_OF_TIME if text.strip() else MAX_TOKENS)
 
     def _wait(self, seconds: float) -> None:
         """Wait, and look for a halt a few times a second."""
@@ -198,7 +207,7 @@ def _ignore(chunk: Chunk) -> None:
 
 def _sane(usage: Usage | None) -> Usage | None:
     """Treat impossible token counts as no report, so that the worst case is booked."""
-    if usage is None or not all(0 <= count <= MOST_TOKENS for count in (usage.input_tokens, usage.output_tokens)):
+    if usage is None or not all(0 <= count <= MOST_TOKENS for count in astuple(usage)):
         return None
     return usage
 

@@ -254,6 +254,7 @@ def inference_record(
         attempt=attempt.number,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
         approved_usd=call.approved_usd,
         cost_estimate=booked if attempt.usage is not None else None,
         latency_ms=attempt.latency_ms,

@@ -17,7 +17,8 @@ from agents.guard import guarded_tool_call
 from agents.ledger import halt_watch
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.providers.base import Chunk, Fault, ProviderError
-from agents.providers.openai_compat import Endpoint, OpenAICompatible
+from agents.providers.http import Endpoint
+from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.registry import Limited
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
