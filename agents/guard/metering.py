@@ -27,7 +27,7 @@ from agents.providers.base import AWAY, Chunk, Fault, ProviderError, Tries, next
 from agents.providers.registry import is_in_process, provider_for
 from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest, Usage
-from audit.redaction import redact_exception
+from audit.redaction import redact
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class Meter:
                 self.contacted = self.contacted or error.contacted
                 self.failed = True
                 self._tries = self._tries.after(error)
-                self.failure = redact_exception(error)
+                self.failure = redact(str(error))
                 if not self.halted:
                     logger.warning("model %s failed try %s: %s", self._outgoing.request.model, number, self.failure)
                 wait = next_wait(error, self._tries, random.SystemRandom())

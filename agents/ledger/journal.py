@@ -24,6 +24,7 @@ from audit import recorder
 from audit.recorder import Head
 
 RETRY_LATER = "retry_later"
+KEY_REFUSED = "key_refused"  # the model's server refused the key: only another model can answer
 HALTED = "halted"  # a halt ended the call while it was out
 
 
@@ -35,7 +36,7 @@ class Place:
     replay: ToolResult | None = None
 
 
-def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
+def journal_place(found: dict[str, Any] | None, *, asked_digest: str, by_fallback: bool = False) -> Place:
     """Return what the journal holds for the call at this place of the run."""
     if found is None:
         return Place(1)
@@ -46,7 +47,8 @@ def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
         raise JournalMismatch(f"Call {found['key']!r} is in flight already.")
     if outcome == Outcome.UNKNOWN:
         raise OutcomeUnknown(f"Call {found['key']!r} may have taken effect; say what happened before the run goes on.")
-    if outcome == Outcome.WORKER_LOST or found["detail"] == RETRY_LATER:
+    again = {RETRY_LATER, KEY_REFUSED} if by_fallback else {RETRY_LATER}
+    if outcome == Outcome.WORKER_LOST or found["detail"] in again:
         return Place(found["attempt"] + 1)
     replay = ToolResult(
         cost_usd=found["charged_usd"],
