@@ -19,7 +19,7 @@ from agents.enums import Outcome
 from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest
 from agents.ledger.journal import Attempt
-from agents.ledger.model_limits import fitting_tokens
+from agents.ledger.model_limits import fitting_tokens, thinks
 from agents.ledger.model_servers import form_of
 from agents.models import AgentSession
 from agents.policy.conversation import in_form
@@ -143,11 +143,12 @@ class Meter:
             self.last = replace(
                 self.last, contacted=error.contacted, usage=_sane(error.usage), latency_ms=_since(started)
             )
+            came_in = None if self._has_thought or thinks(request.model) else error.received_bytes
             if self.halted:
-                self.last = replace(self.last, outcome=Outcome.ERROR, stopped_after=error.received_bytes)
+                self.last = replace(self.last, outcome=Outcome.ERROR, stopped_after=came_in)
             if self.halted or not self._has_part():
                 raise
-            self.last = replace(self.last, stopped_after=error.received_bytes)
+            self.last = replace(self.last, stopped_after=came_in)
             reply = self._part(error.usage)
         self.contacted = True
         self.failed = False

@@ -228,7 +228,7 @@ class Attempt:
     latency_ms: int = 0
     request_id: str = ""
     outcome: Outcome = Outcome.GATEWAY_ERROR
-    stopped_after: int | None = None  # bytes of the reply that came in before a halt ended it
+    stopped_after: int | None = None  # bytes of the reply that came in before it was ended, if they bound its cost
     form: WireForm | None = None  # in which a server took it
     streamed: bool = True
 

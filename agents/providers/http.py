@@ -8,6 +8,7 @@ import codecs
 import email.utils
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -91,7 +92,7 @@ class Assembly(Protocol):
     def reply(self) -> ModelReply: ...
 
 
-class HttpProvider:
+class HttpProvider(ABC):
     """A model behind an HTTP server. A subclass speaks the protocol."""
 
     path = ""
@@ -107,15 +108,17 @@ class HttpProvider:
             follow_redirects=False,
         )
 
+    @abstractmethod
     def payload(self, request: ModelRequest) -> dict[str, Any]:
-        raise NotImplementedError
+        """Return the body of a request."""
 
+    @abstractmethod
     def assembly(self, request: ModelRequest) -> Assembly:
-        raise NotImplementedError
+        """Return what puts the reply together."""
 
+    @abstractmethod
     def explained(self, error: ProviderError, request: ModelRequest, sent: Mapping[str, Any]) -> ProviderError:
         """Return the error of a refused request, or one that says in which form to ask again."""
-        raise NotImplementedError
 
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
         assembly = self.assembly(request)

@@ -4,6 +4,7 @@ Missing or odd values in an answer have a defined reading; nothing is guessed. W
 counted and dropped.
 """
 
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -142,8 +143,7 @@ class Parts:
                 self._add_call(part, number)
         refusal = _text(message.get("refusal"))
         self.refusal += refusal
-        thought = next((text for name in _THOUGHTS if (text := _text(message.get(name)))), "")
-        content = _text(message.get("content"))
+        content, thought = _said(message)
         self._count(content, refusal, thought)
         self.thoughts.note(thought)
         return self._take(content, is_thought=bool(thought))
@@ -214,6 +214,18 @@ class Parts:
 def _choice(event: dict[str, Any]) -> dict[str, Any] | None:
     choices = event.get("choices")
     return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
+
+
+def _said(message: Mapping[str, Any]) -> tuple[str, str]:
+    """The text of a message and what the model thought: in a field of its own, or as a part of the content."""
+    content = message.get("content")
+    thought = "".join(_text(message.get(name)) for name in _THOUGHTS)
+    if not isinstance(content, list):
+        return _text(content), thought
+    parts = [part for part in content if isinstance(part, dict)]
+    others = [part for part in parts if part.get("type") != "text"]
+    text = "".join(_text(part.get("text")) for part in parts if part not in others)
+    return text, thought + (json.dumps(others) if others else "")
 
 
 def _text(value: object) -> str:

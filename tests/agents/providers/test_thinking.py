@@ -81,6 +81,13 @@ def test_thoughts_in_a_field_are_no_part_of_the_answer(name, reasoning):
     assert [(chunk.text, chunk.is_thought) for chunk in chunks] == [("", True), ("", True), ("Yes.", False)]
 
 
+def test_thoughts_among_the_parts_of_the_content_are_no_part_of_the_answer():
+    thinking = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hmm"}]}]
+    found, chunks = ask(stream(delta(thinking), delta([{"type": "text", "text": "Yes"}, 7]), delta(".", "stop")))
+    assert found.text == "Yes."
+    assert [chunk.is_thought for chunk in chunks] == [True, False, False]
+
+
 @every_row(
     ("script", "text", "reason"),
     [
