@@ -27,7 +27,7 @@ from agents.providers.base import AWAY, Chunk, Fault, ProviderError, Tries, next
 from agents.providers.registry import is_in_process, provider_for
 from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest, Usage
-from audit.redaction import redact
+from audit.redaction import redact, redact_exception
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,8 @@ class Meter:
                 self._tries = self._tries.after(error)
                 self.failure = redact(str(error))
                 if not self.halted:
-                    logger.warning("model %s failed try %s: %s", self._outgoing.request.model, number, self.failure)
+                    described = redact_exception(error)
+                    logger.warning("model %s failed try %s: %s", self._outgoing.request.model, number, described)
                 wait = next_wait(error, self._tries, random.SystemRandom())
                 if wait is None and error.fault not in AWAY:
                     raise
