@@ -88,6 +88,16 @@ class ModelSuspended(AutonomousBrake):
         self.model = model
 
 
+class TooDear(LqopsError):
+    """R4 refused a model for its price, and a fallback may be cheap enough. It never leaves the guard."""
+
+    code = "too_dear"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"Model {model!r} is too dear for what is left; its fallbacks are asked.")
+        self.model = model
+
+
 class LeaseLost(LqopsError):
     """Another worker holds the session now; the write of this one was refused."""
 

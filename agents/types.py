@@ -17,6 +17,11 @@ WIRE_FORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "schema_style": ("json_schema", "json_object", "off"),
     "stream_usage": ("ask", "off"),
 }
+# The parts of the form that the servers of a provider may differ in.
+FORM_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "openai_compatible": tuple(WIRE_FORMS),
+    "anthropic": ("tools", "schema_style"),
+}
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,17 @@ class WireForm:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens as a provider reported them."""
+    """Tokens as a provider reported them.
+
+    What was written to the provider's cache, or read from it, is part of the input; what the model thought, of the
+    output.
+    """
 
     input_tokens: int
     output_tokens: int
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    reasoning_tokens: int = 0
 
     @property
     def total(self) -> int:
@@ -44,12 +56,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class Price:
-    """Price of a model in US dollars per million tokens. `input_usd` is its highest input rate."""
+    """Price of a model in US dollars per million tokens. A rate of its cache that is not known is `input_usd`."""
 
     model: str
     input_usd: Decimal
     output_usd: Decimal
     overhead_tokens: int = 1_024
+    cache_write_usd: Decimal | None = None
+    cache_read_usd: Decimal | None = None
 
 
 @dataclass(frozen=True)

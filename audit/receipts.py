@@ -237,6 +237,8 @@ LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "dimension:tokens": "token budget of the run exhausted",
             "halted_before_dispatch": "run halted before the call was sent",
             "retry_later": "the model asked to retry later",
+            "too_dear": "too dear for what is left; its fallbacks are asked",
+            "key_refused": "the model server refused the key",
         },
         "reason": {
             **_REASONS,

@@ -15,21 +15,30 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from agents.conf import clock
 from agents.enums import Purpose
 from agents.policy.costs import NotMoney, usd
 from agents.policy.schedule import FALLBACK_SECONDS
-from agents.types import WIRE_FORMS
+from agents.types import FORM_PARTS, WIRE_FORMS
+from lqops.default_prices import PACKAGE, default_prices
 from lqops.env import Env
 
 ROLES: Final = ("main", "small", "judges")
 # Fields of a request that decide what is asked and what it may cost; `extra` may not set them.
-OWN_FIELDS: Final = frozenset({
-    "best_of", "max_completion_tokens", "max_tokens", "messages", "model", "n", "response_format", "seed", "stop",
-    "stream", "stream_options", "tool_choice", "tools",
-})  # fmt: skip
+OWN_FIELDS: Final = {
+    "openai_compatible": frozenset({
+        "best_of", "max_completion_tokens", "max_tokens", "messages", "model", "n", "response_format", "seed", "stop",
+        "stream", "stream_options", "tool_choice", "tools",
+    }),
+    "anthropic": frozenset({
+        "max_tokens", "messages", "model", "stop_sequences", "stream", "system", "thinking", "tool_choice", "tools",
+    }),
+}  # fmt: skip
 # Notional prices: the offline analyst costs nothing, but its runs show the money brakes at work.
 OFFLINE: Final = {"provider": "offline", "input_usd": "3", "output_usd": "15", "overhead_tokens": 0}
 
+LEAST_THINKING: Final = 1_024  # tokens; Anthropic's protocol takes no smaller budget
+UNOPENED: Final = "unopened"  # a reply begins inside the thinking
 _TEXT: Final = ((str,), "text")
 _HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 CALL_SECONDS: Final = 290.0  # of one call with all its tries, unless total_seconds says otherwise
@@ -46,9 +55,13 @@ _KEYS: Final = {
     "key_header": _TEXT,
     "input_usd": _TEXT,
     "output_usd": _TEXT,
+    "cache_write_usd": _TEXT,
+    "cache_read_usd": _TEXT,
+    "prices_from": _TEXT,
     "overhead_tokens": _WHOLE,
     "context_window": _WHOLE,
     "max_tokens": ((int, dict), "a whole number, or a table with one for each purpose"),
+    "reasoning": ((bool, int, str), "true, false, or as its provider takes it"),
     "concurrency": _WHOLE,
     **dict.fromkeys(WIRE_FORMS, _TEXT),
     "extra": ((dict,), "a table of request fields"),
@@ -59,8 +72,10 @@ _KEYS: Final = {
     "fallback": ((list,), "a list"),
     "replies": ((list,), "a list"),
 }
+_PRICES: Final = ("input_usd", "output_usd")
 _REQUIRED: Final = {
     "openai_compatible": {"url", "input_usd", "output_usd"},
+    "anthropic": {"url", "input_usd", "output_usd"},
     "offline": {"input_usd", "output_usd"},
     "scripted": {"input_usd", "output_usd", "replies"},
 }
@@ -97,7 +112,7 @@ def read_models_file(path: Path) -> Models:
         raise ImproperlyConfigured(f"{path}: unknown table [{unknown[0]}]; use [models.<name>] and [roles].")
     declared = content.get("models", {})
     for name, entry in declared.items():
-        _check(f"{path}: models.{name}", entry)
+        _check(f"{path}: models.{name}", entry, name)
     roles = content.get("roles", {})
     return Models(declared, {role: [names] if isinstance(names, str) else list(names) for role, names in roles.items()})
 
@@ -107,11 +122,13 @@ def _from_variables(env: Env, url: str) -> Models:
     if not name:
         raise ImproperlyConfigured("LQOPS_MODEL_URL is set: set LQOPS_MODEL_NAME to the model that is served there.")
     entry = {"provider": "openai_compatible", "url": url, "name": name, "key_env": "LQOPS_MODEL_KEY"}
-    for key, variable in (("input_usd", "LQOPS_MODEL_INPUT_USD"), ("output_usd", "LQOPS_MODEL_OUTPUT_USD")):
-        entry[key] = env.text(variable)
-        if not entry[key]:
+    variables = {"input_usd": "LQOPS_MODEL_INPUT_USD", "output_usd": "LQOPS_MODEL_OUTPUT_USD"}
+    entry |= {key: price for key, variable in variables.items() if (price := env.text(variable))}
+    _add_default_prices(entry, name)
+    for key, variable in variables.items():
+        if key not in entry:
             raise ImproperlyConfigured(f"{variable} is not set: set the price of {name!r} per million tokens, or 0.")
-    _check("LQOPS_MODEL_*", entry)
+    _check("LQOPS_MODEL_*", entry, name)
     return _with_all_roles(name, entry)
 
 
@@ -136,28 +153,40 @@ def _merge(below: Models, above: Models) -> Models:
     return models
 
 
-def _check(where: str, entry: object) -> None:
+def _add_default_prices(entry: dict[str, Any], name: str) -> None:
+    """Fill in the prices that are not declared, and where they come from, if the model is known."""
+    if not entry.keys() >= set(_PRICES) and entry.get("provider") in FORM_PARTS:
+        for key, value in default_prices(entry, name, now=clock()).items():
+            entry.setdefault(key, value)
+
+
+def _check(where: str, entry: object, name: str) -> None:
     if not isinstance(entry, dict):
         raise ImproperlyConfigured(f"{where} is not a table.")
     for key, value in entry.items():
         if key not in _KEYS:
             raise ImproperlyConfigured(f"{where}.{key} is not a known key; known: {', '.join(_KEYS)}.")
         types, words = _KEYS[key]
-        if not isinstance(value, types) or isinstance(value, bool):
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise ImproperlyConfigured(f"{where}.{key} is {value!r}: it must be {words}.")
+    _add_default_prices(entry, name)
     _check_values(where, entry)
 
 
 def _check_values(where: str, entry: dict[str, Any]) -> None:
     _check_form(where, entry)
     _check_sizes(where, entry)
+    _check_reasoning(where, entry)
     required = _REQUIRED.get(entry.get("provider", ""))
     if required is None:
         raise ImproperlyConfigured(f"{where}.provider must be one of {', '.join(_REQUIRED)}.")
     if missing := sorted(required - entry.keys()):
-        raise ImproperlyConfigured(f'{where}: {", ".join(missing)} is missing; prices are text, such as "0.15".')
+        raise ImproperlyConfigured(
+            f'{where}: {", ".join(missing)} is missing; prices are text, such as "0.15". '
+            f"The package {PACKAGE}, if it is installed, does not know this model at this address."
+        )
     _check_address(where, entry)
-    for key in ("input_usd", "output_usd"):
+    for key in (key for key in entry if key.endswith("_usd")):
         try:
             usd(Decimal(entry[key]))
         except (InvalidOperation, NotMoney):
@@ -165,11 +194,14 @@ def _check_values(where: str, entry: dict[str, Any]) -> None:
 
 
 def _check_form(where: str, entry: dict[str, Any]) -> None:
+    provider = entry.get("provider", "openai_compatible")
     for part, values in WIRE_FORMS.items():
         if entry.get(part, values[0]) not in values:
             raise ImproperlyConfigured(f"{where}.{part} must be one of {', '.join(values)}.")
+        if part in entry and part not in FORM_PARTS.get(provider, WIRE_FORMS):
+            raise ImproperlyConfigured(f"{where}.{part}: not a key of provider {provider}; take it out.")
     extra = entry.get("extra", {})
-    if own := sorted(extra.keys() & OWN_FIELDS):
+    if own := sorted(extra.keys() & OWN_FIELDS.get(provider, frozenset())):
         raise ImproperlyConfigured(f"{where}.extra.{own[0]}: lqops sets this field of a request itself; take it out.")
     try:
         json.dumps(extra, allow_nan=False)
@@ -193,6 +225,19 @@ def _check_sizes(where: str, entry: dict[str, Any]) -> None:
         raise ImproperlyConfigured(
             f"{where}: max_tokens={longest} leaves no room for a question in context_window={window}."
         )
+
+
+def _check_reasoning(where: str, entry: dict[str, Any]) -> None:
+    reasoning = entry.get("reasoning", False)
+    if isinstance(reasoning, bool):
+        return
+    if entry.get("provider") == "anthropic":
+        if not isinstance(reasoning, int) or reasoning < LEAST_THINKING:
+            raise ImproperlyConfigured(
+                f"{where}.reasoning is {reasoning!r}: it must be true, false or tokens, from {LEAST_THINKING} on."
+            )
+    elif reasoning != UNOPENED:
+        raise ImproperlyConfigured(f'{where}.reasoning is {reasoning!r}: it must be true, false or "{UNOPENED}".')
 
 
 def _check_address(where: str, entry: dict[str, Any]) -> None:

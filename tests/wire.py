@@ -17,10 +17,13 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agents.policy.conversation import in_form
-from agents.providers.openai_compat import Endpoint, OpenAICompatible, payload_of
+from agents.providers import anthropic
+from agents.providers.http import Endpoint
+from agents.providers.openai_compat import OpenAICompatible, payload_of
 from agents.providers.scripted import ScriptedProvider
 from agents.types import WireForm
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, delta, events
+from tests.anthropic_wire import check_anthropic
 
 PLAIN = WireForm(system="first_user", tools="text")  # for templates without a system role and without tools
 
@@ -154,7 +157,7 @@ def check_gemma(messages):
 
 
 def check_bodies(request):
-    """Check both bodies of a request: for servers that take everything, and for those that take the least."""
+    """Check all bodies of a request: for servers that take everything, those that take the least, and Anthropic's."""
     endpoint = Endpoint("http://127.0.0.1/v1", "m")
     full = payload_of(replace(request, form=WireForm()), endpoint)
     check_request(full)
@@ -163,6 +166,10 @@ def check_bodies(request):
     check_request(plain)
     check_mistral(plain["messages"])
     check_gemma(plain["messages"])
+    for reasoning in (None, True, 2_048):
+        for form in (WireForm(), WireForm(tools="text")):
+            sent = in_form(replace(request, form=form))
+            check_anthropic(anthropic.payload_of(sent, replace(endpoint, reasoning=reasoning)))
 
 
 # --- A server that records ---

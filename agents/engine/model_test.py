@@ -27,7 +27,7 @@ from agents.sessions.lifecycle import session_create, session_enter_phase
 from agents.sessions.reads import call_latest
 from agents.types import Finished
 
-MAX_TOKENS: Final = 64
+MAX_TOKENS: Final = 1_024  # also for what a model thinks
 CAP_USD: Final = Decimal("0.25")
 OWNER: Final = "models-test"
 
@@ -47,10 +47,11 @@ _WEATHER: Final = {
 }
 _NUMBER: Final = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 QUESTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "answer": {"messages": [_SYSTEM, {"role": "user", "content": "Say hello."}]},
+    "answer": {"messages": [_SYSTEM, {"role": "user", "content": "Say hello."}], "must_answer": True},
     "schema": {
         "messages": [_SYSTEM, {"role": "user", "content": 'What is 3 + 4? Answer with JSON: {"number": …}'}],
         "response_schema": _NUMBER,
+        "must_answer": True,
     },
     "tools": {
         "messages": [
@@ -77,6 +78,7 @@ class Answer:
     took_ms: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    reasoning_tokens: int = 0
     cost_usd: Decimal = Decimal(0)
 
 
@@ -127,6 +129,7 @@ def _answer(session: AgentSession, model: str, question: str, params: Mapping[st
         took_ms=sum(one.latency_ms for one in tried),
         input_tokens=sum(one.input_tokens for one in tried),
         output_tokens=sum(one.output_tokens for one in tried),
+        reasoning_tokens=sum(one.reasoning_tokens for one in tried),
         cost_usd=sum((one.cost_estimate or Decimal(0) for one in tried), Decimal(0)),
     )
 

@@ -92,7 +92,8 @@ class Call:
     now: datetime
     risk: Risk | None = None
     simulation: str = ""
-    fallback: str = ""  # the model to ask because the one in the arguments is away or suspended
+    fallback: str = ""  # the model to ask because the one in the arguments does not serve
+    has_fallback: bool = False  # another model is asked if this one does not serve
 
     # Decided: what R5, R6 and consent let through, and the estimate that R4 judges
     phase: str = ""

@@ -8,7 +8,7 @@ caller, and no transaction is open while a remote call is out.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -25,6 +25,7 @@ from agents.exceptions import (
     OutcomeUnknown,
     RetryLater,
     SessionHalted,
+    TooDear,
     ToolFailed,
     UnpricedModel,
 )
@@ -32,20 +33,20 @@ from agents.guard import dispatch
 from agents.guard.calls import Call, plan_call
 from agents.guard.consent import consent, denied, use_ticket
 from agents.guard.metering import Meter, ModelAway, outgoing_request
-from agents.guard.refusals import Refusal, refuse_stopped, refuse_unaffordable
+from agents.guard.refusals import Refusal, refuse_stopped, refuse_too_dear, refuse_unaffordable
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
 from agents.guard.spans import outcome_attributes, traced
 from agents.guard.tools import most_tries
 from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.halt_watch import watching
-from agents.ledger.journal import HALTED, RETRY_LATER, journal_open, journal_place, journal_record
+from agents.ledger.journal import HALTED, KEY_REFUSED, RETRY_LATER, journal_open, journal_place, journal_record
 from agents.ledger.outages import outage_note, outage_over, outage_probe, outage_try_now
 from agents.ledger.prices import declared_price, estimate_tool_cost
 from agents.models import AgentSession
 from agents.policy import brakes, costs
 from agents.policy.schedule import FALLBACK_SECONDS
-from agents.providers.base import ProviderError, Tries
+from agents.providers.base import Fault, ProviderError, Tries
 from agents.queue import in_open_transaction
 from agents.sessions.approvals import ticket_record
 from agents.skills.running import SkillStopped, SkillTimeout, run_parallel, timed
@@ -78,17 +79,35 @@ def guarded_tool_call(
 
 
 def _do(call: Call) -> ToolResult:
-    """Make the call; if its model is away or suspended, by the first of its fallbacks that answers."""
-    started = time.monotonic()
-    try:
+    """Make the call; if its model does not serve, by the first of its fallbacks that does.
+
+    A model does not serve while it is away, suspended or too dear, or if its server refuses the key. What it comes to
+    if none of them serves is decided by the model that was asked for.
+    """
+    fallbacks = fallbacks_of(call.model)
+    if not fallbacks:
         return _do_once(call)
-    except (RetryLater, ModelSuspended) as away:
-        for model in fallbacks_of(away.model):
-            if time.monotonic() - started < FALLBACK_SECONDS:  # else the ticker wakes the run for it
-                with suppress(RetryLater, ModelSuspended):
-                    passed = timedelta(seconds=time.monotonic() - started)
-                    return _do_once(replace(call, fallback=model, now=call.now + passed))
-        raise
+    started = time.monotonic()
+    first = end = _attempt(call)
+    for model in fallbacks:
+        passed = time.monotonic() - started
+        if not _serves(end) and passed < FALLBACK_SECONDS:  # else the ticker wakes the run for it
+            end = _attempt(replace(call, fallback=model, now=call.now + timedelta(seconds=passed)))
+    if _serves(end):
+        return _conclude(end)
+    return _do_once(call) if isinstance(first, TooDear) else _conclude(first)
+
+
+def _attempt(call: Call) -> Refusal:
+    """Make the call by one of several models; return why that model does not serve instead of raising it."""
+    try:
+        return _do_once(replace(call, has_fallback=True))
+    except (RetryLater, ModelSuspended, TooDear) as refusal:
+        return refusal
+
+
+def _serves(end: Refusal) -> bool:
+    return isinstance(end, ToolResult) and end.detail != KEY_REFUSED
 
 
 def _do_once(call: Call) -> ToolResult:
@@ -102,15 +121,19 @@ def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
     """Do several things at once: all of them are authorised before any of them happens.
 
     A call that is refused has its refusal for a result, and the others go on. A brake stops the whole group before the
-    first byte leaves, and what was reserved for the others is released. If a model is away and has fallbacks, the calls
-    are made one by one.
+    first byte leaves, and what was reserved for the others is released. If a model does not serve and has fallbacks,
+    the calls are made one by one.
     """
     try:
-        return _do_together(calls)
-    except (RetryLater, ModelSuspended) as away:
+        results = _do_together([replace(call, has_fallback=bool(fallbacks_of(call.model))) for call in calls])
+    except (RetryLater, ModelSuspended, TooDear) as away:
         if not fallbacks_of(away.model):
             raise
         return [timed(partial(_do, call)) for call in calls]
+    return [
+        result if _serves(result) or not fallbacks_of(call.model) else timed(partial(_do, call))
+        for call, result in zip(calls, results, strict=True)
+    ]
 
 
 def _do_together(calls: Sequence[Call]) -> list[ToolResult]:
@@ -144,7 +167,7 @@ def _decide(call: Call) -> Call | ToolResult:
             refusal = _refuse_if_stopped(call, read_for_update(call.session))
         if refusal is not None:
             raise refusal
-    place = journal_place(seen.journal, asked_digest=call.digest)
+    place = journal_place(seen.journal, asked_digest=call.digest, by_fallback=bool(call.fallback))
     if place.replay is not None:
         return place.replay
     if call.holds_a_secret:
@@ -191,6 +214,8 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
         return refusal
     ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
     verdict = _verdict(call, request, locked, price, ledgers=ledgers, sharing=sharing)
+    if call.has_fallback and brakes.is_for_price(verdict):
+        return refuse_too_dear(call.session, call.intent, request.model, phase=call.phase, now=call.now)
     if not isinstance(verdict, brakes.Affordable):
         return refuse_unaffordable(call.session, call.intent, verdict, phase=call.phase, now=call.now)
     away_until = locked.model_away_until
@@ -225,12 +250,16 @@ def can_be_paid(session: AgentSession, intent: ToolIntent, params: Mapping[str, 
     It decides and writes nothing. With it a run ends early by itself, before the brake ends it without a result.
     """
     call = plan_call(session, intent, params, key="", now=clock())
-    outgoing = outgoing_request(session, call.request) if call.request else None
+    return any(_can_be_paid(replace(call, fallback=model)) for model in ("", *fallbacks_of(call.model)))
+
+
+def _can_be_paid(call: Call) -> bool:
+    outgoing = outgoing_request(call.session, call.request) if call.request else None
     if outgoing is None:
         return True
     call = replace(call, estimate=costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now)))
     with transaction.atomic():
-        locked = read_for_update(session, model=call.model)
+        locked = read_for_update(call.session, model=call.model)
         try:
             price = declared_price(call.model, locked.price_row)
         except UnpricedModel:
@@ -399,7 +428,7 @@ def _handle(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]
     elif meter.failed and outcome == Outcome.SUCCESS:
         outcome, error = Outcome.GATEWAY_ERROR, meter.failure  # a handler may not turn a failed inference into success
     # Charged is the very Decimal that R4 approved: once, and only when the provider was reached.
-    charged = row.approved_usd if meter.contacted and detail != RETRY_LATER else ZERO
+    charged = row.approved_usd if meter.contacted and detail not in {RETRY_LATER, KEY_REFUSED} else ZERO
     return ToolResult(charged, data, outcome, json_safe(error)[:2_000], detail, str(row.public_id)), meter
 
 
@@ -410,7 +439,7 @@ def _failure(  # noqa: PLR0911 one line for each kind of failure
     lost = Outcome.ERROR if call.capability.repeatable else Outcome.UNKNOWN
     match raised:
         case ProviderError():
-            return Outcome.GATEWAY_ERROR, meter.failure, ""
+            return Outcome.GATEWAY_ERROR, meter.failure, KEY_REFUSED if raised.fault == Fault.AUTH else ""
         case ModelAway():
             return Outcome.GATEWAY_ERROR, redact(str(raised)), RETRY_LATER
         case SkillStopped():

@@ -180,8 +180,11 @@ def ask(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
 def _require_answer(reply: ModelReply) -> None:
     if reply.stop_reason == "refusal":
         raise NoAnswer("the model refused to answer")
-    if not any(char.isprintable() and not char.isspace() for char in reply.text):
-        raise NoAnswer("the model's answer was empty")
+    if any(char.isprintable() and not char.isspace() for char in reply.text):
+        return
+    if reply.stop_reason == "max_tokens":
+        raise NoAnswer("the model used all its tokens before it answered; declare more of them (max_tokens)")
+    raise NoAnswer("the model's answer was empty")
 
 
 # --- propose_memory: suggest a memory; only a person keeps it ---

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from django.conf import settings
 
@@ -19,7 +19,7 @@ from agents.enums import Outcome
 from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest
 from agents.ledger.journal import Attempt
-from agents.ledger.model_limits import fitting_tokens
+from agents.ledger.model_limits import fitting_tokens, thinks
 from agents.ledger.model_servers import form_of
 from agents.models import AgentSession
 from agents.policy.conversation import in_form
@@ -27,12 +27,13 @@ from agents.providers.base import AWAY, Chunk, Fault, ProviderError, Tries, next
 from agents.providers.registry import is_in_process, provider_for
 from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest, Usage
-from audit.redaction import redact_exception
+from audit.redaction import redact, redact_exception
 
 logger = logging.getLogger(__name__)
 
 REFUSAL = "refusal"
 OUT_OF_TIME = "out_of_time"
+MAX_TOKENS = "max_tokens"
 LONGEST_WAIT_SECONDS = 5.0
 MOST_TOKENS = 10**12
 
@@ -91,6 +92,7 @@ class Meter:
         self.halted = False
         self.pause: float | None = None  # seconds that the server asked for
         self._text: list[str] = []  # of the attempt at hand
+        self._has_thought = False
 
     def close(self) -> None:
         """Refuse further requests: the call is over."""
@@ -111,9 +113,10 @@ class Meter:
                 self.contacted = self.contacted or error.contacted
                 self.failed = True
                 self._tries = self._tries.after(error)
-                self.failure = redact_exception(error)
+                self.failure = redact(str(error))
                 if not self.halted:
-                    logger.warning("model %s failed try %s: %s", self._outgoing.request.model, number, self.failure)
+                    described = redact_exception(error)
+                    logger.warning("model %s failed try %s: %s", self._outgoing.request.model, number, described)
                 wait = next_wait(error, self._tries, random.SystemRandom())
                 if wait is None and error.fault not in AWAY:
                     raise
@@ -132,6 +135,7 @@ class Meter:
         started = time.monotonic()
         self.last = Attempt(number)
         self._text.clear()
+        self._has_thought = False
         try:
             provider = provider_for(request.model)
             self.last = Attempt(number, provider.name, contacted=True)
@@ -140,12 +144,13 @@ class Meter:
             self.last = replace(
                 self.last, contacted=error.contacted, usage=_sane(error.usage), latency_ms=_since(started)
             )
+            came_in = None if self._has_thought or thinks(request.model) else error.received_bytes
             if self.halted:
-                self.last = replace(self.last, outcome=Outcome.ERROR, stopped_after=error.received_bytes)
+                self.last = replace(self.last, outcome=Outcome.ERROR, stopped_after=came_in)
             if self.halted or not self._has_part():
                 raise
-            self.last = replace(self.last, stopped_after=error.received_bytes)
-            reply = ModelReply("".join(self._text), usage=error.usage, stop_reason=OUT_OF_TIME)
+            self.last = replace(self.last, stopped_after=came_in)
+            reply = self._part(error.usage)
         self.contacted = True
         self.failed = False
         self.last = replace(
@@ -166,6 +171,7 @@ class Meter:
         def listen(chunk: Chunk) -> None:
             if not chunk.finished:
                 self._require_going_on()
+            self._has_thought = self._has_thought or chunk.is_thought
             if chunk.text or chunk.finished:
                 self._text.append(chunk.text)
                 hand_on(chunk)
@@ -174,7 +180,12 @@ class Meter:
 
     def _has_part(self) -> bool:
         """Return whether the time of the call ran out while the model was answering: that part is its reply."""
-        return time.monotonic() >= self._ends_at and any(text.strip() for text in self._text)
+        return time.monotonic() >= self._ends_at and (self._has_thought or any(text.strip() for text in self._text))
+
+    def _part(self, usage: Usage | None) -> ModelReply:
+        """Return the reply so far. A model that only thought has not answered: its reply was cut."""
+        text = "".join(self._text)
+        return ModelReply(text, usage=usage, stop_reason=OUT_OF_TIME if text.strip() else MAX_TOKENS)
 
     def _wait(self, seconds: float) -> None:
         """Wait, and look for a halt a few times a second."""
@@ -198,7 +209,7 @@ def _ignore(chunk: Chunk) -> None:
 
 def _sane(usage: Usage | None) -> Usage | None:
     """Treat impossible token counts as no report, so that the worst case is booked."""
-    if usage is None or not all(0 <= count <= MOST_TOKENS for count in (usage.input_tokens, usage.output_tokens)):
+    if usage is None or not all(0 <= count <= MOST_TOKENS for count in astuple(usage)):
         return None
     return usage
 

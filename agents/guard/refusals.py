@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
-from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, SessionHalted, ToolNotGranted
+from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, SessionHalted, TooDear, ToolNotGranted
 from agents.models import AgentSession
 from agents.policy.brakes import AlreadyStopped, Busy, CapPassed, HaltNow, NotGranted, SharedSpentUp, SpentUp
 from agents.policy.transitions import TERMINAL
@@ -94,6 +94,12 @@ def refuse_unaffordable(
             refuse(detail="budget_busy", budget=ledger.name)
             message = f"Budget {ledger.name} is held by calls in flight; try again when none is."
             return ToolResult(ZERO, None, Outcome.DENIED, error=message, detail="budget_busy")
+
+
+def refuse_too_dear(session: AgentSession, intent: ToolIntent, model: str, *, phase: str, now: datetime) -> TooDear:
+    """R4, of a model with fallbacks: they are asked first. If none of them serves, the refusal itself is written."""
+    refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail=TooDear.code, model=model)
+    return TooDear(model)
 
 
 def brake_session(session: AgentSession, reason: TerminalReason, *, now: datetime, **details: Any) -> None:

@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 def booked_usd(call: Call, attempt: Attempt | None) -> Decimal:
     """Return what an attempt adds to the ledger of reported costs.
 
-    Of one that a halt ended, what came in is known: it is booked at most that, and the request in full.
+    Of one that a halt ended, what came in is known: it is booked at most that, and the request in full. A model that
+    thinks may have used more tokens than came in: it is booked at its worst case.
     """
     if attempt is None or call.price is None:
         return ZERO

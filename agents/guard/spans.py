@@ -38,4 +38,6 @@ def outcome_attributes(result: ToolResult, attempt: Attempt | None) -> Attribute
         if attempt.usage is not None:
             found["gen_ai.usage.input_tokens"] = attempt.usage.input_tokens
             found["gen_ai.usage.output_tokens"] = attempt.usage.output_tokens
+            if attempt.usage.reasoning_tokens:
+                found["lqops.usage.reasoning_tokens"] = attempt.usage.reasoning_tokens
     return found

@@ -24,6 +24,7 @@ from audit import recorder
 from audit.recorder import Head
 
 RETRY_LATER = "retry_later"
+KEY_REFUSED = "key_refused"  # the model's server refused the key: only another model can answer
 HALTED = "halted"  # a halt ended the call while it was out
 
 
@@ -35,7 +36,7 @@ class Place:
     replay: ToolResult | None = None
 
 
-def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
+def journal_place(found: dict[str, Any] | None, *, asked_digest: str, by_fallback: bool = False) -> Place:
     """Return what the journal holds for the call at this place of the run."""
     if found is None:
         return Place(1)
@@ -46,7 +47,7 @@ def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
         raise JournalMismatch(f"Call {found['key']!r} is in flight already.")
     if outcome == Outcome.UNKNOWN:
         raise OutcomeUnknown(f"Call {found['key']!r} may have taken effect; say what happened before the run goes on.")
-    if _comes_again(outcome, found["detail"]):
+    if _comes_again(outcome, found["detail"], by_fallback=by_fallback):
         return Place(found["attempt"] + 1)
     replay = ToolResult(
         cost_usd=found["charged_usd"],
@@ -65,8 +66,9 @@ def is_made_again(call: ToolCall) -> bool:
     return call.outcome == Outcome.STARTED or _comes_again(call.outcome, call.detail)
 
 
-def _comes_again(outcome: str, detail: str) -> bool:
-    return outcome == Outcome.WORKER_LOST or detail == RETRY_LATER
+def _comes_again(outcome: str, detail: str, *, by_fallback: bool = False) -> bool:
+    again = {RETRY_LATER, KEY_REFUSED} if by_fallback else {RETRY_LATER}
+    return outcome == Outcome.WORKER_LOST or detail in again
 
 
 def journal_open(
@@ -235,7 +237,7 @@ class Attempt:
     latency_ms: int = 0
     request_id: str = ""
     outcome: Outcome = Outcome.GATEWAY_ERROR
-    stopped_after: int | None = None  # bytes of the reply that came in before a halt ended it
+    stopped_after: int | None = None  # bytes of the reply that came in before it was ended, if they bound its cost
     form: WireForm | None = None  # in which a server took it
     streamed: bool = True
 
@@ -263,6 +265,7 @@ def inference_record(
         attempt=attempt.number,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
         approved_usd=call.approved_usd,
         cost_estimate=booked if attempt.usage is not None else None,
         latency_ms=attempt.latency_ms,

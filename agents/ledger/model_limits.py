@@ -30,15 +30,29 @@ def question_tokens(model: str, *, answer: int) -> int:
     return window - min(answer, window // 2)
 
 
+def thinks(model: str) -> bool:
+    """Whether the model is declared to think before it answers. Of its thoughts, less may be sent than is paid for."""
+    return bool(settings.LQOPS_MODELS.get(model, {}).get("reasoning"))
+
+
 def fitting_tokens(model: str, purpose: str, wanted: int) -> int:
-    """The tokens that the answer to a request gets: what it wants, within what the model declares."""
+    """The tokens that the answer to a request gets: what it wants, within what the model declares.
+
+    A model that thinks before it answers gets all that is declared: its thoughts take most of them.
+    """
     declared = _declared_tokens(model, purpose)
+    if thinks(model):
+        return declared or max(wanted, _table(model).get("default", ANSWER_TOKENS))
     if declared is None:
         return wanted
     return declared if purpose in SHORT_ANSWERS else min(wanted, declared)
 
 
 def _declared_tokens(model: str, purpose: str) -> int | None:
-    declared: Any = settings.LQOPS_MODELS.get(model, {}).get("max_tokens", {})
-    table = declared if isinstance(declared, dict) else {"default": declared}
+    table = _table(model)
     return table.get(purpose) or (None if purpose in SHORT_ANSWERS else table.get("default"))
+
+
+def _table(model: str) -> dict[str, int]:
+    declared: Any = settings.LQOPS_MODELS.get(model, {}).get("max_tokens", {})
+    return declared if isinstance(declared, dict) else {"default": declared}

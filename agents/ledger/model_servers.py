@@ -1,6 +1,6 @@
 """The form in which each model's server takes requests: as declared, else as found out, else the usual one.
 
-A server that objects to a part of a request is asked in another form (agents.providers.openai_compat); the form that it
+A server that objects to a part of a request is asked in another form (agents.providers); the form that it
 took is remembered with the call that found it, for the endpoint that the model has in the catalogue.
 """
 
@@ -14,7 +14,7 @@ from django.conf import settings
 
 from agents.ledger.journal import Attempt
 from agents.models import ModelServer
-from agents.types import WIRE_FORMS, WireForm
+from agents.types import FORM_PARTS, WIRE_FORMS, WireForm
 
 Declared = Mapping[str, Any]
 
@@ -22,11 +22,12 @@ Declared = Mapping[str, Any]
 def form_of(model: str) -> WireForm:
     """Return the form for the next request. Models in this process take the usual one."""
     declared = settings.LQOPS_MODELS.get(model, {})
-    if declared.get("provider") != "openai_compatible":
+    parts = FORM_PARTS.get(declared.get("provider", ""), ())
+    if not parts:
         return WireForm()
     row = found_for(model, declared)
     found = row.form if row else {}
-    return WireForm(**{part: declared.get(part) or found.get(part, values[0]) for part, values in WIRE_FORMS.items()})
+    return WireForm(**{part: declared.get(part) or found.get(part, WIRE_FORMS[part][0]) for part in parts})
 
 
 def found_for(model: str, declared: Declared) -> ModelServer | None:
@@ -64,11 +65,12 @@ def _endpoint(model: str, declared: Declared) -> str:
 def known_of(model: str) -> dict[str, Any] | None:
     """Return the form of requests, part by part with its source, and what was found out; None without a server."""
     declared = settings.LQOPS_MODELS.get(model, {})
-    if declared.get("provider") != "openai_compatible":
+    parts = FORM_PARTS.get(declared.get("provider", ""), ())
+    if not parts:
         return None
     row = found_for(model, declared)
     found = row.form if row else {}
-    sources = {part: "declared" if part in declared else "found" if part in found else "usual" for part in WIRE_FORMS}
+    sources = {part: "declared" if part in declared else "found" if part in found else "usual" for part in parts}
     form = asdict(form_of(model))
     return {
         "form": {part: {"value": form[part], "source": source} for part, source in sources.items()},

@@ -24,6 +24,7 @@ from audit.models import SYSTEM_CHAIN
 logger = logging.getLogger(__name__)
 
 
+CACHE_PRICES = ("cache_write_usd", "cache_read_usd")
 PRICE_COLUMNS = ("model", "input_usd", "output_usd", "overhead_tokens")
 
 
@@ -59,9 +60,10 @@ def _price_from_settings(model: str, declared: dict[str, str]) -> Price:
     try:
         rates = usd(Decimal(str(declared["input_usd"]))), usd(Decimal(str(declared["output_usd"])))
         overhead = int(declared.get("overhead_tokens", 1_024))
+        cached = {key: usd(Decimal(str(declared[key]))) for key in CACHE_PRICES if key in declared}
     except (KeyError, InvalidOperation, TypeError, ValueError) as error:
         raise NotMoney(f"LQOPS_MODELS: the price of {model!r} needs input_usd and output_usd as amounts.") from error
-    return checked_price(Price(model, *rates, overhead))
+    return checked_price(Price(model, *rates, overhead, **cached))
 
 
 @transaction.atomic

@@ -178,6 +178,9 @@ class InferenceLog(models.Model):
     attempt = models.PositiveSmallIntegerField(default=1, help_text="Which try of its call this was.")
     input_tokens = models.PositiveBigIntegerField(default=0)
     output_tokens = models.PositiveBigIntegerField(default=0)
+    reasoning_tokens = models.PositiveBigIntegerField(
+        default=0, help_text="What the model thought before it answered; part of the output."
+    )
     approved_usd = MicroUSDField(default=0)
     cost_estimate = MicroUSDField(null=True, blank=True)
     latency_ms = models.PositiveIntegerField(default=0)

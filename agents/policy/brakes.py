@@ -147,6 +147,15 @@ class Busy:
 Verdict = Affordable | CapPassed | SpentUp | SharedSpentUp | Busy
 
 
+def is_for_price(verdict: Verdict) -> bool:
+    """Return whether a cheaper call might pass where this one did not."""
+    match verdict:
+        case SpentUp(dimension):
+            return dimension == "cost"
+        case _:
+            return isinstance(verdict, CapPassed | SharedSpentUp)
+
+
 def economic(
     quote: Quote,
     *,

@@ -30,16 +30,34 @@ def usd(value: Decimal) -> Decimal:
 
 
 def checked_price(price: Price) -> Price:
-    """Return the price if both rates are amounts and the overhead is a count; else refuse it."""
-    usd(price.input_usd)
-    usd(price.output_usd)
+    """Return the price if its rates are amounts and the overhead is a count; else refuse it."""
+    for rate in (price.input_usd, price.output_usd, price.cache_write_usd, price.cache_read_usd):
+        usd(rate or Decimal(0))
     if price.overhead_tokens < 0:
         raise NotMoney(f"prompt overhead of {price.model!r} is {price.overhead_tokens}: it must be 0 or more.")
     return price
 
 
 def cost_of(price: Price, usage: Usage) -> Decimal:
-    return usd((usage.input_tokens * price.input_usd + usage.output_tokens * price.output_usd) / MILLION)
+    """Return what the tokens cost. Counts of a cache beyond the input, which cannot be, are left out."""
+    written = min(usage.cache_write_tokens, usage.input_tokens)
+    read = min(usage.cache_read_tokens, usage.input_tokens - written)
+    total = (
+        (usage.input_tokens - written - read) * price.input_usd
+        + written * _rate(price.cache_write_usd, price)
+        + read * _rate(price.cache_read_usd, price)
+        + usage.output_tokens * price.output_usd
+    )
+    return usd(total / MILLION)
+
+
+def _rate(declared: Decimal | None, price: Price) -> Decimal:
+    return price.input_usd if declared is None else declared
+
+
+def dearest_input(price: Price) -> Decimal:
+    """Return the highest rate that a token of input can cost."""
+    return max(price.input_usd, *(_rate(rate, price) for rate in (price.cache_write_usd, price.cache_read_usd)))
 
 
 def input_bound(request: ModelRequest, price: Price) -> int:
@@ -51,12 +69,12 @@ def input_bound(request: ModelRequest, price: Price) -> int:
 
 
 def worst_case(price: Price, input_tokens: int, max_tokens: int) -> Decimal:
-    return cost_of(price, Usage(input_tokens, max_tokens))
+    return usd((input_tokens * dearest_input(price) + max_tokens * price.output_usd) / MILLION)
 
 
 def affordable_tokens(room: Decimal, *, price: Price, input_tokens: int, wanted: int) -> int:
     """Return the most output tokens, up to `wanted`, whose worst case fits into `room`; negative if none."""
-    left = room * MILLION - input_tokens * price.input_usd
+    left = room * MILLION - input_tokens * dearest_input(price)
     if left < 0:
         return -1
     if wanted * price.output_usd <= left:

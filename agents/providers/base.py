@@ -20,10 +20,14 @@ LOOK_SECONDS: Final = 0.25  # how often whoever waits for a model is asked wheth
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a streamed reply. The last one is `finished` and carries nothing else."""
+    """A piece of a streamed reply. The last one is `finished` and carries nothing else.
+
+    `is_thought`: the model thinks; what it thinks is in no chunk.
+    """
 
     text: str = ""
     finished: bool = False
+    is_thought: bool = False
 
 
 class Provider(Protocol):

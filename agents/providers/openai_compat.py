@@ -1,133 +1,36 @@
 """Any server that speaks the OpenAI chat-completions protocol: hosted ones, Ollama, vLLM, llama.cpp.
 
-It asks once per call; the caller decides about retries. Missing or odd values in an answer have a defined reading;
-nothing is guessed. The key is read when it is needed and stands in no row, log line or error.
+Missing or odd values in an answer have a defined reading; nothing is guessed. What a model thinks before it answers is
+counted and dropped.
 """
 
-import codecs
-import email.utils
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import httpcore
-import httpx
-
-from agents.conf import clock
-from agents.providers.base import Chunk, Fault, ProviderError, ended_once, fault_of_status
-from agents.providers.proxies import Proxy
-from agents.providers.transport import BoundedTransport, Timeouts, interrupted_by, token_came
+from agents.providers.base import Chunk, Fault, ProviderError
+from agents.providers.http import DONE, UNREADABLE, Assembly, Endpoint, HttpProvider, count_of
+from agents.providers.thinking import ThoughtFilter
+from agents.providers.transport import token_came
 from agents.types import WIRE_FORMS, ModelReply, ModelRequest, RequestedCall, Usage
-from audit.kinds import LABEL
-from audit.redaction import redact
 
 logger = logging.getLogger(__name__)
 
-MAX_REPLY_BYTES = 20 * 1024 * 1024
-MAX_ERROR_BYTES = 8 * 1024
-MAX_LINE_CHARS = 2 * 1024 * 1024
-_OK = 200
-_NOT_REACHED = (httpcore.ConnectError, httpcore.ConnectTimeout, httpx.ConnectError, httpx.ConnectTimeout)
 
-_ADVICE = {
-    Fault.AUTH: "check the key of this model ({key})",
-    Fault.NOT_SERVED: "check the address and the model's name",
-    Fault.RATE_LIMITED: "the server asks to slow down",
-    Fault.INVALID_REQUEST: "the server does not accept this request",
-    Fault.SERVER: "the server failed; it may work again later",
-    Fault.TIMEOUT: "the server gave up waiting",
-}
+class OpenAICompatible(HttpProvider):
+    path = "chat/completions"
 
+    def payload(self, request: ModelRequest) -> dict[str, Any]:
+        return payload_of(request, self.endpoint)
 
-@dataclass(frozen=True)
-class Endpoint:
-    """Where a model is served. `key` reads the secret when it is needed; `key_name` is what an error may say of it."""
+    def assembly(self, request: ModelRequest) -> Assembly:
+        return Parts(ThoughtFilter(self.endpoint.reasoning))
 
-    url: str
-    model: str
-    key: Callable[[], str] = lambda: ""
-    key_name: str = "no key is configured"
-    key_header: str = "Authorization"
-    extra: Mapping[str, Any] = field(default_factory=dict)  # further fields of every request
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    connections: int = 8
-    proxy: Proxy | None = None
-
-    @property
-    def address(self) -> str:
-        """Where requests go: the path of chat completions below the URL, before its query."""
-        base, mark, query = self.url.partition("?")
-        return f"{base.rstrip('/')}/chat/completions{mark}{query}"
-
-    @property
-    def place(self) -> str:
-        """The URL as errors say it: without its query, which may hold a secret, and with its proxy."""
-        by = f" (by the proxy of {self.proxy.variable})" if self.proxy else ""
-        return self.url.partition("?")[0] + by
-
-
-class OpenAICompatible:
-    def __init__(self, name: str, endpoint: Endpoint, *, transport: httpx.BaseTransport | None = None) -> None:
-        self.name = name
-        self._endpoint = endpoint
-        self._client = httpx.Client(
-            transport=transport
-            or BoundedTransport(endpoint.timeouts, connections=endpoint.connections, proxy=endpoint.proxy),
-            trust_env=False,
-            follow_redirects=False,
-        )
-
-    def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
-        assembly = Assembly()
-        with interrupted_by(lambda: on_chunk(Chunk())) as has_sent:
-            try:
-                with ended_once(on_chunk) as on_text, self._answer(request) as answer:
-                    is_whole = answer.headers.get("content-type", "").startswith("application/json")
-                    if is_whole:
-                        _take_whole(_json(_read(answer, MAX_REPLY_BYTES)), assembly, on_text)
-                    else:
-                        _consume(_lines(answer), assembly, on_text)
-                    reply = assembly.reply(request_id=_request_id(answer))
-                    return replace(reply, form=request.form, streamed=not is_whole)
-            except ProviderError as error:
-                error.contacted = error.contacted and has_sent()
-                error.received_bytes = assembly.received_bytes
-                error.usage = error.usage or assembly.usage
-                raise
-
-    def close(self) -> None:
-        self._client.close()
-
-    @contextmanager
-    def _answer(self, request: ModelRequest) -> Iterator[httpx.Response]:
-        """The server's answer when it is a 200; an explained ProviderError for everything else."""
-        endpoint = self._endpoint
-        headers = {"Accept-Encoding": "identity", "User-Agent": "lqops"}
-        if key := endpoint.key():
-            headers[endpoint.key_header] = f"Bearer {key}" if endpoint.key_header == "Authorization" else key
-        body = payload_of(request, endpoint)
-        try:
-            with self._client.stream("POST", endpoint.address, headers=headers, json=body) as answer:
-                if answer.status_code != _OK:
-                    raise _in_another_form(_refusal(answer, endpoint), request, body)
-                if answer.headers.get("content-encoding", "identity") != "identity":
-                    raise ProviderError("The model server compressed its answer unasked.", fault=Fault.MALFORMED)
-                yield answer
-        except _NOT_REACHED as error:
-            message = f"{endpoint.place} cannot be reached ({type(error).__name__}): is the model server running there?"
-            raise ProviderError(message, fault=Fault.CONNECTION, contacted=False) from None
-        except httpcore.ProxyError as error:
-            message = f"The proxy did not connect to {endpoint.place}: {redact(str(error))[:100]}."
-            raise ProviderError(message, fault=Fault.CONNECTION, contacted=False) from None
-        except (httpcore.TimeoutException, httpx.TimeoutException):
-            raise ProviderError(f"{endpoint.place} took too long to answer.", fault=Fault.TIMEOUT) from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpx.TransportError) as error:
-            message = f"The connection to {endpoint.place} broke ({type(error).__name__})."
-            raise ProviderError(message, fault=Fault.CONNECTION) from None
+    def explained(self, error: ProviderError, request: ModelRequest, sent: Mapping[str, Any]) -> ProviderError:
+        return _in_another_form(error, request, sent)
 
 
 # --- The request ---
@@ -175,7 +78,8 @@ _OBJECTIONS: Final[Mapping[str, re.Pattern[str]]] = {
     ),
     "system": re.compile(
         r"(?:system|developer)\W{0,3} ?(?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b.{0,20}"
-        r"(?:support|allow|enabled)|roles? must alternate|\bonly\b.{0,30}\broles are supported",
+        r"(?:support|allow|enabled)|not support '(?:system|developer)'"
+        r"|roles? must alternate|\bonly\b.{0,30}\broles are supported",
         re.IGNORECASE,
     ),
 }
@@ -201,8 +105,7 @@ def _in_another_form(error: ProviderError, request: ModelRequest, asked: Mapping
 # --- The reply ---
 
 
-DONE = "[DONE]"
-UNREADABLE = "{"
+_THOUGHTS: Final = ("reasoning_content", "reasoning")
 _STOP_REASONS: Final = {
     "stop": "end_turn",
     "length": "max_tokens",
@@ -213,9 +116,10 @@ _STOP_REASONS: Final = {
 
 
 @dataclass
-class Assembly:
-    """The parts of a reply so far. A reply in one piece is a stream of one event."""
+class Parts:
+    """The parts of a reply so far."""
 
+    thoughts: ThoughtFilter
     text: list[str] = field(default_factory=list)
     refusal: str = ""
     calls: dict[int, dict[str, str]] = field(default_factory=dict)
@@ -224,8 +128,10 @@ class Assembly:
     is_done: bool = False
     received_bytes: int = 0
 
-    def add(self, event: dict[str, Any]) -> str:
-        """Take in one event and return its text."""
+    def add(self, event: dict[str, Any]) -> Chunk:
+        if DONE in event:
+            self.is_done = True
+            return Chunk()
         self.usage = usage_of(event.get("usage")) or self.usage
         choice = _choice(event) or {}
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
@@ -235,13 +141,35 @@ class Assembly:
         for number, part in enumerate(message.get("tool_calls") or []):
             if isinstance(part, dict):
                 self._add_call(part, number)
-        refusal = str(message.get("refusal") or "")
+        refusal = _text(message.get("refusal"))
         self.refusal += refusal
-        text = message.get("content")
-        text = text if isinstance(text, str) else ""
+        content, thought = _said(message)
+        self._count(content, refusal, thought)
+        self.thoughts.note(thought)
+        return self._take(content, is_thought=bool(thought))
+
+    def add_whole(self, answer: dict[str, Any]) -> Chunk:
+        chunk = self.add(answer)
+        if _choice(answer) is None:
+            raise ProviderError("The model server's answer holds no choice.", fault=Fault.MALFORMED)
+        self.is_done = True
+        return chunk
+
+    def close(self) -> Chunk:
+        """A stream that just stops is taken for what it brought."""
+        if not self.has_ended:
+            logger.warning("a stream was closed without an end mark; what came in is taken as the reply")
+        rest = self.thoughts.close()
+        self.text.append(rest)
+        return Chunk(rest)
+
+    def _take(self, content: str, *, is_thought: bool) -> Chunk:
+        text = self.thoughts.feed(content)
         self.text.append(text)
-        self.received_bytes += len((text + refusal).encode("utf-8", "replace"))
-        return text
+        return Chunk(text, is_thought=is_thought or (bool(content) and self.thoughts.is_open))
+
+    def _count(self, *texts: str) -> None:
+        self.received_bytes += sum(len(text.encode("utf-8", "replace")) for text in texts)
 
     def _add_call(self, part: dict[str, Any], number: int) -> None:
         index = part.get("index")
@@ -253,23 +181,28 @@ class Assembly:
         arguments = str(function.get("arguments") or "")
         call["name"] += name
         call["arguments"] += arguments
-        self.received_bytes += len((name + arguments).encode("utf-8", "replace"))
+        self._count(name, arguments)
 
     @property
     def has_ended(self) -> bool:
         """Whether the server marked the end, in either way; otherwise the stream just stopped."""
         return self.is_done or self.finish_reason is not None
 
-    def reply(self, *, request_id: str = "") -> ModelReply:
-        """The whole reply. An unknown stop reason is a normal end; with calls it is a wish to use them."""
+    def reply(self) -> ModelReply:
+        """The whole reply. An unknown stop reason is a normal end; with calls it is a wish to use them.
+
+        A model that was still thinking when its reply ended has not answered: that reply was cut.
+        """
         calls = tuple(self._call(self.calls[index]) for index in sorted(self.calls))
         stop_reason = _STOP_REASONS.get(str(self.finish_reason), "tool_use" if calls else "end_turn")
+        text = "".join(self.text)
+        if not text and not calls and self.thoughts.has_any and (self.thoughts.is_open or not self.has_ended):
+            stop_reason = "max_tokens"
         return ModelReply(
-            text="".join(self.text) or self.refusal,
+            text=text or self.refusal,
             usage=self.usage,
             stop_reason="refusal" if self.refusal else stop_reason,
             calls=calls,
-            request_id=request_id,
         )
 
     def _call(self, call: dict[str, str]) -> RequestedCall:
@@ -283,127 +216,44 @@ def _choice(event: dict[str, Any]) -> dict[str, Any] | None:
     return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
 
 
+def _said(message: Mapping[str, Any]) -> tuple[str, str]:
+    """The text of a message and what the model thought: in a field of its own, or as a part of the content."""
+    content = message.get("content")
+    thought = "".join(_text(message.get(name)) for name in _THOUGHTS)
+    if not isinstance(content, list):
+        return _text(content), thought
+    parts = [part for part in content if isinstance(part, dict)]
+    others = [part for part in parts if part.get("type") != "text"]
+    text = "".join(_text(part.get("text")) for part in parts if part not in others)
+    return text, thought + (json.dumps(others) if others else "")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def usage_of(reported: object) -> Usage | None:
-    """None unless both counts are whole numbers, 0 or more: a report that cannot be read is no report."""
+    """None unless both counts are whole numbers, 0 or more: a report that cannot be read is no report.
+
+    Some servers count what the model thinks apart from what it answers. Of two readings the larger one counts.
+    """
     if not isinstance(reported, dict):
         return None
-    counts = [reported.get("prompt_tokens"), reported.get("completion_tokens", 0)]
-    if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts):
+    sent = count_of(reported.get("prompt_tokens"))
+    written = count_of(reported.get("completion_tokens", 0))
+    if sent is None or written is None:
         return None
-    return Usage(*counts)
-
-
-def _take_whole(answer: object, assembly: Assembly, on_text: Callable[[str], None]) -> None:
-    """Read a reply in one piece, from a server that does not stream."""
-    if not isinstance(answer, dict):
-        raise ProviderError("The model server's answer is not an object.", fault=Fault.MALFORMED)
-    text = assembly.add(answer)
-    if _choice(answer) is None:
-        raise ProviderError("The model server's answer holds no choice.", fault=Fault.MALFORMED)
-    assembly.is_done = True
-    if text:
-        on_text(text)
-
-
-def _consume(lines: Iterable[str], assembly: Assembly, on_text: Callable[[str], None]) -> None:
-    """Read a stream, passing text on as it comes. One that just stops is taken for what it brought."""
-    for event in _events(lines):
-        if isinstance(event, str):
-            assembly.is_done = True
-            break
-        if error := event.get("error"):
-            message = error.get("message") if isinstance(error, dict) else error
-            raise ProviderError(f"The model server broke off: {redact(str(message))}", fault=Fault.SERVER)
-        if text := assembly.add(event):
-            on_text(text)
-    if not assembly.has_ended:
-        logger.warning("a stream was closed without an end mark; what came in is taken as the reply")
-
-
-def _events(lines: Iterable[str]) -> Iterator[dict[str, Any] | str]:
-    """The data of each server-sent event: an object, or the end mark. Comments, names and ids are skipped."""
-    for line in lines:
-        if not line.startswith("data:"):
-            continue
-        data = line.removeprefix("data:").strip()
-        if data == DONE:
-            yield DONE
-            return
-        if not data:
-            continue
-        try:
-            event = json.loads(data)
-        except ValueError:
-            raise ProviderError("The model server sent an incomplete event.", fault=Fault.MALFORMED) from None
-        if not isinstance(event, dict):
-            raise ProviderError("The model server sent an event that is not an object.", fault=Fault.MALFORMED)
-        yield event
-
-
-# --- Reading an answer ---
-
-
-def _refusal(answer: httpx.Response, endpoint: Endpoint) -> ProviderError:
-    """The server's own words, explained, shortened and without secrets."""
-    status = answer.status_code
-    fault = fault_of_status(status)
-    message = redact(_read(answer, MAX_ERROR_BYTES, cut=True).decode("utf-8", "replace"))[:300].strip()
-    advice = _ADVICE[fault].format(key=endpoint.key_name)
-    return ProviderError(
-        f"{status} from {endpoint.place}: {advice}. The server said: {message or 'nothing'}",
-        fault=fault,
-        usage=Usage(0, 0),  # nothing was generated
-        retry_after=_retry_after(answer.headers.get("retry-after", "")),
+    thought = _detail(reported, "completion_tokens_details", "reasoning_tokens")
+    apart = written + thought if thought > written else 0
+    total = count_of(reported.get("total_tokens")) or 0
+    return Usage(
+        sent,
+        max(written, apart, total - sent),
+        reasoning_tokens=thought,
+        cache_read_tokens=min(_detail(reported, "prompt_tokens_details", "cached_tokens"), sent),
     )
 
 
-def _retry_after(value: str) -> float | None:
-    """Seconds, or a date; anything else is ignored."""
-    try:
-        if value.strip().replace(".", "", 1).isdigit():
-            return float(value)
-        return max((email.utils.parsedate_to_datetime(value) - clock()).total_seconds(), 0.0)
-    except (TypeError, ValueError):
-        return None
-
-
-def _read(answer: httpx.Response, most: int, *, cut: bool = False) -> bytes:
-    """The body, never more than `most` bytes of it in memory."""
-    body = bytearray()
-    for part in answer.iter_raw(65_536):
-        token_came()
-        body += part[: most - len(body)]
-        if len(body) >= most:
-            if cut:
-                break
-            raise ProviderError(f"The model server's answer is longer than {most} bytes.", fault=Fault.MALFORMED)
-    return bytes(body)
-
-
-def _lines(answer: httpx.Response) -> Iterator[str]:
-    """Lines of the stream as they come; invalid UTF-8 is replaced, and a line without end is refused."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    rest = ""
-    total = 0
-    for part in answer.iter_raw():
-        total += len(part)
-        rest += decoder.decode(part)
-        *lines, rest = rest.split("\n")
-        if len(rest) > MAX_LINE_CHARS or total > MAX_REPLY_BYTES:
-            raise ProviderError("The model server's stream has no end.", fault=Fault.MALFORMED)
-        yield from (line.rstrip("\r") for line in lines)
-    if rest:
-        yield rest
-
-
-def _json(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise ProviderError("The model server's answer is not valid JSON.", fault=Fault.MALFORMED) from None
-
-
-def _request_id(answer: httpx.Response) -> str:
-    """The server's id of the request; anything but a plain label is dropped."""
-    named = str(answer.headers.get("x-request-id", ""))
-    return named if LABEL.fullmatch(named) else ""
+def _detail(reported: Mapping[str, Any], table: str, name: str) -> int:
+    details = reported.get(table)
+    return (count_of(details.get(name)) or 0) if isinstance(details, dict) else 0

@@ -8,8 +8,10 @@ from typing import Any
 
 from django.conf import settings
 
+from agents.providers.anthropic import KEY_HEADER, Anthropic
 from agents.providers.base import LOOK_SECONDS, Chunk, Fault, Provider, ProviderError
-from agents.providers.openai_compat import Endpoint, OpenAICompatible
+from agents.providers.http import Endpoint
+from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.proxies import proxy_for
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.providers.transport import Timeouts
@@ -68,20 +70,28 @@ def model_key(variable: str) -> str:
 
 
 def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
+    return OpenAICompatible(model, _endpoint(model, declared, key_header="Authorization"))
+
+
+def _anthropic(model: str, declared: Mapping[str, Any]) -> Provider:
+    return Anthropic(model, _endpoint(model, declared, key_header=KEY_HEADER))
+
+
+def _endpoint(model: str, declared: Mapping[str, Any], *, key_header: str) -> Endpoint:
     variable = declared.get("key_env", "")
     waits = {name: float(declared[f"{name}_seconds"]) for name in _WAITS if f"{name}_seconds" in declared}
-    endpoint = Endpoint(
+    return Endpoint(
         url=declared["url"],
         model=declared.get("name", model),
         key=lambda: model_key(variable) if variable else "",
-        key_name=variable or "no key is configured",
-        key_header=declared.get("key_header", "Authorization"),
+        key_name=variable,
+        key_header=declared.get("key_header", key_header),
         extra=declared.get("extra", {}),
+        reasoning=declared.get("reasoning"),
         timeouts=Timeouts(**waits),
         connections=max(1, declared.get("concurrency", 8)),
         proxy=proxy_for(declared["url"]),
     )
-    return OpenAICompatible(model, endpoint)
 
 
 def _offline(model: str, declared: Mapping[str, Any]) -> Provider:
@@ -97,6 +107,7 @@ def _scripted(model: str, declared: Mapping[str, Any]) -> Provider:
 
 _BUILDERS: dict[str, Callable[[str, Mapping[str, Any]], Provider]] = {
     "openai_compatible": _openai_compatible,
+    "anthropic": _anthropic,
     "offline": _offline,
     "scripted": _scripted,
 }

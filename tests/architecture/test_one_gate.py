@@ -36,7 +36,7 @@ LISTED: dict[str, dict[str, str]] = {
     },
     "agents/tasks.py": {"socket": "asks for the name of this machine"},
     "agents/ticker.py": {"socket": "asks for the name of this machine"},
-    "agents/providers/openai_compat.py": {"httpcore": OPERATORS_MODEL, "httpx": OPERATORS_MODEL},
+    "agents/providers/http.py": {"httpcore": OPERATORS_MODEL, "httpx": OPERATORS_MODEL},
     "agents/providers/proxies.py": {"urllib.request": "reads the proxies of the environment; opens nothing"},
     "agents/providers/transport.py": {"httpcore": OPERATORS_MODEL, "httpx": OPERATORS_MODEL},
 }

@@ -1,11 +1,13 @@
 """Declared models: from a file and from variables; errors name the file, the model and the key."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from agents.ledger.prices import declared_price
+from agents.providers.anthropic import Anthropic
 from agents.providers.offline.provider import OfflineProvider
 from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.registry import _BUILDERS
@@ -14,7 +16,12 @@ from lqops.env import Env
 from lqops.model_catalogue import CALL_SECONDS, check_task_time, configured_models, read_models_file
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
-KINDS = {"openai_compatible": OpenAICompatible, "offline": OfflineProvider, "scripted": ScriptedProvider}
+KINDS = {
+    "openai_compatible": OpenAICompatible,
+    "anthropic": Anthropic,
+    "offline": OfflineProvider,
+    "scripted": ScriptedProvider,
+}
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
@@ -130,6 +137,15 @@ GOOD = 'provider = "openai_compatible"\nurl = "http://x/v1"\ninput_usd = "1"\nou
         ("[models.a.max_tokens]\nreading = 9\n", "max_tokens.reading is not a purpose; known: default, chat, judge"),
         ("[models.a]\ncontext_window = 0\n", "context_window is 0: it must be a whole number from 1"),
         ("[models.a]\nmax_tokens = 9\ncontext_window = 9\n", "max_tokens=9 leaves no room .* in context_window=9"),
+        ('[models.a]\nreasoning = "deep"\n', "reasoning is 'deep': it must be true, false or \"unopened\""),
+        ("[models.a]\nreasoning = 2000\n", 'reasoning is 2000: it must be true, false or "unopened"'),
+        (
+            '[models.a]\nprovider = "anthropic"\nreasoning = 9\n',
+            "reasoning is 9: it must be true, false or tokens, from",
+        ),
+        ('[models.a]\nprovider = "anthropic"\nsystem = "message"\n', "system: not a key of provider anthropic"),
+        ('[models.a]\nprovider = "anthropic"\n[models.a.extra]\nthinking = 1\n', "extra.thinking: lqops sets this"),
+        (f'[models.a]\n{GOOD}cache_read_usd = "little"\n', "cache_read_usd='little' is not an amount"),
         ("[models.a]\ncolour = 3\n", "models.a.colour is not a known key"),
         ('[models.a]\nprovider = "openai_compatible"\n', "input_usd, output_usd, url is missing"),
         (f"[models.a]\n{GOOD}[roles]\nmain = 'b'\n", "there is no model 'b'"),
@@ -149,3 +165,12 @@ def test_mistake_in_the_file_is_named_with_its_place(content, says, tmp_path):
 def test_missing_file_is_named():
     with pytest.raises(ImproperlyConfigured, match=r"nowhere\.toml' cannot be read"):
         read_models_file(Path("nowhere.toml"))
+
+
+def test_what_is_declared_of_a_reasoning_model_reaches_its_provider(tmp_path):
+    path = tmp_path / "models.toml"
+    for provider, reasoning in (("openai_compatible", '"unopened"'), ("anthropic", "4096"), ("anthropic", "true")):
+        content = GOOD.replace("openai_compatible", provider)
+        path.write_text(f"[models.a]\n{content}reasoning = {reasoning}\n")
+        entry = read_models_file(path).declared["a"]
+        assert _BUILDERS[provider]("a", entry).endpoint.reasoning == tomllib.loads(f"x = {reasoning}")["x"]

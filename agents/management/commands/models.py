@@ -20,6 +20,10 @@ from agents.text.clean import one_line
 from audit.receipts import cost_text
 
 ANSWER_CHARS: Final = 200
+_PRICES: Final = ("input_usd", "output_usd", "cache_write_usd", "cache_read_usd")
+_PRICE_NAMES: Final = ("in", "out", "written to a cache", "read from a cache")
+_SIZES: Final = ("context_window", "max_tokens", "reasoning")
+_DECLARED: Final = (*_PRICES, "prices_from", *_SIZES)
 
 
 class Command(JsonCommand):
@@ -94,8 +98,7 @@ def _facts(model: str) -> dict[str, Any]:
         "url": declared.get("url", "").partition("?")[0] or None,
         "name": declared.get("name", model),
         "roles": [role for role, names in settings.LQOPS_MODEL_ROLES.items() if model in names],
-        "input_usd": declared["input_usd"],
-        "output_usd": declared["output_usd"],
+        **{key: declared.get(key) for key in _DECLARED},
         "away": ModelOutage.objects.filter(model=model).exists(),
         "suspended": SuspendedModel.objects.filter(model=model).exists(),
         "server": known_of(model),
@@ -106,8 +109,18 @@ def _line(found: dict[str, Any]) -> str:
     where = f" {found['name']} at {found['url']}" if found["url"] else ""
     roles = ", ".join(found["roles"]) or "no role"
     state = "".join(f"  {word.upper()}" for word in ("away", "suspended") if found[word])
-    price = f"${found['input_usd']} in, ${found['output_usd']} out per million tokens"
-    return f"{found['model']}: {found['provider']}{where}  {roles}  {price}{state}{_server_lines(found['server'])}"
+    return f"{found['model']}: {found['provider']}{where}  {roles}  {_price(found)}{state}{_declared_lines(found)}"
+
+
+def _price(found: dict[str, Any]) -> str:
+    parts = [f"${found[key]} {name}" for key, name in zip(_PRICES, _PRICE_NAMES, strict=True) if found[key] is not None]
+    source = f" (by {found['prices_from']})" if found["prices_from"] else ""
+    return f"{', '.join(parts)} per million tokens{source}"
+
+
+def _declared_lines(found: dict[str, Any]) -> str:
+    sizes = ", ".join(f"{key} {found[key]}" for key in _SIZES if found[key] is not None)
+    return (f"\n  {sizes}" if sizes else "") + _server_lines(found["server"])
 
 
 def _server_lines(server: dict[str, Any] | None) -> str:
@@ -129,7 +142,8 @@ def _report(tested: dict[str, Any]) -> str:
 
 
 def _answer_line(answer: dict[str, Any]) -> str:
-    tokens = f"{answer['input_tokens']} tokens in, {answer['output_tokens']} out"
+    thought = f", {answer['reasoning_tokens']} of them thinking" if answer["reasoning_tokens"] else ""
+    tokens = f"{answer['input_tokens']} tokens in, {answer['output_tokens']} out{thought}"
     text = f"“{one_line(answer['text'], ANSWER_CHARS)}”" if answer["ok"] else answer["error"]
     note = "  (does not follow the schema)" if answer["follows_schema"] is False else ""
     tries = "" if answer["requests"] == 1 else f", {answer['requests']} requests"

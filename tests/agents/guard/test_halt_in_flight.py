@@ -17,7 +17,8 @@ from agents.guard import guarded_tool_call
 from agents.ledger import halt_watch
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.providers.base import Chunk, Fault, ProviderError
-from agents.providers.openai_compat import Endpoint, OpenAICompatible
+from agents.providers.http import Endpoint
+from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.registry import Limited
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
@@ -89,19 +90,35 @@ def model_of(*scripts):
 class Dripping:
     """A server that streams one word now and then, and notices that it was left alone."""
 
-    def __init__(self, pause=0.1):
+    def __init__(self, pause=0.1, piece=None):
         self.pause = pause
+        self.piece = piece or delta("word ")
         self.began, self.left = threading.Event(), threading.Event()
 
     def __call__(self, sock, _):
         sock.sendall(SSE_HEAD)
         try:
             for _ in range(int(LONG / self.pause)):
-                sock.sendall(events(delta("word "), done=False))
+                sock.sendall(events(self.piece, done=False))
                 self.began.set()
                 time.sleep(self.pause)
         except OSError:
             self.left.set()
+
+
+@pytest.mark.parametrize(
+    ("piece", "declared"), [(delta(reasoning_content="hm"), {}), (delta("word "), {"reasoning": True})]
+)
+def test_a_model_that_thinks_is_booked_at_its_worst_case(piece, declared, settings):
+    """Servers send a summary of what is thought, or nothing, and bill all of it."""
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"provider": "scripted", "max_tokens": 500, **declared}}
+    make_price(MODEL, input_usd="0", output_usd="1000")
+    session = make_session(max_cost_usd=Decimal(10))
+    server = Dripping(piece=piece)
+    with model_of(server):
+        halted(session, server.began, params={**ask(), "max_tokens": 500})
+    session.refresh_from_db()
+    assert session.cost_actual_usd == Decimal("0.5")
 
 
 def test_a_stream_is_cut_and_booked_at_what_came_in():

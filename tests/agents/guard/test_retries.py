@@ -11,7 +11,7 @@ from agents.exceptions import BudgetExceeded, RetryLater
 from agents.guard import guarded_tool_call, metering
 from agents.guard.tools import persisting
 from agents.models import AgentSession, Budget, InferenceLog, ModelOutage, ToolCall
-from agents.providers.base import Fault, ProviderError, ended_once, wait_listening
+from agents.providers.base import Chunk, Fault, ProviderError, ended_once, wait_listening
 from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.sessions.leases import lease_claim, session_try_now
@@ -129,6 +129,49 @@ def test_a_model_that_is_still_answering_when_the_time_is_over_has_given_a_part(
     assert (result.outcome, result.data["stop_reason"], set(words)) == (Outcome.SUCCESS, "out_of_time", {"word"})
     _, actual = books(session)
     assert actual == Decimal(5 * len(words)) / 1_000_000, "booked at what came in, a token a byte"
+
+
+class ThinksForEver:
+    """A server that sends thoughts and comes to no answer."""
+
+    name = "thinking"
+
+    def stream(self, request, on_chunk):
+        with ended_once(on_chunk):
+            while True:
+                on_chunk(Chunk(is_thought=True))
+                wait_listening(0.05, on_chunk)
+
+
+@pytest.mark.parametrize("must_answer", [False, True])
+def test_a_model_that_thinks_until_the_time_is_over_has_not_answered_and_is_not_away(settings, must_answer):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"total_seconds": 0.25}}
+    make_price(MODEL)
+    with serving(MODEL, ThinksForEver()):
+        params = {**ask(), "must_answer": must_answer}
+        result = guarded_tool_call(make_session(), ToolIntent.RUN_SKILL, params, key="turn:1")
+    if must_answer:
+        assert (result.ok, result.data) == (False, None)
+        assert "used all its tokens before it answered" in result.error
+    else:
+        assert (result.data["text"], result.data["stop_reason"]) == ("", "max_tokens")
+    assert not ModelOutage.objects.exists()
+
+
+def test_what_a_model_thought_is_paid_and_recorded():
+    make_price(MODEL, input_usd="1", output_usd="1")
+    session = make_session()
+    with script(Step("yes", usage=Usage(10, 90, reasoning_tokens=80))):
+        assert call(session).ok
+    assert books(session)[1] == Decimal("0.0001")
+    assert InferenceLog.objects.get().reasoning_tokens == 80
+
+
+def test_a_count_of_thoughts_that_cannot_be_is_no_report():
+    make_price(MODEL, input_usd="1", output_usd="1")
+    with script(Step("yes", usage=Usage(100, 900, reasoning_tokens=10**30))):
+        assert call(make_session()).ok
+    assert InferenceLog.objects.get().cost_estimate is None
 
 
 @pytest.mark.usefixtures("_no_waiting")

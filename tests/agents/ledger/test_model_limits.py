@@ -50,6 +50,17 @@ def test_a_question_leaves_room_for_its_answer(declare):
     assert question_tokens(MODEL, answer=9_000) == 5_000
 
 
+def test_a_model_that_thinks_gets_room_for_it(declare):
+    declare(reasoning=True)
+    assert fitting_tokens(MODEL, Purpose.PRECHECK, 5) == 4_096
+    assert fitting_tokens(MODEL, Purpose.CHAT, 9_000) == 9_000
+    declare(reasoning="unopened", max_tokens={"default": 20_000, "judge": 2_000})
+    assert fitting_tokens(MODEL, Purpose.PRECHECK, 5) == fitting_tokens(MODEL, Purpose.CHAT, 100) == 20_000
+    assert fitting_tokens(MODEL, Purpose.JUDGE, 256) == 2_000
+    declare(reasoning=False, max_tokens=20_000)
+    assert fitting_tokens(MODEL, Purpose.PRECHECK, 5) == 5
+
+
 @pytest.mark.django_db(transaction=True)
 def test_no_request_asks_for_more_than_its_model_declares(declare):
     declare(max_tokens=300)

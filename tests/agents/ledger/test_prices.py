@@ -124,6 +124,15 @@ def test_rates_in_settings_are_rounded_up_like_those_in_rows(settings):
     assert rates("m")[:2] == (USD("0.000001"), USD("0.1"))
 
 
+def test_a_setting_may_price_the_cache_and_a_row_does_not(settings):
+    settings.LQOPS_MODELS = {
+        "m": {"input_usd": "4", "output_usd": "20", "cache_write_usd": "5", "cache_read_usd": "0.4"}
+    }
+    assert (price_of("m").cache_write_usd, price_of("m").cache_read_usd) == (5, USD("0.4"))
+    make_price("m", input_usd="9", output_usd="9")
+    assert (price_of("m").cache_write_usd, price_of("m").cache_read_usd) == (None, None)
+
+
 def test_a_setting_with_an_empty_name_prices_nothing(settings):
     settings.LQOPS_MODELS = {"": {"input_usd": "0", "output_usd": "0"}}
     with pytest.raises(UnpricedModel):
@@ -153,6 +162,8 @@ GOOD = {"input_usd": "1", "output_usd": "1"}
         {**GOOD, "overhead_tokens": "-1"},
         {**GOOD, "overhead_tokens": "few"},
         {**GOOD, "overhead_tokens": None},
+        {**GOOD, "cache_read_usd": "-1"},
+        {**GOOD, "cache_write_usd": "free"},
     ],
 )
 def test_rubbish_in_settings_is_refused_never_free(settings, caplog, rubbish):

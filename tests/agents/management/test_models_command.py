@@ -11,6 +11,7 @@ from agents.enums import Status
 from agents.models import AgentSession, InferenceLog, ModelOutage, ModelServer, ToolCall
 from agents.providers import registry
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
+from tests.anthropic_wire import begins, ends, refused, streams, text
 from tests.factories import make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -135,6 +136,63 @@ def test_a_server_that_does_not_answer_is_reported_and_away(served, capsys):
     assert ModelOutage.objects.get().model == "m"
     assert AgentSession.objects.get().terminal_reason == "provider_error"
     assert "AWAY" in run(capsys, "list")
+
+
+def test_a_refused_key_is_reported_with_the_variable_that_holds_it(served, capsys, monkeypatch):
+    monkeypatch.setenv("THE_KEY", SECRET)
+    served(answer(401, {"error": {"message": "no"}}), key_env="THE_KEY")
+    with pytest.raises(CommandError, match="No answer from m"):
+        call_command("models", "test", "m")
+    out = capsys.readouterr().out
+    assert "m: FAILED: 401 from http" in out
+    assert "the server refused the key in THE_KEY: set the right one, with access to m, and start lqops again" in out
+    assert not ModelOutage.objects.exists()
+
+
+THOUGHT = {"prompt_tokens": 20, "completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 80}}
+
+
+def test_what_a_model_thinks_is_counted_and_not_shown(served, capsys):
+    data = events(delta("<think>Hm</think>"), delta("Hello.", "stop"), {"choices": [], "usage": THOUGHT})
+    served(raw(SSE_HEAD, data), reasoning=True)
+    assert "answer: “Hello.”" in (out := run(capsys, "test", "m"))
+    assert "90 out, 80 of them thinking" in out
+
+
+def test_a_model_that_only_thinks_has_failed(served, capsys):
+    data = events(delta("<think>Hm"), delta("", "length"), {"choices": [], "usage": THOUGHT})
+    served(raw(SSE_HEAD, data))
+    with pytest.raises(CommandError, match="No answer from m"):
+        call_command("models", "test", "m")
+    assert "used all its tokens before it answered; declare more of them (max_tokens)" in capsys.readouterr().out
+
+
+def test_an_anthropic_model_is_tested_in_three_requests_and_what_it_refuses_is_remembered(served, capsys):
+    def play(connection, body):
+        request = json.loads(body)
+        script = streams(begins(), *text(0, "Hello."), *ends())
+        if "tool_choice" in request:
+            script = refused("invalid_request_error", "tool_choice is not supported with this model")
+        return script(connection, body)
+
+    server = served(play, provider="anthropic", context_window=200_000, max_tokens=8_192)
+    out = run(capsys, "test", "m")
+    assert "m: answers" in out
+    assert "tools native (usual), schema_style off (found)" in out
+    assert "streams, reports usage" in out
+    assert [request["max_tokens"] for request in server.requests] == [1_024] * 4
+    listed = run(capsys, "list")
+    assert "context_window 200000, max_tokens 8192\n" in listed
+    assert "$1 in, $1 out per million tokens\n" in listed
+
+
+def test_the_source_of_prices_is_shown(served, capsys):
+    served(answer(), cache_read_usd="0.1", prices_from="genai-prices 0.2.1, data of 2026-10-20 or later")
+    shown = (
+        "$1 in, $1 out, $0.1 read from a cache per million tokens (by genai-prices 0.2.1, data of 2026-10-20 or later)"
+    )
+    assert shown in run(capsys)
+    assert json.loads(run(capsys, "--json"))[0]["prices_from"].startswith("genai-prices")
 
 
 def test_the_models_of_this_process_have_no_server(capsys, monkeypatch):

@@ -201,3 +201,46 @@ def test_free_output_is_affordable_as_long_as_the_input_is():
 def test_the_warning_is_for_the_call_that_first_reaches_80_percent(cap, charged, reserved, estimate, warned, passes):
     books = Ledger("b", cap and Decimal(cap), charged=Decimal(charged), reserved=Decimal(reserved), warned=warned)
     assert passes_warning(books, Decimal(estimate)) is passes
+
+
+# --- caches ---
+
+
+CACHED = Price("cached", Decimal(4), Decimal(20), 0, cache_write_usd=Decimal(5), cache_read_usd=Decimal("0.4"))
+
+
+@every_row(
+    ("price", "usage", "cost"),
+    [
+        (CACHED, Usage(1_000_000, 0), "4"),
+        (CACHED, Usage(1_000_000, 0, cache_write_tokens=500_000), "4.5"),
+        (CACHED, Usage(1_000_000, 0, cache_read_tokens=500_000), "2.2"),
+        (CACHED, Usage(1_000_000, 100_000, cache_write_tokens=200_000, cache_read_tokens=300_000), "5.12"),
+        (CACHED, Usage(1_000_000, 0, cache_write_tokens=800_000, cache_read_tokens=800_000), "4.08"),  # cannot be
+        (CACHED, Usage(10, 0, cache_read_tokens=10**9), "0.000004"),
+        (PAID, Usage(1_000_000, 0, cache_write_tokens=500_000, cache_read_tokens=500_000), "3"),  # no rates of its own
+    ],
+)
+def test_tokens_of_a_cache_cost_its_own_rates(price, usage, cost):
+    assert cost_of(price, usage) == Decimal(cost)
+
+
+counted = st.builds(Usage, counts, counts, counts, counts)
+optional = st.none() | rates
+prices = st.builds(Price, st.just("m"), rates, rates, st.just(0), optional, optional)
+
+
+@given(prices, counted)
+def test_no_use_of_a_cache_costs_more_than_the_worst_case(price, usage):
+    assert cost_of(price, usage) <= worst_case(price, usage.input_tokens, usage.output_tokens)
+
+
+@given(prices, counts, counts, amounts)
+def test_what_is_affordable_stays_affordable_with_a_cache(price, sent, wanted, room):
+    tokens = affordable_tokens(room, price=price, input_tokens=sent, wanted=wanted)
+    assert tokens < 0 or worst_case(price, sent, tokens) <= room + MICRO
+
+
+def test_a_rate_of_a_cache_must_be_an_amount():
+    with pytest.raises(NotMoney):
+        checked_price(Price("m", Decimal(1), Decimal(1), 0, cache_read_usd=Decimal(-1)))

@@ -14,7 +14,8 @@ import pytest
 
 from agents.policy.conversation import in_form
 from agents.providers.base import Chunk, Fault, ProviderError
-from agents.providers.openai_compat import Endpoint, OpenAICompatible
+from agents.providers.http import Endpoint
+from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.transport import Timeouts
 from agents.skills.parsing import SkillSyntaxError, calls_from_native
 from agents.types import ModelRequest, RequestedCall, Usage, WireForm
@@ -239,7 +240,7 @@ def test_tool_calls_are_read():
 @every_row(
     ("status", "fault", "says"),
     [
-        (401, Fault.AUTH, "check the key of this model (LQOPS_MODEL_KEY)"),
+        (401, Fault.AUTH, "the server refused a request without a key: LQOPS_MODEL_KEY is empty"),
         (403, Fault.AUTH, "403 from"),
         (404, Fault.NOT_SERVED, "model's name"),
         (400, Fault.INVALID_REQUEST, "does not accept"),
@@ -409,7 +410,7 @@ def test_a_compressed_answer_is_refused_unopened():
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_an_answer_without_end_is_cut_off(streaming, monkeypatch):
-    monkeypatch.setattr("agents.providers.openai_compat.MAX_REPLY_BYTES", 100_000)
+    monkeypatch.setattr("agents.providers.http.MAX_REPLY_BYTES", 100_000)
     body = b"x" * 400_000
     script = raw(SSE_HEAD, body) if streaming else answer(200, body)
     error, _, _ = failure(script, streaming=streaming)

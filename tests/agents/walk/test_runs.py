@@ -115,7 +115,7 @@ def test_an_analysis_that_failed_is_told_honestly_and_nothing_is_made_up(scene, 
     assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED)
     [finding] = session.findings.all()
     assert (finding.severity, finding.title) == ("warn", "Analysis failed: nothing was produced")
-    assert session.cost_total_usd == COLD_START_USD
+    assert session.cost_total_usd == (0 if failing.error else COLD_START_USD), "a refused key costs nothing"
     assert (Memory.objects.count(), Precedent.objects.count()) == (0, 0)
     assert phases(session) == PHASES
     assert Notification.objects.get().title.startswith("Run failed: nothing was checked, lease.txt")
