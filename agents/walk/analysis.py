@@ -14,14 +14,15 @@ from django.conf import settings
 
 from agents.conf import clock
 from agents.definitions.in_force import loop_config_of
+from agents.engine.background import background_of, task_text
 from agents.engine.loop import BUSY, BUSY_WAIT, Answered
-from agents.engine.prompting import journaled_call, model_of, skills_of
+from agents.engine.prompting import instructions_of, journaled_call, model_of, skills_of
 from agents.engine.replies import without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import ModelSuspended, NotFound, RetryLater, SkillChanged
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
-from agents.models import AgentSession, Document, Memory, Message, PromptSkill, ToolCall
+from agents.models import AgentSession, Document, Message, PromptSkill, ToolCall
 from agents.policy.guardrails import CONTINUE, CUT_OFF, Stop, joined
 from agents.sessions.reads import arguments_asked, call_latest, calls_latest
 from agents.sessions.transcripts import (
@@ -32,12 +33,12 @@ from agents.sessions.transcripts import (
     session_note_wait,
     transcript_of,
 )
-from agents.text.blocks import neutralised, nonce_of
+from agents.text.blocks import Part, neutralised, nonce_of
 from agents.text.quotes import QuotableText
 from agents.types import Asleep, End, Finished, SliceOver
 from agents.walk.intake import Passage, Reading, Slice, event_of, reading_of
 from agents.walk.parsing import Analysis, ParsedFinding, parse_analysis, parse_judgement
-from agents.walk.prompts import ANSWER_TOKENS, Part, agentic_opening, analysis_question, judge_question
+from agents.walk.prompts import ANSWER_TOKENS, agentic_opening, analysis_question, judge_question
 from audit.redaction import redact_exception
 
 # --- Citations and judges ---
@@ -158,31 +159,22 @@ def votes_of(session: AgentSession) -> dict[int, Votes]:
     return votes
 
 
-# --- Materials: project, memories, playbook, skill or goal, event, documents ---
+# --- Materials: background, playbook, skill or goal, event, documents ---
 #
 # Read from rows as they are now, with the ids of the versions that were read.
 
 
-MOST_MEMORIES: Final = 50
-MEMORY_CHARS: Final = 20_000
-
-
 def assembled(work: Slice) -> tuple[list[Part], Inputs]:
     """Put background first, then what to check against, then what to check."""
-    session, project = work.session, work.session.project
-    inputs, parts = Inputs(), []
-    if project is not None:
-        inputs = Inputs(context_version=project.context_version, project_id=str(project.public_id))
-        parts += [Part("project_context", project.context_md, {})] if project.context_md.strip() else []
-    memories = _memories(session)
-    parts += [Part("memory", memory.content, {}) for memory in memories]
-    targets, inputs = _targets(work, replace(inputs, memory_ids=tuple(str(memory.public_id) for memory in memories)))
-    event = event_of(session)
+    targets, inputs = _targets(work, Inputs())
+    event = event_of(work.session)
     documents = [
         Part("document", passage.text, {"id": passage.document_id, "name": passage.name})
         for passage in reading_of(work).passages
     ]
-    return [*parts, *targets, *([event] if event else []), *documents], inputs
+    task = [*targets, *([event] if event else []), *documents]
+    background = background_of(work.session, task_text([part.text for part in task]))
+    return [*background.parts, *task], replace(inputs, **background.inputs)
 
 
 def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
@@ -210,17 +202,6 @@ def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
     return parts, inputs
 
 
-def _memories(session: AgentSession) -> list[Memory]:
-    """Return the owner's memories, newest first, as many as there is room for."""
-    chosen, room = [], MEMORY_CHARS
-    for memory in Memory.objects.filter(owner_id=session.owner_id).kept()[:MOST_MEMORIES]:
-        room -= len(memory.content)
-        if room < 0:
-            break
-        chosen.append(memory)
-    return chosen
-
-
 # --- Agentic analysis: steps inside the analysis phase, with skills to call ---
 #
 # R6 holds as in any phase: what analysis does not grant, no step can do. The steps stand in the session's transcript,
@@ -240,7 +221,6 @@ def run_steps(work: Slice) -> End | None:
         opening,
         system=system,
         config=loop_config_of(session),
-        instructed=bool(work.spec.goal),  # runs of triggers go by playbook or skill alone
         max_tokens=ANSWER_TOKENS,
         started_at=work.started_at,
     )
@@ -369,7 +349,12 @@ def _question_of(work: Slice) -> dict[str, Any]:
     session = work.session
     parts, inputs = assembled(work)
     note_inputs(session, inputs, now=clock())
-    return analysis_question(parts, nonce=nonce_of(session.public_id, "analysis"), model=model_of(session.agent))
+    return analysis_question(
+        parts,
+        nonce=nonce_of(session.public_id, "analysis"),
+        model=model_of(session.agent),
+        instructions=instructions_of(session.agent),
+    )
 
 
 def _continuation(session: AgentSession) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _propose(work: Slice, analysis: Analysis, reading: Reading) -> None:
     for number, content in enumerate(analysis.memories):
         store(session, ToolIntent.PROPOSE_MEMORY, f"memory:{number}", {"content": content})
     for number, seen in enumerate(analysis.precedents):
-        params = {"pattern_kind": seen.pattern_kind, "summary": seen.summary}
+        params = {"pattern_kind": seen.pattern_kind, "summary": seen.summary, "same_as": seen.same_as}
         store(session, ToolIntent.PROPOSE_PRECEDENT, f"precedent:{number}", params)
 
 
