@@ -326,7 +326,7 @@ LQOPS_INPUT_TRIES = env.whole("LQOPS_INPUT_TRIES", 5, least=1)
 
 # --- Memories in prompts, and precedents that nobody sees any more ---
 
-LQOPS_MEMORY_TOKENS = env.whole("LQOPS_MEMORY_TOKENS", 4_000)
+LQOPS_MEMORY_TOKENS = env.whole("LQOPS_MEMORY_TOKENS", 5_000)
 LQOPS_PRECEDENT_DAYS = env.whole("LQOPS_PRECEDENT_DAYS", 180)
 
 # --- Skills (docs/playbooks.md, docs/skills.md) ---

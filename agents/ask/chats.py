@@ -368,7 +368,7 @@ def chat(session: AgentSession) -> End:
     """Answer the message of a session."""
     earlier = _earlier(session)
     config = _config(session)
-    opening = () if transcript_of(session) else _conversation(session, earlier, window=config.context_window)
+    opening = () if transcript_of(session) else _opening(session, earlier, window=config.context_window)
     with closing(Stream(session)) as stream:
         end = run_agent_turn(
             session.agent,
@@ -411,15 +411,19 @@ def _earlier(session: AgentSession) -> list[Exchange]:
     return [(message, answers[message.pk]) for message in earlier if answers.get(message.pk)]
 
 
-def _conversation(session: AgentSession, earlier: list[Exchange], *, window: int = 0) -> tuple[Entry, ...]:
+def _opening(session: AgentSession, earlier: list[Exchange], *, window: int) -> tuple[Entry, ...]:
     """The conversation so far, the background of the new message, and the message."""
+    *before, message = _conversation(session, earlier)
+    said = [message.content, *(one.params["message"] for one, _ in earlier[-1:])]
+    return (*before, *background_entries(session, task_text(said), window=window), message)
+
+
+def _conversation(session: AgentSession, earlier: list[Exchange]) -> tuple[Entry, ...]:
     entries: list[Entry] = []
     for message, answer in earlier:
         entries.append(Entry("user", message.params["message"]))
         entries.append(Entry("assistant", _answer_text(message, answer, session)))
-    said = [session.params["message"], *(message.params["message"] for message, _ in earlier[-1:])]
-    background = background_entries(session, task_text(said), window=window)
-    return (*entries, *background, Entry("user", session.params["message"]))
+    return (*entries, Entry("user", session.params["message"]))
 
 
 def _answer_text(message: AgentSession, answer: str, session: AgentSession) -> str:
