@@ -63,7 +63,8 @@ def task_text(texts: Sequence[str]) -> str:
 def background_entries(session: AgentSession, task: str, *, window: int = 0) -> tuple[Entry, ...]:
     """Return the message with the background of a turn, if there is any, and record what it holds."""
     background = background_of(session, task, window=window)
-    note_inputs(session, Inputs(**background.inputs), now=clock())
+    if background.parts or session.project or "inputs" in session.metadata:
+        note_inputs(session, Inputs(**background.inputs), now=clock())
     if not background.parts:
         return ()
     nonce = nonce_of(session.public_id, BACKGROUND)

@@ -295,10 +295,11 @@ def test_precedents_are_compared_and_merged(api, world):
     merged = api.post(f"{address}/merge", {"into": public(into)}, format="json").json()
     assert (merged["ended_as"], merged["merged_into"]) == ("merged", public(into))
     kept = api.get(f"/api/v1/precedents/{public(into)}").json()
-    assert (kept["observed_count"], kept["ended_as"], kept["weight"]) == (2, "", pytest.approx(kept["weight"]))
+    assert (kept["observed_count"], kept["ended_as"]) == (2, "")
+    assert 0 <= kept["weight"] <= 2
     assert api.post(f"{address}/merge", {"into": public(into)}, format="json").status_code == 409
     foreign = public(make_world().rows["precedent"])
-    assert api.post(f"/api/v1/precedents/{public(into)}/merge", {"into": foreign}, format="json").status_code == 400
+    assert api.post(f"/api/v1/precedents/{public(into)}/merge", {"into": foreign}, format="json").status_code == 404
 
 
 def test_line_of_a_proposal_is_changed_until_it_is_accepted(api, world):
