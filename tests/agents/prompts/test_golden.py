@@ -1,6 +1,6 @@
 """The whole prompt of each kind of run, compared with a file. All hold instructions, context, memories, precedents.
 
-LQOPS_WRITE_GOLDEN=1 writes the files anew; read the difference before you commit it.
+WRITE_GOLDEN=1 writes the files anew; read the difference before you commit it.
 """
 
 import os
@@ -157,7 +157,7 @@ def as_file(request):
 def test_prompt_is_the_recorded_one(kind, time):
     text = as_file(request_of(kind, time))
     file = FOLDER / f"{kind}.txt"
-    if os.environ.get("LQOPS_WRITE_GOLDEN"):
+    if os.environ.get("WRITE_GOLDEN"):
         file.write_text(text)
     assert text == file.read_text(), f"the prompt has changed; if it should, write {file.name} anew"
 
