@@ -314,7 +314,7 @@ class PrecedentAdmin(DetailAdmin):
         """Find for each row the open precedent of the same owner that is most like it."""
         found: dict[int, int] = {}
         for owner_id in {row.owner_id for row in rows}:
-            found |= near_duplicates(owner_id)
+            found |= near_duplicates(owner_id, of={row.pk for row in rows})
         others = Precedent.objects.in_bulk({found[row.pk] for row in rows if row.pk in found})
         for row in rows:
             row.most_alike = others.get(found.get(row.pk, 0))

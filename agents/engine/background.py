@@ -19,7 +19,7 @@ from audit.redaction import redact
 
 BACKGROUND: Final = "background"  # the reason of its message, which people see among the internal ones
 SUMMARY_CHARS: Final = 300
-SHARE: Final = 4  # the context of a project takes at most this part of a window that is set
+SHARE: Final = 4  # context and memories take at most this part each of a window that is set
 PART_CHARS: Final = 5_000  # of each text that says what the task is
 ABOUT: Final = """\
 Background for what follows, as data. "project_context" is what your owner has written or accepted about the matter, \
@@ -38,7 +38,8 @@ class Background:
 def background_of(session: AgentSession, task: str, *, window: int = 0) -> Background:
     """Choose the background of a task. `window` is the context window in tokens; 0: unknown."""
     project = session.project
-    memories = memories_for(owner_id=session.owner_id, task=task, tokens=memory_tokens())
+    tokens = min(memory_tokens(), window // SHARE) if window else memory_tokens()
+    memories = memories_for(owner_id=session.owner_id, task=task, tokens=tokens)
     precedents = precedents_for(owner_id=session.owner_id, task=task, now=clock())
     context = _cut(project.context_md, window) if project and project.context_md.strip() else ""
     parts = [Part("project_context", context, {})] if context else []

@@ -4,6 +4,7 @@ The same rows and the same task give the same choice, in the same order. Every r
 """
 
 import math
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -66,8 +67,8 @@ def precedents_alike(precedent: Precedent, *, limit: int = MOST_PRECEDENTS) -> l
     return [other for _, other in near[:limit]]
 
 
-def near_duplicates(owner_id: int) -> dict[int, int]:
-    """Return by the id of an open precedent the id of the one that it is most like, if there is one."""
+def near_duplicates(owner_id: int, *, of: Collection[int] | None = None) -> dict[int, int]:
+    """Return by the id of an open precedent, of all or of these, the id of the one that it is most like, if any."""
     rows = [(row.pk, stems(row.summary)) for row in precedents_open(owner_id)[:MOST_CONSIDERED]]
     holders: dict[str, list[int]] = {}
     for place, (_, words) in enumerate(rows):
@@ -75,6 +76,8 @@ def near_duplicates(owner_id: int) -> dict[int, int]:
             holders.setdefault(word, []).append(place)
     found: dict[int, int] = {}
     for place, (pk, words) in enumerate(rows):
+        if of is not None and pk not in of:
+            continue
         near = {other for word in words for other in holders[word]} - {place}
         rated = [(likeness(words, rows[other][1]), -rows[other][0]) for other in near]
         best, other_pk = max(rated, default=(0.0, 0))

@@ -67,7 +67,7 @@ def test_only_kept_memories_of_the_owner_are_chosen(owner):
     assert chosen(owner) == []
 
 
-def test_likely_precedents_are_those_that_share_words(owner, settings):
+def test_likely_precedents_are_those_that_share_words(owner):
     often = make_precedent(owner, "Payment after 60 days", observed_count=9)
     once = make_precedent(owner, "Payment in advance", observed_count=1)
     make_precedent(owner, "No parking")
@@ -84,5 +84,6 @@ def test_near_duplicates_are_found_and_different_ones_are_not(owner):
     make_precedent(owner, "Payment is due at once")
     make_precedent(make_user(), "Payments are due after 60 days")
     assert near_duplicates(owner.pk) == {one.pk: other.pk, other.pk: one.pk}
+    assert near_duplicates(owner.pk, of=[one.pk]) == {one.pk: other.pk}
     assert precedents_alike(one) == [other]
     assert near_duplicates(make_user().pk) == {}

@@ -149,6 +149,13 @@ def test_long_context_is_cut_to_a_quarter_of_a_window_that_is_set():
     assert background_of(session, "", window=400).parts[0].text == f"{'x' * 400}\n[cut here, of 1000 characters]"
 
 
+def test_memories_take_a_quarter_of_a_window_that_is_set():
+    session = make_session()
+    kept(session.owner, "x" * 1_000)
+    assert len(background_of(session, "").parts) == 1
+    assert background_of(session, "", window=1_000).parts == ()
+
+
 # --- Loops ---
 
 
