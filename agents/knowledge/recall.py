@@ -78,7 +78,10 @@ def near_duplicates(owner_id: int, *, of: Collection[int] | None = None) -> dict
     for place, (pk, words) in enumerate(rows):
         if of is not None and pk not in of:
             continue
-        near = {other for word in words for other in holders[word]} - {place}
+        # One that is alike has at least one of so many of its words, so the rarest ones tell whom to compare it with.
+        rarest = sorted(words, key=lambda word: (len(holders[word]), word))
+        telling = rarest[: len(rarest) - math.ceil(ALIKE * len(rarest)) + 1]
+        near = {other for word in telling for other in holders[word]} - {place}
         rated = [(likeness(words, rows[other][1]), -rows[other][0]) for other in near]
         best, other_pk = max(rated, default=(0.0, 0))
         if best >= ALIKE:

@@ -6,6 +6,7 @@ Pure. Words are compared by their English stems; a text in another language is c
 import hashlib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
@@ -58,11 +59,13 @@ def stems(text: str) -> frozenset[str]:
 
 def likeness(one: frozenset[str], other: frozenset[str]) -> float:
     """Return which part of their words two texts share, from 0 to 1."""
-    return len(one & other) / len(one | other) if one and other else 0.0
+    shared = len(one & other)
+    return shared / (len(one) + len(other) - shared) if shared else 0.0
 
 
 def shared_weights(wanted: Iterable[str], texts: Sequence[frozenset[str]]) -> list[float]:
     """Return for each text how much it shares with what is wanted: a rare word weighs more than a common one."""
     sought = frozenset(wanted)
-    holders = {stem: sum(stem in text for text in texts) for stem in sought}
-    return [sum(1 / holders[stem] for stem in sorted(sought & text)) for text in texts]
+    shared = [sought & text for text in texts]
+    holders = Counter(stem for found in shared for stem in found)
+    return [sum(1 / holders[stem] for stem in sorted(found)) for found in shared]

@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from agents.knowledge.projects import memory_keep
-from agents.knowledge.recall import memories_for, near_duplicates, precedents_alike, precedents_for
+from agents.knowledge.recall import ALIKE, memories_for, near_duplicates, precedents_alike, precedents_for
 from agents.models import Memory
+from agents.text.wording import likeness, stems
 from tests.agents.people.rows import make_precedent
 from tests.factories import NOW, make_user
 
@@ -87,3 +88,20 @@ def test_near_duplicates_are_found_and_different_ones_are_not(owner):
     assert near_duplicates(owner.pk, of=[one.pk]) == {one.pk: other.pk}
     assert precedents_alike(one) == [other]
     assert near_duplicates(make_user().pk) == {}
+
+
+def test_every_near_duplicate_is_found(owner):
+    """The short cut over rare words finds what comparing each with each finds."""
+    words = ["rent", "notice", "term", "payment", "parking", "late", "early", "capped"]
+    rows = [
+        make_precedent(owner, " ".join(words[a:b]), pattern_kind=f"{a}_{b}") for a in range(8) for b in range(a + 1, 9)
+    ]
+    stemmed = {row.pk: stems(row.summary) for row in rows}
+    wanted = {
+        pk: max(likeness(mine, other) for other_pk, other in stemmed.items() if other_pk != pk)
+        for pk, mine in stemmed.items()
+    }
+    found = near_duplicates(owner.pk)
+    assert {pk: likeness(stemmed[pk], stemmed[other]) for pk, other in found.items()} == {
+        pk: best for pk, best in wanted.items() if best >= ALIKE
+    }
