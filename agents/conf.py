@@ -56,6 +56,17 @@ def input_tries() -> int:
     return int(settings.LQOPS_INPUT_TRIES)
 
 
+def memory_tokens() -> int:
+    """How many tokens of memories one prompt may hold."""
+    return int(settings.LQOPS_MEMORY_TOKENS)
+
+
+def precedent_lifetime() -> timedelta | None:
+    """How long a precedent that is not seen again stays open; None: for good."""
+    days = int(settings.LQOPS_PRECEDENT_DAYS)
+    return timedelta(days=days) if days else None
+
+
 def skill_folders() -> list[Path]:
     """Folders that are searched for skills (SKILL.md), in order."""
     return [Path(folder) for folder in settings.LQOPS_SKILL_FOLDERS]

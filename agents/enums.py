@@ -226,6 +226,14 @@ class ProposalStatus(models.TextChoices):
     RETIRED = "retired"
 
 
+class PrecedentEnd(models.TextChoices):
+    """Why a precedent is no longer open."""
+
+    DISMISSED = "dismissed"
+    EXPIRED = "expired"
+    MERGED = "merged"
+
+
 class EventSeverity(_Ranked):
     INFO = "info"
     CAUTION = "caution"

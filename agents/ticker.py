@@ -18,6 +18,7 @@ from django.db import close_old_connections, connection
 from django.db.models import Q
 
 from agents.conf import clock
+from agents.knowledge.projects import precedents_expire
 from agents.loop.state import hot_delete_old
 from agents.loop.turns import turns_delete_old
 from agents.models import Lease
@@ -125,6 +126,7 @@ DUTIES = (
     Duty("trim events", 60, lambda _now: events_trim()),
     Duty("delete old hot state", 60, lambda _now: hot_delete_old()),
     Duty("delete old turns", 3600, turns_delete_old),
+    Duty("expire precedents", 3600, precedents_expire),
     Duty("remind approvers", 30, lambda now: approvals_remind(now=now)),
     Duty("remind of questions", 30, lambda now: questions_remind(now=now)),
     Duty("watch for idle sessions", 60, lambda now: idle_sweep(now=now)),

@@ -80,7 +80,8 @@ _KINDS = (
     _kind(
         "session.inputs",
         "Inputs: project context version {context_version}, memories: {memories}.",
-        also="project_id memory_ids playbook_id playbook_version playbook_digest skill_id skill_digest goal_digest",
+        also="project_id memory_ids precedent_ids playbook_id playbook_version playbook_digest skill_id skill_digest "
+        "goal_digest",
     ),
     _kind("session.paused", "The run was paused: idle for {idle_seconds} seconds."),
     _kind("session.viewed", "Session {session_id} was viewed by somebody other than its owner."),
@@ -133,6 +134,9 @@ _KINDS = (
     # Precedents, proposals, memories, notifications, projects
     _kind("autonomous_precedent.promote", "Precedent {precedent_id} was proposed for a project.", also="proposal_id"),
     _kind("autonomous_precedent.dismiss", "Precedent {precedent_id} was dismissed."),
+    _kind("autonomous_precedent.merge", "Precedent {precedent_id} was merged into {into}."),
+    _kind("autonomous_precedent.expire", "Precedent {precedent_id} expired: it was not seen again."),
+    _kind("project_context_proposal.edit", "The line of proposal {proposal_id} was changed.", also="project_id"),
     _kind("project_context_proposal.accept", "Proposal {proposal_id} was accepted.", also="project_id context_version"),
     _kind("project_context_proposal.reject", "Proposal {proposal_id} was rejected.", also="project_id"),
     _kind("project_context_proposal.retire", "Proposal {proposal_id} was retired.", also="project_id context_version"),

@@ -324,6 +324,11 @@ LQOPS_MODEL_TRIES = env.whole("LQOPS_MODEL_TRIES", 3, least=1)
 LQOPS_MODEL_WAIT_HOURS = env.whole("LQOPS_MODEL_WAIT_HOURS", 24)
 LQOPS_INPUT_TRIES = env.whole("LQOPS_INPUT_TRIES", 5, least=1)
 
+# --- Memories in prompts, and precedents that nobody sees any more ---
+
+LQOPS_MEMORY_TOKENS = env.whole("LQOPS_MEMORY_TOKENS", 5_000)
+LQOPS_PRECEDENT_DAYS = env.whole("LQOPS_PRECEDENT_DAYS", 180)
+
 # --- Skills (docs/playbooks.md, docs/skills.md) ---
 
 # Folders with a SKILL.md in each of their folders; the samples by default

@@ -34,24 +34,30 @@ from agents.admin.display import (
 )
 from agents.admin.forms import OwnerForm
 from agents.conf import clock
-from agents.enums import ApprovalStatus, NoticeKind, ProposalStatus
+from agents.enums import ApprovalStatus, NoticeKind, PrecedentEnd, ProposalStatus
 from agents.knowledge.projects import (
     CONTENT_CHARS,
+    LINE_CHARS,
     memory_delete,
     memory_dismiss,
     memory_keep,
     precedent_dismiss,
+    precedent_merge,
     precedent_promote,
     precedent_trace,
+    precedent_weight,
+    precedents_open,
     project_create,
     project_delete,
     project_edit,
     proposal_accept,
+    proposal_edit,
     proposal_reject,
     proposal_retire,
     proposal_text,
     proposal_trace,
 )
+from agents.knowledge.recall import near_duplicates, precedents_alike
 from agents.models import AgentSession, Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
 from agents.people.notifications import notification_mark_read
 from agents.sessions.reads import asked_by
@@ -181,14 +187,22 @@ class NotificationAdmin(DetailAdmin):
 # --- Precedents and proposals ---
 
 
-class DismissedFilter(OptionFilter):
+class BoardFilter(OptionFilter):
     title = "status"
     parameter_name = "board"
     options: ClassVar[Mapping[str, tuple[str, Q]]] = {
         "": ("Open", Q(dismissed_at__isnull=True)),
-        "filled": ("Dismissed", Q(dismissed_at__isnull=False)),
+        "alike": ("Near-duplicates", Q(dismissed_at__isnull=True)),
+        **{value: (label, Q(ended_as=value)) for value, label in PrecedentEnd.choices},
         "all": ("All", Q()),
     }
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        rows = super().queryset(request, queryset)
+        if self.value() != "alike":
+            return rows
+        owners = rows.order_by().values_list("owner_id", flat=True).distinct()
+        return rows.filter(pk__in=[pk for owner_id in list(owners) for pk in near_duplicates(owner_id)])
 
 
 def runs_of(rows: QuerySet[AgentSession]) -> list[AgentSession]:
@@ -216,6 +230,30 @@ def _promote(action: ActionRequest) -> ActionResult:
     return ActionResult(message, result.errors)
 
 
+class MergeForm(ActionForm):
+    """Offers the open precedents that say nearly the same, then the owner's others."""
+
+    into = forms.ModelChoiceField(
+        Precedent.objects.none(),
+        help_text="Gets the count. The most similar one is chosen; check that it says the same.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        row: Any = self.rows[0]
+        field: Any = self.fields["into"]
+        field.queryset = precedents_open(row.owner_id).exclude(pk=row.pk)
+        field.label_from_instance = lambda other: f"{cut(other.summary, 120)} ({_precedent_label(other)})"
+        near = precedents_alike(row, limit=1)
+        field.initial = near[0].pk if near else None
+
+
+def _merge(action: ActionRequest) -> ActionResult:
+    [row] = action.rows
+    kept = precedent_merge(precedent=row, into=action.data["into"], by=action.by, now=action.now)
+    return ActionResult(f"Merged. The other one was seen {counted(kept.observed_count, 'time')} now.")
+
+
 def _precedent_label(row: Precedent) -> str:
     return f"{words(row.pattern_kind).capitalize()}, seen {counted(row.observed_count, 'time')}"
 
@@ -229,9 +267,10 @@ class PrecedentAdmin(DetailAdmin):
     list_shows_content = True
     summary_ = column("summary", partial(cut, limit=120))
     kind = column("pattern_kind", words, title="kind")
-    list_display = ["summary_", "kind", "observed_count", "owner", "last_seen_at", "dismissed_at"]
+    weight = column(lambda row: f"{precedent_weight(row, now=clock()):g}", title="weight")
+    list_display = ["summary_", "kind", "observed_count", "weight", "alike", "owner", "last_seen_at", "ended_as"]
     empty_text = "No precedents yet. Runs record recurring observations here; a person decides what to do with them."
-    list_filter = [DismissedFilter]
+    list_filter = [BoardFilter]
     list_select_related = ["owner"]
     search_fields = ["pattern_kind__exact", "summary", "owner__username"]
     search_help_text = "A kind, words of the summary, or an owner."
@@ -258,7 +297,31 @@ class PrecedentAdmin(DetailAdmin):
             content=lambda row: row.summary,
             description="Hides it from the list. If it is seen again, the count starts at 1.",
         ),
+        RowAction(
+            "merge",
+            "Merge",
+            _merge,
+            MergeForm,
+            bulk=False,
+            available=_is_open,
+            label=_precedent_label,
+            content=lambda row: row.summary,
+            description="Adds its count to another precedent that says the same, and ends it. This cannot be undone.",
+        ),
     )
+
+    def prepare_rows(self, rows: list[Any]) -> None:
+        """Find for each row the open precedent of the same owner that is most like it."""
+        found: dict[int, int] = {}
+        for owner_id in {row.owner_id for row in rows}:
+            found |= near_duplicates(owner_id, of={row.pk for row in rows})
+        others = Precedent.objects.in_bulk({found[row.pk] for row in rows if row.pk in found})
+        for row in rows:
+            row.most_alike = others.get(found.get(row.pk, 0))
+
+    @display(description="similar to")
+    def alike(self, row: Any) -> str:
+        return visible(cut(row.most_alike.summary, 80)) if row.most_alike else "—"
 
     def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return {
@@ -278,6 +341,21 @@ def _proposal_action(name: str, title: str, run: Any, description: str, **more: 
     return RowAction(name, title, run, **given)
 
 
+class LineForm(ActionForm):
+    text = forms.CharField(
+        max_length=LINE_CHARS,
+        label="Line",
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="One line for the project's context; line breaks become spaces.",
+    )
+
+
+def _edit_line(action: ActionRequest) -> ActionResult:
+    [row] = action.rows
+    proposal_edit(proposal=row, text=action.data["text"], by=action.by, now=action.now)
+    return ActionResult("Line changed.")
+
+
 @admin.register(ContextProposal)
 class ContextProposalAdmin(DetailAdmin):
     list_shows_content = True
@@ -289,6 +367,16 @@ class ContextProposalAdmin(DetailAdmin):
     list_select_related = ["project", "owner", "proposed_by", "decided_by"]
     search_fields = ["text", "project__name"]
     row_actions = (
+        _proposal_action(
+            "edit",
+            "Edit line",
+            _edit_line,
+            "Changes the line before it enters the context. Only the project's owner can change it.",
+            form=LineForm,
+            initial=lambda row: {"text": row.text},
+            bulk=False,
+            available=lambda row: row.applied_version is None and row.status != ProposalStatus.RETIRED,
+        ),
         _proposal_action(
             "accept",
             "Accept",

@@ -13,25 +13,31 @@ from agents.api.base import OwnedViewSet, act_with, create_with, delete_with
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, ref
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list
+from agents.conf import clock
 from agents.enums import NoticeKind, ProposalStatus
 from agents.knowledge.projects import (
     CONTENT_CHARS,
     CONTEXT_CHARS,
+    LINE_CHARS,
     NAME_CHARS,
     PARTIES_CHARS,
     memory_delete,
     memory_dismiss,
     memory_keep,
     precedent_dismiss,
+    precedent_merge,
     precedent_promote,
+    precedent_weight,
     project_create,
     project_delete,
     project_edit,
     proposal_accept,
+    proposal_edit,
     proposal_reject,
     proposal_retire,
     proposal_trace,
 )
+from agents.knowledge.recall import precedents_alike
 from agents.models import AgentSession, ContextProposal, Memory, Notification, Precedent, Project
 from agents.people.notifications import notification_mark_read
 
@@ -158,6 +164,10 @@ class ProposalSerializer(RowSerializer):
         ]  # fmt: skip
 
 
+class LineBody(Body):
+    text = serializers.CharField(max_length=LINE_CHARS, help_text="One line; line breaks become spaces.")
+
+
 class TracedRun(RowSerializer):
     class Meta:
         model = AgentSession
@@ -179,6 +189,11 @@ class ProposalViewSet(OwnedViewSet[ContextProposal]):
     reject = act_with("reject", proposal_reject, "Reject the proposal. The context stays as it is.")
     retire = act_with("retire", proposal_retire, "Remove the text from the context, in a new version.")
 
+    @describe(body=LineBody)
+    def partial_update(self, request: Request, **_: Any) -> Response:
+        """Change the text before it is added to the context."""
+        return self.act(proposal_edit, LineBody)
+
     @detail_list(TracedRun)
     def trace(self, request: Request, **_: Any) -> Response:
         """Your runs whose context included this text, newest first."""
@@ -190,15 +205,29 @@ class ProposalViewSet(OwnedViewSet[ContextProposal]):
 
 
 class PrecedentSerializer(RowSerializer):
+    weight = serializers.SerializerMethodField(help_text="The count, less for the time since the last sighting.")
+    merged_into = ref("merged_into")
+
     class Meta:
         model = Precedent
         fields = [
-            "id", "pattern_kind", "summary", "observed_count", "first_seen_at", "last_seen_at", "dismissed_at",
+            "id", "pattern_kind", "summary", "observed_count", "weight", "first_seen_at", "last_seen_at",
+            "dismissed_at", "ended_as", "merged_into",
         ]  # fmt: skip
+
+    def get_weight(self, row: Precedent) -> float:
+        return precedent_weight(row, now=clock())
 
 
 class PromoteBody(Body):
     project = OwnedRowField(Project)
+    text = serializers.CharField(
+        max_length=LINE_CHARS, required=False, help_text="The line for the context. Default: worded by the server."
+    )
+
+
+class MergeBody(Body):
+    into = OwnedRowField(Precedent)
 
 
 class PrecedentViewSet(OwnedViewSet[Precedent]):
@@ -210,7 +239,14 @@ class PrecedentViewSet(OwnedViewSet[Precedent]):
         "kind": django_filters.CharFilter(field_name="pattern_kind", max_length=64),
     }
     ordering = ("-last_seen_at", "-id")
+    joins = ("merged_into",)
     dismiss = act_with("dismiss", precedent_dismiss, "Remove it from the list. The next occurrence starts a new count.")
+    merge = act_with("merge", precedent_merge, "Add its count to another open precedent, and end it.", body=MergeBody)
+
+    @detail_list(PrecedentSerializer)
+    def similar(self, request: Request, **_: Any) -> Response:
+        """Your other open precedents that say nearly the same, the most similar first."""
+        return self.page(precedents_alike(self.get_object()), PrecedentSerializer)
 
     def get_queryset(self) -> QuerySet[Precedent]:
         rows = super().get_queryset()
@@ -221,5 +257,5 @@ class PrecedentViewSet(OwnedViewSet[Precedent]):
         """Propose it for the context of one of your projects. It is added when the proposal is accepted."""
         precedent = self.get_object()
         data = self.body(PromoteBody)
-        proposal = precedent_promote(precedent=precedent, project=data["project"], **self.actor)
+        proposal = precedent_promote(precedent=precedent, **data, **self.actor)
         return Response(ProposalSerializer(proposal).data, status=201)

@@ -23,9 +23,10 @@ from django.db.models import Q
 from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, definition_of, loop_config_for, loop_config_of
 from agents.definitions.schema import Autonomy
+from agents.engine.background import background_entries, task_text
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, answer_at_round_limit, run_agent_turn
-from agents.enums import Mode, Phase, Purpose, QuestionStatus, Status, TerminalReason
+from agents.enums import Mode, Phase, Purpose, QuestionStatus, Status, TerminalReason, ToolIntent
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.ledger.boundary import require_enabled, require_may_start
 from agents.loop.turns import loop_alert_chat
@@ -36,7 +37,7 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_finish
 from agents.sessions.leases import started_details
 from agents.sessions.lifecycle import by_definition, session_create, session_lock
-from agents.sessions.transcripts import Entry, answers_of, transcript_append
+from agents.sessions.transcripts import Entry, answers_of, transcript_append, transcript_of
 from agents.skills.skill import Skill
 from agents.text.blocks import nonce_of, render_block
 from agents.triggers.triggers import checked_cap, require_owned
@@ -269,6 +270,7 @@ _SYNONYMS: Final[Mapping[str, Sequence[str]]] = {
     **dict.fromkeys(("delete", "remove", "erase", "drop", "clear", "cancel"), _REMOVE),
     **dict.fromkeys(("create", "add", "make", "open"), ("create", "add", "make", "open", "new", "set up")),
     **dict.fromkeys(("pay", "payment", "transfer"), ("pay", "transfer", "wire", "settle")),
+    **dict.fromkeys(("run", "playbook"), ("run", "start", "check", "review", "analyse", "analyze", "compare")),
     **dict.fromkeys(("order", "buy", "purchase", "book"), ("order", "buy", "purchase", "book", "reserve")),
 }
 _LINKS: Final = frozenset({"a", "an", "and", "at", "by", "for", "from", "in", "it", "of", "on", "the", "to", "with"})
@@ -309,10 +311,14 @@ def relevant_texts(texts: Sequence[str]) -> list[str]:
 
 
 def admission(texts: Callable[[], Iterable[str]]) -> Callable[[str, Skill, Mapping[str, Any]], str]:
-    """A check that says why a call may not be made; empty if it may. Skills that only write our own rows pass."""
+    """A check that says why a call may not be made; empty if it may.
+
+    Skills that only write our own rows pass, except one that starts a run: runs cost money.
+    """
 
     def check(key: str, skill: Skill, arguments: Mapping[str, Any]) -> str:
-        if not skill.side_effects or skill.local or any(asks_for(text, skill.name) for text in texts()):
+        is_harmless = not skill.side_effects or (skill.local and skill.intent != ToolIntent.RUN_PLAYBOOK)
+        if is_harmless or any(asks_for(text, skill.name) for text in texts()):
             return ""
         return REFUSAL.format(name=skill.name)
 
@@ -362,11 +368,12 @@ def chat(session: AgentSession) -> End:
     """Answer the message of a session."""
     earlier = _earlier(session)
     config = _config(session)
+    opening = () if transcript_of(session) else _opening(session, earlier, window=config.context_window)
     with closing(Stream(session)) as stream:
         end = run_agent_turn(
             session.agent,
             SessionKey(session),
-            _conversation(session, earlier),
+            opening,
             system=_system(session),
             config=config,
             purpose=Purpose.CHAT,
@@ -402,6 +409,13 @@ def _earlier(session: AgentSession) -> list[Exchange]:
     earlier = [message for message in messages if message.pk < session.pk][-_MAX_EARLIER:]
     answers = answers_of(earlier)
     return [(message, answers[message.pk]) for message in earlier if answers.get(message.pk)]
+
+
+def _opening(session: AgentSession, earlier: list[Exchange], *, window: int) -> tuple[Entry, ...]:
+    """The conversation so far, the background of the new message, and the message."""
+    *before, message = _conversation(session, earlier)
+    said = [message.content, *(one.params["message"] for one, _ in earlier[-1:])]
+    return (*before, *background_entries(session, task_text(said), window=window), message)
 
 
 def _conversation(session: AgentSession, earlier: list[Exchange]) -> tuple[Entry, ...]:

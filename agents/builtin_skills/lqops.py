@@ -39,7 +39,8 @@ def search_documents(
 ) -> dict[str, Any]:
     """Finds passages in the documents, best first. Each names its document and its start and end in characters.
 
-    A snippet shows the words in context; read_document returns the passage itself.
+    Use it before you answer anything about the owner's documents, and to find the id of a document. A snippet shows the
+    words in context; read_document returns the passage itself.
     """
     hits = search_chunks(owner_id=context.owner_id, query=query, limit=limit)
     passages = [
@@ -62,7 +63,10 @@ def read_document(
     offset: Annotated[int, Field(ge=0, le=MAX_OFFSET, description="The first character to read.")] = 0,
     length: Annotated[int, Field(ge=1, le=MAX_READ_CHARS, description="How many characters to read.")] = 4_000,
 ) -> dict[str, Any]:
-    """Reads a part of a document. `end` is where the next part starts; `chars` is the length of the whole document."""
+    """Reads a part of a document. `end` is where the next part starts; `chars` is the length of the whole document.
+
+    Use it before you quote a document or rely on a passage that search_documents found.
+    """
     public_id = as_uuid(document)
     if public_id is None:
         raise NotFound(f"There is no document {document}.")

@@ -15,7 +15,7 @@ from agents.conf import default_session_cap, model_for
 from agents.definitions.loader import read_definition, sort_problems
 from agents.definitions.schema import AgentDefinition, Autonomy, DefinitionError, Problem
 from agents.enums import AnalysisMode, ApprovalMode
-from agents.models import Agent, AgentSession
+from agents.models import Agent, AgentSession, Project
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from audit.redaction import redact
 
@@ -28,6 +28,16 @@ def definition_of(agent: Agent) -> AgentDefinition:
     """Return the definition in force. An agent without a text has an empty definition, which starts nothing."""
     columns = {name: getattr(agent, name) for name in COLUMN_SETTINGS}
     return stored_definition(agent.definition).model_copy(update={**columns, "mode": ApprovalMode(agent.mode)})
+
+
+def project_of(agent: Agent | None) -> Project | None:
+    """Return the project that the agent works for: its owner's only one of the name in its definition."""
+    try:
+        name = definition_of(agent).project if agent else None
+    except DefinitionError:  # its runs say so
+        return None
+    rows = list(Project.objects.filter(owner_id=agent.owner_id, name=name)[:2]) if agent and name else []
+    return rows[0] if len(rows) == 1 else None
 
 
 @lru_cache(maxsize=CACHED_DEFINITIONS)
@@ -92,8 +102,8 @@ DEFAULT: Final = "default"
 
 _INSTALLATION_DEFAULTS: Final = frozenset({"model", "max_cost_usd"})
 _LISTED: Final = (
-    "model", "mode", "enabled", "zone", "max_cost_usd", "max_cost_per_day_usd", "skills", "autonomy", "heartbeat",
-    "loop", "guardrails",
+    "project", "model", "mode", "enabled", "zone", "max_cost_usd", "max_cost_per_day_usd", "skills", "autonomy",
+    "heartbeat", "loop", "guardrails",
 )  # fmt: skip
 
 

@@ -437,6 +437,7 @@ class AgentKeys(Section):
     name: Annotated[str, text(120, what="a name")]
     description: Annotated[str, text(2_000, lines=True, needed=False)] = ""
     instructions: Annotated[str, text(50_000, lines=True, needed=False)] = ""
+    project: Annotated[str, text(200, what="the name of a project")] | None = None
     model: Model | None = None
     mode: Annotated[ApprovalMode, one_of(tuple(ApprovalMode.values))] | None = None
     zone: Zone = "UTC"

@@ -273,9 +273,7 @@ class SkillExecutor:
         if dangerous and predict and earlier is None and not skill_refusal(pace, now=clock()):
             simulation = predict(self._session, skill, arguments, context=self._context, key=f"{key}{KEY_SUFFIX}")
         params = {"skill": skill.name, "arguments": arguments}
-        return plan_call(
-            self._session, ToolIntent.RUN_SKILL, params, key=key, now=clock(), risk=risk, simulation=simulation
-        )
+        return plan_call(self._session, skill.intent, params, key=key, now=clock(), risk=risk, simulation=simulation)
 
     def _refused(
         self, skill: Skill, level: Level, arguments: Mapping[str, Any], reason: str, **metadata: str

@@ -9,15 +9,16 @@ from datetime import datetime
 from typing import Any
 
 from agents.conf import clock
-from agents.definitions.in_force import definition_of, guardrails_config_of
+from agents.definitions.in_force import guardrails_config_of
 from agents.engine.loop import Answered, StepLoop
-from agents.engine.prompting import Admission, Brief, model_of, skills_of
+from agents.engine.prompting import Admission, Brief, instructions_of, model_of, skills_of, with_instructions
 from agents.enums import Purpose, TerminalReason
 from agents.ledger.model_limits import answer_tokens
 from agents.models import Agent, AgentSession, Message
 from agents.policy.guardrails import LoopConfig, Stop
 from agents.sessions.transcripts import Entry, transcript_append
 from agents.skills.skill import Skill
+from agents.text.blocks import nonce_of
 from agents.types import End, Finished
 
 
@@ -40,7 +41,6 @@ def run_agent_turn(
     *,
     system: str,
     config: LoopConfig,
-    instructed: bool = True,
     max_tokens: int = 1_024,
     started_at: datetime | None = None,
     purpose: Purpose = Purpose.AUTONOMOUS_EXECUTOR,
@@ -51,18 +51,19 @@ def run_agent_turn(
 ) -> Answered | End:
     """Run a turn to its end or until it must wait. Called again, it continues.
 
-    `message` opens the turn, including what it quotes. `system` holds the rules of the turn; if `instructed`, the
-    agent's instructions precede them. `before` holds earlier turns of the same session. With a `closing` skill, the
+    `message` opens the turn, including what it quotes. `system` holds the rules of the turn; the agent's instructions
+    follow them in a block of their own. `before` holds earlier turns of the same session. With a `closing` skill, the
     turn ends after a reply that calls it and whose calls all succeed. `started_at` is the start of the slice, by
     default now. `max_tokens` limits a reply, unless its model declares a limit.
     """
     session = session_key.session
-    skills = skills_of(agent)
-    instructions = definition_of(agent).instructions if agent and instructed else ""
+    skills = skills_of(agent, phase=session.current_phase)
+    nonce = nonce_of(session.public_id, session_key.calls)
+    system = with_instructions(system, instructions_of(agent), nonce=nonce)
     model = model_of(agent)
     brief = Brief(
         model=model,
-        opening=(Entry("system", f"{instructions}\n\n{system}" if instructions else system), *message),
+        opening=(Entry("system", system), *message),
         skills={**skills, closing.name: closing} if closing else skills,
         before=before,
         turn=session_key.turn,

@@ -4,8 +4,6 @@
 process that is at work.
 """
 
-import hashlib
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -13,26 +11,22 @@ from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any
 
-from django.db import connection
-from django.db.models import TextField
-from django.db.models.functions import Substr
-
 from agents.conf import skill_hosts
-from agents.enums import Level, NoticeKind, Purpose, QuoteCheck, ToolIntent
+from agents.enums import Level, NoticeKind, Purpose, ToolIntent
 from agents.exceptions import NoAnswer
 from agents.guard.retrieve import retrieve_chunks
 from agents.guard.tools import BadParams, Params, Tool, label, listener, public_id, set_within, text
 from agents.knowledge.documents import artifact_add
+from agents.knowledge.findings import MOST, finding_add
+from agents.knowledge.projects import memory_propose, precedent_count
 from agents.knowledge.search import collection_get
-from agents.models import AgentSession, Document, Finding, Memory, Precedent
+from agents.models import AgentSession
 from agents.people.notifications import notification_create
-from agents.sessions.reads import as_uuid
 from agents.skills.registry import call_pace, skill_count_refuse, skill_count_take, skill_named, skill_standing
 from agents.skills.risk import has_unlisted_address, level_for
 from agents.skills.running import perform
 from agents.skills.skill import SkillContext, has_handle, resolve_handles
-from agents.text.marks import location_of
-from agents.text.quotes import LONGEST_QUOTE, is_verifiable_quote
+from agents.text.quotes import LONGEST_QUOTE
 from agents.types import Capability, ModelReply, ModelRequest
 
 # --- emit_artifact: save what a run wrote as a Markdown document in its owner's collection ---
@@ -69,49 +63,22 @@ def emit_artifact(context: SkillContext, params: Mapping[str, Any]) -> dict[str,
 
 
 # --- emit_finding: store a finding and whether its quote was verified ---
-#
-# The caller names a document, a quote and its offset. The quote is verified if the document is the owner's and holds
-# exactly these characters there.
-
-
-MOST = 2_147_483_647  # what a PositiveIntegerField holds
 
 
 def emit_finding(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    finding = Finding.objects.create(
-        session_id=context.session_pk,
+    finding = finding_add(
+        owner_id=context.owner_id,
+        session_pk=context.session_pk,
         severity=text(params, "severity", "info", limit=32),
-        title=text(params, "title", "(untitled)", limit=300) or "(untitled)",
+        title=text(params, "title", "(untitled)", limit=300),
         content=text(params, "content", ""),
-        created_at=context.now,
-        **_cited(context, params),
+        document=text(params, "document", ""),
+        quote=text(params, "quote", "", limit=LONGEST_QUOTE),
+        quote_start=_count(params.get("quote_start")),
+        now=context.now,
         **_judged(params),
     )
     return {"finding_id": str(finding.public_id), "quote_check": finding.quote_check}
-
-
-def _cited(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document and the quote, with its offset if it stands there. An unknown document is left out."""
-    quote = text(params, "quote", "", limit=LONGEST_QUOTE)
-    start = _count(params.get("quote_start"))
-    document_id, found, marks = _look_up(context, text(params, "document", ""), start, len(quote))
-    cited: dict[str, Any] = {"document_id": document_id, "quote": quote}
-    if quote and start is not None and found == quote and is_verifiable_quote(quote):
-        end = start + len(quote)
-        place = {"quote_start": start, "quote_end": end, "location": location_of(marks, start, end)}
-        return {**cited, **place, "quote_check": QuoteCheck.VERIFIED}
-    return {**cited, "quote_check": QuoteCheck.UNVERIFIED if quote else ""}
-
-
-def _look_up(context: SkillContext, named: str, start: int | None, length: int) -> tuple[int | None, str, list[Any]]:
-    """Return the owner's document, its text at that place, and its marks. Only that slice leaves the database."""
-    public_id = as_uuid(named)
-    if public_id is None:
-        return None, "", []
-    rows = Document.objects.filter(public_id=public_id, owner_id=context.owner_id, deleted_at__isnull=True)
-    part = Substr("text", (start or 0) + 1, max(length, 1), output_field=TextField())
-    found = rows.annotate(part=part).values_list("pk", "part", "marks").first()
-    return found or (None, "", [])
 
 
 def _judged(params: Mapping[str, Any]) -> dict[str, int]:
@@ -191,13 +158,11 @@ def _require_answer(reply: ModelReply) -> None:
 
 
 def propose_memory(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    memory = Memory.objects.create(
-        owner_id=context.owner_id,
-        session_id=context.session_pk,
-        content=text(params, "content"),
-        created_at=context.now,
+    content = text(params, "content")
+    memory, is_new = memory_propose(
+        owner_id=context.owner_id, session_pk=context.session_pk, content=content, now=context.now
     )
-    return {"memory_id": str(memory.public_id)}
+    return {"memory_id": str(memory.public_id), "state": memory.state, "is_new": is_new}
 
 
 # --- notify: a notification for the session's owner, with a copy by e-mail where that is set up ---
@@ -215,50 +180,33 @@ def notify(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"notification_id": str(notice.public_id)}
 
 
-# --- propose_precedent: count a recurring pattern ---
-#
-# One statement, so that concurrent sightings are never lost. It touches no project: promotion is a person's act.
-
-
-_UPSERT = """
-INSERT INTO {table}
-    (public_id, owner_id, pattern_kind, summary, summary_hash, observed_count, first_seen_at, last_seen_at)
-VALUES (%s, %s, %s, %s, %s, 1, %s, %s)
-ON CONFLICT (owner_id, pattern_kind, summary_hash) WHERE dismissed_at IS NULL
-DO UPDATE SET observed_count = {table}.observed_count + 1, last_seen_at = excluded.last_seen_at
-RETURNING public_id, observed_count
-"""
+# --- propose_precedent: count a recurring pattern. It touches no project: promotion is a person's act ---
 
 
 def propose_precedent(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    summary = text(params, "summary")
-    row = {
-        "public_id": uuid.uuid4(),
-        "owner": context.owner_id,
-        "pattern_kind": text(params, "pattern_kind", limit=64),
-        "summary": summary,
-        "summary_hash": hashlib.sha256(summary.encode("utf-8", "surrogatepass")).hexdigest(),
-        "first_seen_at": context.now,
-        "last_seen_at": context.now,
-    }
-    meta = Precedent._meta
-    fields = {field.name: field for field in meta.concrete_fields}
-    values = [fields[name].get_db_prep_save(value, connection) for name, value in row.items()]
-    with connection.cursor() as cursor:
-        cursor.execute(_UPSERT.format(table=meta.db_table), values)
-        [(public_id, count)] = cursor.fetchall()
-    return {"precedent_id": str(uuid.UUID(str(public_id))), "observed_count": count}
+    precedent_id, count = precedent_count(
+        owner_id=context.owner_id,
+        session_pk=context.session_pk,
+        pattern_kind=text(params, "pattern_kind", limit=64),
+        summary=text(params, "summary"),
+        same_as=text(params, "same_as", "", limit=64),
+        now=context.now,
+    )
+    return {"precedent_id": str(precedent_id), "observed_count": count}
 
 
-# --- run_skill for a callable skill: `{"skill": name, "arguments": {…}}` ---
+# --- A callable skill: `{"skill": name, "arguments": {…}}` under the intent that it stands for ---
 
 
-def skill_tool(params: Params) -> Tool:
-    """Return the skill as a tool. One that is not installed, enabled or set up raises BadParams."""
+def skill_tool(params: Params, intent: ToolIntent = ToolIntent.RUN_SKILL) -> Tool:
+    """Return the skill as a tool. One that is not installed, enabled or set up, or of another intent, raises BadParams.
+
+    R6 judges the intent, so no skill can do in a phase what that phase does not grant.
+    """
     name = params["skill"]
     arguments = params.get("arguments")
     skill = skill_named(name) if isinstance(name, str) else None
-    if skill is None:
+    if skill is None or skill.intent != intent:
         raise BadParams(f"the skill {str(name)[:64]} is not found or disabled.")
     if not isinstance(arguments, Mapping):
         raise BadParams(f"the arguments of {skill.name} are an object, not {type(arguments).__name__}.")
@@ -317,10 +265,10 @@ _overrides: ContextVar[Mapping[ToolIntent, Tool]] = ContextVar("tool_overrides",
 
 
 def tool_for(intent: ToolIntent, params: Params = MappingProxyType({})) -> Tool:
-    """Return the tool of an intent. run_skill is a model request, or, if a skill is named, that skill."""
+    """Return the tool of an intent: if a skill is named, that skill, else its own handler."""
     tool = _overrides.get().get(intent)
-    if tool is None and intent == ToolIntent.RUN_SKILL and "skill" in params:
-        return skill_tool(params)
+    if tool is None and "skill" in params:
+        return skill_tool(params, intent)
     return tool or _TOOLS[intent]
 
 

@@ -1,22 +1,28 @@
 """Projects with the versions of their context, memories, precedents and proposals: the only writer of their rows.
 
+Runs propose memories and count precedents through the guard, whose handlers and skills call `memory_propose` and
+`precedent_count`; everything else here is a decision of a person, or of time.
+
 `context_write` is the only writer of a context: for the owner's own edit, and for a proposal that the owner accepts or
 retires. It runs with the project's row locked, so every text that a run can have read is a revision of its own.
 """
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
-from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db import connection, transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from agents.enums import Outcome, ProposalStatus, ToolIntent
+from agents.conf import precedent_lifetime
+from agents.enums import Outcome, PrecedentEnd, ProposalStatus, ToolIntent
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.knowledge.documents import lock_row, record_change
 from agents.models import AgentSession, ContextProposal, ContextRevision, Memory, Precedent, Project, ToolCall
 from agents.people.access import require_access, require_owner
 from agents.text.clean import one_line
+from agents.text.wording import label, text_key
 from audit.redaction import redact
 
 # --- Projects ---
@@ -138,6 +144,17 @@ def _text(field: str, value: object, limit: int) -> str:
 CONTENT_CHARS = 10_000
 
 
+def memory_propose(*, owner_id: int, session_pk: int, content: str, now: datetime) -> tuple[Memory, bool]:
+    """Return the proposed memory, and whether it is new.
+
+    What somebody has kept or dismissed, or has still to decide on, is not proposed again in the same words.
+    """
+    same = Memory.objects.filter(owner_id=owner_id, content_hash=text_key(content), deleted_at__isnull=True)
+    if (known := same.order_by("pk").first()) is not None:
+        return known, False
+    return Memory.objects.create(owner_id=owner_id, session_id=session_pk, content=content, created_at=now), True
+
+
 @transaction.atomic
 def memory_keep(*, memory: Memory, by: User | None, now: datetime, content: str | None = None) -> Memory:
     """Keep a memory, perhaps edited: prompts may hold it from now on. `kept_at` stays the first time it was kept."""
@@ -189,52 +206,169 @@ def _content(value: str) -> str:
     return content
 
 
-# --- Precedents: dismissed, or proposed for a project's context ---
+# --- Precedents: counted by runs; dismissed, merged or proposed for a project's context by people; expired by time ---
 
 SUMMARY_CHARS = 1_000
+KIND_CHARS = 64
 PERMISSION = "agents.change_precedent"
+EXPIRED_AT_ONCE = 200
+# One statement, so that concurrent sightings are never lost.
+_UPSERT = """
+INSERT INTO {table}
+    (public_id, owner_id, pattern_kind, summary, summary_hash, observed_count, first_seen_at, last_seen_at, ended_as)
+VALUES (%s, %s, %s, %s, %s, 1, %s, %s, '')
+ON CONFLICT (owner_id, pattern_kind, summary_hash) WHERE dismissed_at IS NULL
+DO UPDATE SET observed_count = {table}.observed_count + 1, last_seen_at = excluded.last_seen_at
+RETURNING public_id, observed_count
+"""
+
+
+def precedent_count(
+    *, owner_id: int, session_pk: int, pattern_kind: str, summary: str, now: datetime, same_as: str = ""
+) -> tuple[UUID, int]:
+    """Count a sighting of a pattern; return the id of its row and the count. No project is read or written.
+
+    `same_as` names an open precedent that the run was shown: then that one is counted. Any other id is ignored.
+    """
+    shown = _shown_precedent(owner_id, session_pk, same_as)
+    if shown is not None:
+        seen = {"observed_count": F("observed_count") + 1, "last_seen_at": now}
+        if Precedent.objects.open().filter(pk=shown.pk).update(**seen):
+            shown.refresh_from_db(fields=["observed_count"])
+            return shown.public_id, shown.observed_count
+    row = {
+        "public_id": uuid4(),
+        "owner": owner_id,
+        "pattern_kind": label(pattern_kind, limit=KIND_CHARS) or "pattern",
+        "summary": summary,
+        "summary_hash": text_key(summary),
+        "first_seen_at": now,
+        "last_seen_at": now,
+    }
+    meta = Precedent._meta
+    fields = {field.name: field for field in meta.concrete_fields}
+    values = [fields[name].get_db_prep_save(value, connection) for name, value in row.items()]
+    with connection.cursor() as cursor:
+        cursor.execute(_UPSERT.format(table=meta.db_table), values)
+        [(public_id, count)] = cursor.fetchall()
+    return UUID(str(public_id)), count
+
+
+def _shown_precedent(owner_id: int, session_pk: int, same_as: str) -> Precedent | None:
+    """Return the owner's precedent that is named, or the one it was merged into, if the run was shown it."""
+    if not same_as:
+        return None
+    notes = AgentSession.objects.filter(pk=session_pk).values_list("metadata", flat=True).first() or {}
+    if same_as not in notes.get("inputs", {}).get("precedent_ids", ()):
+        return None
+    named = Precedent.objects.filter(public_id=same_as, owner_id=owner_id).select_related("merged_into").first()
+    return named and (named.merged_into or named)
 
 
 @transaction.atomic
 def precedent_dismiss(*, precedent: Precedent, by: User | None, now: datetime) -> Precedent:
     """Dismiss a precedent; the next sighting starts a new count. Dismissing it again changes nothing."""
     require_access(by, owner_id=precedent.owner_id, permission=PERMISSION)
-    if Precedent.objects.filter(pk=precedent.pk, dismissed_at__isnull=True).update(dismissed_at=now):
+    ended = {"dismissed_at": now, "ended_as": PrecedentEnd.DISMISSED}
+    if Precedent.objects.open().filter(pk=precedent.pk).update(**ended):
         record_change(precedent, "autonomous_precedent.dismiss", by=by, now=now)
     precedent.refresh_from_db()
     return precedent
 
 
+@transaction.atomic
+def precedent_merge(*, precedent: Precedent, into: Precedent, by: User | None, now: datetime) -> Precedent:
+    """Add the count of one precedent to another of the same owner. Proposals stay with the row they were made from."""
+    for row in (precedent, into):
+        require_access(by, owner_id=row.owner_id, permission=PERMISSION)
+    locked = Precedent.objects.select_for_update(no_key=True).filter(pk__in=(precedent.pk, into.pk)).order_by("pk")
+    rows = {row.pk: row for row in locked}
+    if len(rows) != len({precedent.pk, into.pk}) or precedent.owner_id != into.owner_id:
+        raise NotFound("There is no such precedent.")
+    if precedent.pk == into.pk:
+        raise Invalid("A precedent cannot be merged into itself: choose another one.")
+    for row in rows.values():
+        if row.dismissed_at is not None:
+            raise InvalidTransition(f"Precedent {row.public_id} is no longer open; only open ones are merged.")
+    merged, kept = rows[precedent.pk], rows[into.pk]
+    kept.observed_count += merged.observed_count
+    kept.first_seen_at = min(kept.first_seen_at, merged.first_seen_at)
+    kept.last_seen_at = max(kept.last_seen_at, merged.last_seen_at)
+    kept.save(update_fields=["observed_count", "first_seen_at", "last_seen_at"])
+    merged.dismissed_at, merged.ended_as, merged.merged_into = now, PrecedentEnd.MERGED, kept
+    merged.save(update_fields=["dismissed_at", "ended_as", "merged_into"])
+    Precedent.objects.filter(merged_into=merged).update(merged_into=kept)
+    record_change(merged, "autonomous_precedent.merge", by=by, now=now, into=str(kept.public_id))
+    return kept
+
+
 def precedents_open(owner_id: int, pattern_kind: str = "") -> QuerySet[Precedent]:
-    """Return a user's precedents that were not dismissed, newest sighting first."""
-    rows = Precedent.objects.filter(owner_id=owner_id, dismissed_at__isnull=True)
+    """Return a user's open precedents, newest sighting first."""
+    rows = Precedent.objects.open().filter(owner_id=owner_id)
     return (rows.filter(pattern_kind=pattern_kind) if pattern_kind else rows).order_by("-last_seen_at", "-id")
 
 
+def precedent_weight(precedent: Precedent, *, now: datetime) -> float:
+    """Return what its count is worth: it falls evenly from the last sighting to the day on which it would expire."""
+    lifetime = precedent_lifetime()
+    if lifetime is None:
+        return float(precedent.observed_count)
+    left = 1 - (now - precedent.last_seen_at) / lifetime
+    return round(precedent.observed_count * min(max(left, 0.0), 1.0), 2)
+
+
+def precedents_expire(now: datetime) -> int:
+    """End precedents that nobody has seen for long, each with an audit event. One with a live proposal stays."""
+    lifetime = precedent_lifetime()
+    if lifetime is None:
+        return 0
+    old = Precedent.objects.open().filter(last_seen_at__lte=now - lifetime)
+    promoted = ContextProposal.objects.filter(_of_family(OuterRef("pk")), status__in=_LIVE)
+    ended = {"dismissed_at": now, "ended_as": PrecedentEnd.EXPIRED}
+    done = 0
+    for row in old.filter(~Exists(promoted)).order_by("pk")[:EXPIRED_AT_ONCE]:
+        with transaction.atomic():
+            # Only if it was not seen again meanwhile
+            if Precedent.objects.open().filter(pk=row.pk, last_seen_at=row.last_seen_at).update(**ended):
+                record_change(row, "autonomous_precedent.expire", now=now)
+                done += 1
+    return done
+
+
+def _of_family(precedent: Any) -> Q:
+    """Of a proposal: made from this precedent, or from one that was merged into it."""
+    return Q(precedent=precedent) | Q(precedent__merged_into=precedent)
+
+
 def precedent_trace(precedent: Precedent) -> QuerySet[AgentSession]:
-    """Return the runs in which it was seen, by their journals, newest first."""
+    """Return the runs in which it, or one that was merged into it, was seen, by their journals, newest first."""
+    ids = [precedent.public_id, *precedent.merged.values_list("public_id", flat=True)]
     sightings = ToolCall.objects.filter(
         session__owner_id=precedent.owner_id,
         intent=ToolIntent.PROPOSE_PRECEDENT,
         outcome=Outcome.SUCCESS,
-        result__precedent_id=str(precedent.public_id),
+        result__precedent_id__in=list(map(str, ids)),
     )
     return AgentSession.objects.filter(pk__in=sightings.values("session_id")).order_by("-id")
 
 
 @transaction.atomic
-def precedent_promote(*, precedent: Precedent, project: Project, by: User | None, now: datetime) -> ContextProposal:
+def precedent_promote(
+    *, precedent: Precedent, project: Project, by: User | None, now: datetime, text: str = ""
+) -> ContextProposal:
     """Propose a precedent for the context of a project that the person owns. An open proposal is returned as it is.
 
-    Nothing enters the context until the proposal is accepted.
+    Nothing enters the context until the proposal is accepted. Without a text, the server words it.
     """
     require_owner(by, owner_id=project.owner_id)
     require_access(by, owner_id=precedent.owner_id, permission=PERMISSION)
     row = _lock_project(project.pk)
     precedent.refresh_from_db()
     if precedent.dismissed_at is not None:
-        raise InvalidTransition(f"Precedent {precedent.public_id} was dismissed; wait until it is seen again.")
-    same = ContextProposal.objects.filter(precedent=precedent, project=row)
+        raise InvalidTransition(
+            f"Precedent {precedent.public_id} was {precedent.ended_as or 'dismissed'}; it is not open."
+        )
+    same = ContextProposal.objects.filter(_of_family(precedent), project=row)
     if (opened := same.filter(status=ProposalStatus.PROPOSED).first()) is not None:
         return opened
     in_context = same.filter(applied_version__isnull=False, retired_version__isnull=True).first()
@@ -246,7 +380,7 @@ def precedent_promote(*, precedent: Precedent, project: Project, by: User | None
         owner_id=row.owner_id,
         project=row,
         precedent=precedent,
-        text=proposal_text(precedent),
+        text=_line(text) if text else proposal_text(precedent),
         proposed_by=by,
         created_at=now,
     )
@@ -256,9 +390,10 @@ def precedent_promote(*, precedent: Precedent, project: Project, by: User | None
 
 # --- Proposals: decided on by the owner of the project ---
 #
-# A proposal's text is made here from the precedent and enters the context at most once; `applied_version` says that it
-# did. Every decision locks the project's row first, so decisions on one project are serial.
+# A proposal's text is made here from the precedent, may be edited until it enters the context, and enters it at most
+# once; `applied_version` says that it did. Every decision locks the project's row first, so they are serial.
 
+LINE_CHARS = 1_200
 _LIVE = (ProposalStatus.PROPOSED, ProposalStatus.ACCEPTED)
 
 
@@ -266,6 +401,30 @@ def proposal_text(precedent: Precedent) -> str:
     """Return one line in the server's words; only the summary, made harmless, is the model's own."""
     times = "1 time" if precedent.observed_count == 1 else f"{precedent.observed_count} times"
     return f"Seen {times}: {one_line(precedent.summary, SUMMARY_CHARS)}"
+
+
+def _line(text: str) -> str:
+    line = one_line(redact(text), LINE_CHARS)
+    if not line:
+        raise Invalid("A proposal needs a text: one line for the project's context.")
+    return line
+
+
+@transaction.atomic
+def proposal_edit(*, proposal: ContextProposal, text: str, by: User | None, now: datetime) -> ContextProposal:
+    """Change the line before it enters the context. The same line changes nothing."""
+    _, row = _lock_proposal(proposal, by)
+    if row.applied_version is not None:
+        raise InvalidTransition(
+            f"Proposal {row.public_id} has added its line to the context; edit the context, or retire the proposal."
+        )
+    line = _line(text)
+    if line != row.text:
+        row.text = line
+        row.save(update_fields=["text"])
+        details = {"project_id": str(row.project.public_id)}
+        record_change(row, "project_context_proposal.edit", what="proposal", by=by, now=now, **details)
+    return row
 
 
 @transaction.atomic
@@ -342,7 +501,7 @@ def _other_live(row: ContextProposal) -> ContextProposal | None:
     """Return a newer live proposal of the same precedent; only one of the two may be accepted."""
     if row.precedent is None:
         return None
-    same = ContextProposal.objects.filter(precedent=row.precedent, project=row.project, status__in=_LIVE)
+    same = ContextProposal.objects.filter(_of_family(row.precedent), project=row.project, status__in=_LIVE)
     return same.exclude(pk=row.pk).first()
 
 

@@ -19,6 +19,7 @@ from django.db.models.functions import Length
 from agents.enums import DocumentOrigin
 from agents.exceptions import NotFound
 from agents.models import Attachment, Chunk, Collection, Document
+from agents.text.wording import FILLERS
 
 MAX_WORDS = 32
 MAX_WORD_CHARS = 100
@@ -29,13 +30,6 @@ _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 # Separated by spaces, brackets and quotation marks: a date, an amount or an address is one word.
 _PIECE = re.compile(r"[^\s()\[\]{}<>\"\u201c\u201d\u201e\u00ab\u00bb|;=*^!?~\\]+")
 _HAS_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
-# In a question these words only add noise. A query of nothing else is searched as it is.
-_FILLERS = frozenset({
-    "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "do", "does", "for", "from", "had",
-    "has", "have", "how", "if", "in", "into", "is", "it", "its", "may", "of", "on", "or", "shall", "should", "so",
-    "such", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "to", "was", "were",
-    "what", "when", "where", "which", "who", "whose", "why", "will", "with", "would", "you", "your",
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,7 +132,8 @@ def _hit(row: tuple[Any, ...]) -> Hit:
 def _words(query: str) -> list[str]:
     pieces = (piece[:MAX_WORD_CHARS] for piece in _PIECE.findall(_UNSENDABLE.sub(" ", query)))
     words = {piece.casefold(): piece for piece in pieces if _HAS_LETTER_OR_DIGIT.search(piece)}
-    useful = [word for plain, word in words.items() if plain not in _FILLERS]
+    # In a question fillers only add noise. A query of nothing else is searched as it is.
+    useful = [word for plain, word in words.items() if plain not in FILLERS]
     return (useful or list(words.values()))[:MAX_WORDS]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from agents.engine.background import BACKGROUND
 from agents.engine.replies import stored_calls
 from agents.loop.state import CUT, FieldView, cut, hot_summary
 from agents.models import AgentSession, Alert, Message, Turn
@@ -146,7 +147,7 @@ def seen_of(session: AgentSession, views: Sequence[FieldView], alerts: Sequence[
 
 
 def history_of(session: AgentSession, turn: Turn) -> tuple[Message, ...]:
-    """Return the messages of the last turns without their hot state: whole turns, every call with a result."""
+    """Return the messages of the last turns without hot state and background: whole turns, every call with a result."""
     newest = Message.objects.filter(session=session, turn__lt=turn.number).order_by("-seq")[: MOST_MESSAGES + 1]
     messages = list(reversed(newest))
     turns = [list(group) for _, group in groupby(messages, key=lambda message: message.turn)]
@@ -160,7 +161,7 @@ def _with_all_results(messages: Sequence[Message]) -> list[Message]:
     results = {message.call_id for message in messages if message.role == "tool"}
     found: list[Message] = []
     for message in messages:
-        if message.role == "system" or message.reason == HOT_STATE:
+        if message.role == "system" or message.reason in {HOT_STATE, BACKGROUND}:
             continue
         found.append(message)
         missing = [call for call in stored_calls(message.calls) if call.id not in results]

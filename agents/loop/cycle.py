@@ -18,6 +18,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from agents.conf import clock, skill_hosts
 from agents.definitions.in_force import autonomy_of, definition_of
 from agents.definitions.schema import AgentDefinition, FieldSpec
+from agents.engine.background import background_entries, task_text
 from agents.engine.loop import Answered
 from agents.engine.prompting import journaled_call, model_of
 from agents.engine.turns import SessionKey, run_agent_turn
@@ -179,7 +180,9 @@ class Cycle:
         window = config.context_window or context_tokens(model_of(session.agent))
         view = render(views, alerts, window=window, nonce=nonce_of(session.public_id, HOT_STATE))
         turn_begin(session, turn, seen=seen_of(session, views, alerts, view), now=clock())
-        return opening_of(turn, view)
+        task = task_text([view.text, self._definition.instructions])
+        background = background_entries(session, task, window=config.context_window)
+        return (*background, *opening_of(turn, view))
 
     def _refreshed(self, turn: Turn, views: tuple[FieldView, ...]) -> tuple[FieldView, ...]:
         if not refresh(self._session, turn, self._definition, views):

@@ -15,7 +15,7 @@ from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, loop_config_of
 from agents.definitions.schema import AgentDefinition, Autonomy
 from agents.engine.prompting import Admission
-from agents.enums import EventKind, Mode, Outcome, Phase, TerminalReason, ToolIntent
+from agents.enums import EventKind, Mode, Outcome, Phase, TerminalReason
 from agents.guard.calls import plan_call
 from agents.guard.consent import denied
 from agents.ledger.boundary import may_run_for
@@ -203,7 +203,7 @@ class ActionRate:
     def _refuse(self, key: str, skill: Skill, arguments: Mapping[str, Any], *, taken: int, now: datetime) -> str:
         self.refused += 1
         params = {"skill": skill.name, "arguments": dict(arguments)}
-        call = replace(plan_call(self._session, ToolIntent.RUN_SKILL, params, key=key, now=now), phase=Phase.TURN)
+        call = replace(plan_call(self._session, skill.intent, params, key=key, now=now), phase=Phase.TURN)
         reason = (
             f"{taken} actions were started in the last minute, and {self._limit} are allowed ({ACTION_LIMIT}); "
             f"{skill.name} was not run. Wait before you act again."

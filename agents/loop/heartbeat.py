@@ -13,6 +13,7 @@ from django.db import transaction
 from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, definition_of, loop_config_for
 from agents.definitions.schema import AgentDefinition, Heartbeat
+from agents.engine.background import background_entries
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, answer_at_round_limit, run_agent_turn
 from agents.enums import Mode, TerminalReason
@@ -24,7 +25,7 @@ from agents.models import Agent, AgentSession, Message
 from agents.people.access import SYSTEM, actor_of, require_access
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.lifecycle import session_create
-from agents.sessions.transcripts import Entry, answers_of
+from agents.sessions.transcripts import Entry, answers_of, transcript_of
 from agents.types import Asleep, End, Finished
 
 STOPPED: Final = "The heartbeat was stopped."
@@ -112,7 +113,8 @@ def run_heartbeat(session: AgentSession) -> End:
         return instead
     config = turn_config(session, autonomy_of(definition_of(agent)))
     system = SYSTEM_PROMPT.format(name=agent.name, owner=session.owner.get_username())
-    end = run_agent_turn(agent, SessionKey(session), _messages(session, agent), system=system, config=config)
+    opening = () if transcript_of(session) else _messages(session, agent, window=config.context_window)
+    end = run_agent_turn(agent, SessionKey(session), opening, system=system, config=config)
     end = answer_at_round_limit(session, config, end)
     return Finished() if isinstance(end, Answered) else end
 
@@ -134,11 +136,11 @@ def _before(session: AgentSession, agent: Agent) -> End | None:
     return None
 
 
-def _messages(session: AgentSession, agent: Agent) -> tuple[Entry, ...]:
-    """Return the answers of the last beats, and the prompt of the definition."""
+def _messages(session: AgentSession, agent: Agent, *, window: int = 0) -> tuple[Entry, ...]:
+    """Return the answers of the last beats, background, and the prompt of the definition."""
     beat = heartbeat_of(definition_of(agent))
     prompt = Entry("user", beat.prompt if beat else "")
     beats = AgentSession.objects.filter(agent=agent, mode=Mode.HEARTBEAT, pk__lt=session.pk).order_by("-pk")
     answers = answers_of(reversed(beats[:MOST_BEFORE]))
     before = (entry for answer in answers.values() if answer for entry in (prompt, Entry("assistant", answer)))
-    return (*before, prompt)
+    return (*before, *background_entries(session, prompt.content, window=window), prompt)

@@ -1,17 +1,19 @@
 """Results of runs for their owner: findings, proposed memories, precedents, notifications."""
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agents.enums import NoticeKind, ProposalStatus, QuoteCheck
+from agents.enums import NoticeKind, PrecedentEnd, ProposalStatus, QuoteCheck
 from agents.models.agents import Project
 from agents.models.knowledge import Document
 from agents.models.sessions import AgentSession
 from agents.text.marks import LOCATION_CHARS
+from agents.text.wording import text_key
 
 
 class Finding(models.Model):
@@ -61,6 +63,12 @@ class Memory(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_memories")
     session = models.ForeignKey(AgentSession, models.SET_NULL, null=True, blank=True, related_name="memories")
     content = models.TextField()
+    content_hash = models.CharField(
+        max_length=64,
+        default="",
+        editable=False,
+        help_text="Equal for memories that differ in case, spaces or marks alone.",
+    )
     state = models.CharField(
         max_length=12, choices=[(word, word) for word in ("proposed", "kept", "dismissed")], default="proposed"
     )
@@ -72,13 +80,28 @@ class Memory(models.Model):
 
     class Meta:
         verbose_name_plural = "memories"
+        indexes = [models.Index(fields=["owner", "content_hash"], name="memory_same_content")]
 
     def __str__(self) -> str:
         return f"memory {self.public_id} ({self.state})"
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Write the hash of the content with the content."""
+        self.content_hash = text_key(self.content)
+        fields = kwargs.get("update_fields")
+        if fields is not None and "content" in fields:
+            kwargs["update_fields"] = {*fields, "content_hash"}
+        super().save(*args, **kwargs)
+
+
+class PrecedentQuerySet(models.QuerySet["Precedent"]):
+    def open(self) -> "PrecedentQuerySet":
+        """Precedents that count: neither dismissed, expired nor merged into another."""
+        return self.filter(dismissed_at__isnull=True)
+
 
 class Precedent(models.Model):
-    """A pattern that keeps coming back, counted. One undismissed row per user, kind and summary."""
+    """A pattern that keeps coming back, counted. One open row per user, kind and normalised summary."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_precedents")
@@ -89,6 +112,14 @@ class Precedent(models.Model):
     first_seen_at = models.DateTimeField(db_default=Now())
     last_seen_at = models.DateTimeField(db_default=Now())
     dismissed_at = models.DateTimeField(null=True, blank=True)
+    ended_as = models.CharField(
+        "end", max_length=12, choices=PrecedentEnd, blank=True, help_text="Why it is no longer open."
+    )
+    merged_into = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="merged", help_text="Where its count went."
+    )
+
+    objects = PrecedentQuerySet.as_manager()
 
     class Meta:
         constraints = [
@@ -96,7 +127,8 @@ class Precedent(models.Model):
                 fields=["owner", "pattern_kind", "summary_hash"],
                 condition=Q(dismissed_at__isnull=True),
                 name="precedent_undismissed",
-            )
+            ),
+            models.CheckConstraint(condition=Q(ended_as__in=["", *PrecedentEnd.values]), name="precedent_end"),
         ]
 
     def __str__(self) -> str:
@@ -135,7 +167,7 @@ class ContextProposal(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_proposals")
     project = models.ForeignKey(Project, models.CASCADE, related_name="proposals")
     precedent = models.ForeignKey(Precedent, models.SET_NULL, null=True, blank=True, related_name="proposals")
-    text = models.TextField(help_text="Derived from the precedent; what accepting adds to the context.")
+    text = models.TextField(help_text="Derived from the precedent, perhaps edited; what accepting adds to the context.")
     status = models.CharField(max_length=12, choices=ProposalStatus, default=ProposalStatus.PROPOSED)
     proposed_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(db_default=Now())

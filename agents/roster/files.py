@@ -150,6 +150,18 @@ def _name_problems(row: Agent, definition: AgentDefinition, *, file: str) -> Ite
     if Agent.objects.filter(owner_id=row.owner_id, name=definition.name).exclude(pk=row.pk).exists():
         wanted = "a name that no other agent of the owner has"
         yield Problem(file, definition.line_of("name"), "name", wanted, f'"{definition.name}"')
+    yield from _project_problems(row, definition, file=file)
+
+
+def _project_problems(agent: Agent, definition: AgentDefinition, *, file: str) -> Iterator[Problem]:
+    """Yield a problem if the project of the agent is not the name of one project of its owner."""
+    if definition.project is None:
+        return
+    found = _rows_named(agent, "project", definition.project).count()
+    if found != 1:
+        which = "several are" if found else "none is"
+        wanted = f"the name of one project: {which} named {definition.project!r}"
+        yield Problem(file, definition.line_of("project"), "project", wanted)
 
 
 def _newer_version(row: Agent, version: int) -> str:
@@ -216,7 +228,8 @@ def triggers_plan(
 
 
 def names_missing(agent: Agent, definition: AgentDefinition, *, file: str) -> Iterator[Problem]:
-    """Yield a problem for each name in the triggers of a definition that leads to nothing."""
+    """Yield a problem for each name in a definition that leads to nothing."""
+    yield from _project_problems(agent, definition, file=file)
     for number, spec in enumerate(definition.triggers):
         yield from _problems(definition, f"triggers[{number}]", _bound_rows(agent, spec)[1], file)
 

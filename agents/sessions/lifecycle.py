@@ -16,6 +16,7 @@ from django.db import connection, transaction
 from django.db.models import Case, Q, When
 
 from agents.conf import default_session_cap
+from agents.definitions.in_force import project_of
 from agents.enums import (
     ApprovalStatus,
     Mode,
@@ -64,7 +65,7 @@ def session_create(
 ) -> AgentSession:
     """Create a queued session with a cap: its own, its trigger's, or the installation's default.
 
-    It is enqueued in the same transaction, unless it starts asleep.
+    Without a project it belongs to its agent's. It is enqueued in the same transaction, unless it starts asleep.
     """
     require_may_start(owner.pk)
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
@@ -72,7 +73,7 @@ def session_create(
         owner_id=owner.pk,
         **by_definition(agent),
         trigger=trigger,
-        project=project,
+        project=project or project_of(agent),
         mode=mode,
         status=Status.SLEEPING if wake_at else Status.QUEUED,
         next_wake_at=wake_at,

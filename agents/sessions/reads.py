@@ -123,13 +123,23 @@ def purpose_kind(session: AgentSession) -> str:
     return "run_now" if session.trigger_kind == TriggerKind.MANUAL else "trigger"
 
 
+_SESSION: Final = "session:"
+
+
 def asked_by(session: AgentSession) -> str:
     """Return what started it: its trigger, its agent, or a person."""
     if session.trigger:
         return session.trigger.name
     if session.mode in _BY_ITSELF and session.agent:
         return f"{session.agent.name}, by itself"
+    if str(session.metadata.get("asked_by", "")).startswith(_SESSION):
+        return f"another run of {session.agent.name}" if session.agent else "another run"
     return "a chat" if session.mode == Mode.CHAT else "run by hand"
+
+
+def started_by(session: AgentSession) -> str:
+    """Return how the runs that a session starts name it."""
+    return f"{_SESSION}{session.public_id}"
 
 
 def as_uuid(given: object) -> uuid.UUID | None:

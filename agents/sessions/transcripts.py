@@ -261,6 +261,7 @@ class Inputs:
     context_version: int | None = None
     project_id: str = ""
     memory_ids: tuple[str, ...] = ()
+    precedent_ids: tuple[str, ...] = ()
     playbook_id: str = ""
     playbook_version: int | None = None
     playbook_digest: str = ""
@@ -269,13 +270,14 @@ class Inputs:
     goal_digest: str = ""
 
     def details(self) -> dict[str, Any]:
-        given = {name: value for name, value in vars(self).items() if value not in (None, "")}
+        given = {name: value for name, value in vars(self).items() if value not in (None, "", ())}
+        given |= {"precedent_ids": list(self.precedent_ids)} if self.precedent_ids else {}
         return {**given, "memory_ids": list(self.memory_ids), "memories": len(self.memory_ids)}
 
 
 @transaction.atomic
 def note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> AgentSession:
-    """Record what the run reads before it asks; again only if a lost slice had read something else."""
+    """Record what the run reads before it asks; again only if it reads something else, as the next turn of a loop."""
     row = held(session)
     details = inputs.details()
     if row.metadata.get("inputs") == details:

@@ -22,7 +22,7 @@ from uuid import UUID
 from django.conf import settings
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from agents.enums import Level
+from agents.enums import Level, ToolIntent
 from agents.types import Capability, ModelReply, ModelRequest
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -68,7 +68,8 @@ class Skill:
     `local`: its whole effect is rows of this database, so it runs inside the transaction of its call. Every other skill
     runs in a thread or process of its own and is abandoned after its timeout. `addresses` names the arguments that hold
     an address, `secret_arguments` those in which a secret handle is allowed. `request` makes it a priced model request.
-    `needs` returns what is missing in this installation.
+    `needs` returns what is missing in this installation. `intent` is what R6 judges: a skill that does what an intent
+    of its own is for, such as storing a finding, names that one.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Skill:
     cooldown_seconds: float = 0
     request: Callable[[Mapping[str, Any]], ModelRequest] | None = None
     needs: Callable[[], str] | None = None
+    intent: ToolIntent = ToolIntent.RUN_SKILL
 
     @property
     def lacking(self) -> str:
@@ -163,6 +165,7 @@ class Declaration(TypedDict, total=False):
     cooldown_seconds: float
     request: Callable[[Mapping[str, Any]], ModelRequest] | None
     needs: Callable[[], str] | None
+    intent: ToolIntent
 
 
 def skill(*, name: str = "", **declared: Unpack[Declaration]) -> Callable[[Callable[..., Any]], Skill]:

@@ -17,7 +17,7 @@ from typing import Final
 from django.conf import settings
 
 END = "end"
-WANTED = frozenset({"goal", "playbook", "skill"})  # these may show calls of skills
+WANTED = frozenset({"goal", "instructions", "playbook", "skill"})  # these may show calls of skills
 SHOWN_AS = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
@@ -30,6 +30,15 @@ _HEADER = re.compile(
 )
 _ATTRIBUTE = re.compile(rf" ({_NAME.pattern})=\"([^\"<>\n]*)\"")
 _ESCAPE = re.compile(r"&#x([0-9a-f]{1,6});")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One text for a prompt, and the kind of its block."""
+
+    kind: str
+    text: str
+    attributes: Mapping[str, str]
 
 
 @dataclass(frozen=True)

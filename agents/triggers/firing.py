@@ -14,6 +14,7 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.db import models, transaction
 
+from agents.conf import default_session_cap
 from agents.definitions.in_force import definition_of, walk_token_budget
 from agents.enums import AnalysisMode, EventOutcome, Mode, TriggerKind
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted
@@ -37,9 +38,10 @@ from agents.people.access import SYSTEM, actor_of, require_access
 from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, QUERY_CHARS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_create
-from agents.sessions.reads import as_uuid
+from agents.sessions.reads import as_uuid, started_by
 from agents.text.clean import json_safe
 from agents.triggers.triggers import checked_cap, owned_rows, plain, require_owned, require_skill_enabled
+from agents.types import ZERO
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.redaction import redact
@@ -361,6 +363,50 @@ def _record_run(session: AgentSession, asked: RunSpec, collection: str, *, actor
         subject=f"session:{session.public_id}",
         details=details | {name: value for name, value in ids.items() if value},
     )
+
+
+# --- Runs that an agent starts ---
+
+
+@transaction.atomic
+def run_within(parent: AgentSession, spec: RunSpec, *, now: datetime) -> AgentSession:
+    """Start a run for a session at work: of its owner, agent and project, and within what is left of its cap.
+
+    What earlier runs of the same session may spend counts as spent. Budgets per day hold as for any run.
+    """
+    whole = _checked(spec, parent.owner, None)
+    if not whole.has_inputs:
+        raise Invalid("A run needs something to read: name a document, a collection or a query.")
+    if parent.depth >= MAX_DEPTH:
+        raise Invalid(f"This run was started {MAX_DEPTH} levels deep; it cannot start another.")
+    left = _left_for_runs(parent)
+    wanted = checked_cap("max_cost_usd", spec.max_cost_usd) or default_session_cap()
+    if left is not None and left <= 0:
+        raise Invalid("Nothing is left of this run's cost cap for another run.")
+    actor = started_by(parent)
+    session = session_create(
+        owner=parent.owner,
+        agent=require_enabled(parent.agent),
+        project=parent.project,
+        max_cost_usd=wanted if left is None else min(wanted, left),
+        token_budget=walk_token_budget(parent.agent, whole.to_params()),
+        params=whole.to_params(),
+        depth=parent.depth + 1,
+        asked_by=actor,
+        now=now,
+    )
+    _record_run(session, whole, whole.collection, actor=actor, now=now)
+    return session
+
+
+def _left_for_runs(parent: AgentSession) -> Decimal | None:
+    """Return what is left of the cap after what was spent, is reserved, and was given to earlier runs."""
+    row = AgentSession.objects.get(pk=parent.pk)
+    if row.max_cost_usd is None:
+        return None
+    started = AgentSession.objects.filter(owner_id=row.owner_id, metadata__asked_by=started_by(row))
+    given = started.aggregate(given=models.Sum("max_cost_usd"))["given"] or ZERO
+    return Decimal(row.max_cost_usd - max(row.ledger.approved, row.ledger.exposed) - given)
 
 
 # --- Run again ---

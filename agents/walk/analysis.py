@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from agents.conf import clock
 from agents.definitions.in_force import loop_config_of
+from agents.engine.background import background_of, task_text
 from agents.engine.loop import BUSY, BUSY_WAIT, Answered
-from agents.engine.prompting import journaled_call, model_of, skills_of
+from agents.engine.prompting import instructions_of, journaled_call, model_of, skills_of
 from agents.engine.replies import without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import Outcome, Purpose, TerminalReason, ToolIntent
@@ -23,7 +24,7 @@ from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, ski
 from agents.ledger.journal import is_made_again
 from agents.ledger.model_limits import ANSWER_TOKENS, answer_tokens, question_tokens
 from agents.ledger.prices import estimate_model_call
-from agents.models import AgentSession, Memory, Message, PromptSkill, ToolCall
+from agents.models import Message, PromptSkill, ToolCall
 from agents.policy.costs import usd
 from agents.policy.guardrails import CONTINUE, CUT_OFF, joined
 from agents.sessions.reads import arguments_asked, call_latest, calls_latest
@@ -36,7 +37,7 @@ from agents.sessions.transcripts import (
     session_note_wait,
     transcript_of,
 )
-from agents.text.blocks import nonce_of
+from agents.text.blocks import Part, nonce_of
 from agents.types import Asleep, End, Finished, SliceOver
 from agents.walk.citations import ask_judges
 from agents.walk.intake import Passage, Slice, event_of
@@ -46,7 +47,6 @@ from agents.walk.prompts import (
     REPAIR_TEXT,
     SECTION_SCHEMA,
     SECTION_SYSTEM,
-    Part,
     agentic_opening,
     analysis_question,
     form_question,
@@ -74,31 +74,23 @@ from agents.walk.sections import (
 )
 from audit.redaction import redact_exception
 
-# --- Materials: project, memories, playbook, skill or goal, event, documents ---
+# --- Materials: background, playbook, skill or goal, event, documents ---
 #
 # Read from rows as they are now, with the ids of the versions that were read.
 
 
-MOST_MEMORIES: Final = 50
-MEMORY_CHARS: Final = 20_000
-
-
 def assembled(work: Slice, *, documents: bool = True) -> tuple[list[Part], Inputs]:
-    """Put background first, then what to check against, then what to check."""
-    session, project = work.session, work.session.project
-    inputs, parts = Inputs(), []
-    if project is not None:
-        inputs = Inputs(context_version=project.context_version, project_id=str(project.public_id))
-        parts += [Part("project_context", project.context_md, {})] if project.context_md.strip() else []
-    memories = _memories(session)
-    parts += [Part("memory", memory.content, {}) for memory in memories]
-    targets, inputs = _targets(work, replace(inputs, memory_ids=tuple(str(memory.public_id) for memory in memories)))
-    event = event_of(session)
+    """Put background first, then what to check against, then what to check. The background fits all of it."""
+    targets, inputs = _targets(work, Inputs())
+    event = event_of(work.session)
+    task = [*targets, *([event] if event else [])]
     texts = [
         Part("document", passage.text, {"id": passage.document_id, "name": passage.name})
-        for passage in (work.reading.passages if documents else ())
+        for passage in work.reading.passages
     ]
-    return [*parts, *targets, *([event] if event else []), *texts], inputs
+    background = background_of(work.session, task_text([part.text for part in (*task, *texts)]))
+    parts = [*background.parts, *task, *(texts if documents else ())]
+    return parts, replace(inputs, **background.inputs)
 
 
 def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
@@ -126,17 +118,6 @@ def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
     return parts, inputs
 
 
-def _memories(session: AgentSession) -> list[Memory]:
-    """Return the owner's memories, newest first, as many as there is room for."""
-    chosen, room = [], MEMORY_CHARS
-    for memory in Memory.objects.filter(owner_id=session.owner_id).kept()[:MOST_MEMORIES]:
-        room -= len(memory.content)
-        if room < 0:
-            break
-        chosen.append(memory)
-    return chosen
-
-
 # --- Agentic analysis: steps inside the analysis phase, with skills to call ---
 #
 # R6 holds as in any phase: what analysis does not grant, no step can do. The steps stand in the session's transcript,
@@ -157,7 +138,6 @@ def run_steps(work: Slice) -> End | None:
         opening,
         system=system,
         config=loop_config_of(session),
-        instructed=bool(work.spec.goal),  # runs of triggers go by playbook or skill alone
         max_tokens=ANSWER_TOKENS,
         started_at=work.started_at,
     )
@@ -421,10 +401,17 @@ class SectionReader:
             for passage in section.passages
         ]
         nonce = nonce_of(self._session.public_id, section.key)
+        instructions = instructions_of(self._session.agent)
         if section.key == ONLY:
-            return analysis_question([*others, *documents], nonce=nonce, model=self._model)
-        parts = [*others, Part("section", str(section), {}), *documents]
-        return analysis_question(parts, nonce=nonce, model=self._model, system=SECTION_SYSTEM, schema=SECTION_SCHEMA)
+            return analysis_question([*others, *documents], nonce=nonce, model=self._model, instructions=instructions)
+        return analysis_question(
+            [*others, Part("section", str(section), {}), *documents],
+            nonce=nonce,
+            model=self._model,
+            instructions=instructions,
+            system=SECTION_SYSTEM,
+            schema=SECTION_SCHEMA,
+        )
 
     def _closing_question(self, _: Section) -> dict[str, Any]:
         """Ask what is missing, now that every section has said what it deals with."""
@@ -435,6 +422,7 @@ class SectionReader:
             [*targets, Part("sections", "\n".join(lines), {})],
             nonce=nonce_of(self._session.public_id, CLOSING),
             model=self._model,
+            instructions=instructions_of(self._session.agent),
             system=CLOSING_SYSTEM,
         )
 

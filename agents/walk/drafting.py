@@ -5,7 +5,7 @@ else, and a run that had nothing to do says why. Drafts are saved only if the ru
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,11 +17,12 @@ from agents.people.notifications import receipt_path
 from agents.sessions.reads import by_severity, counted, purposes, stored_results
 from agents.sessions.transcripts import session_note_purpose, session_note_result
 from agents.text.clean import one_line
+from agents.text.wording import label, text_key
 from agents.types import End, ToolResult, Waiting
 from agents.walk.analysis import Reply, reply_of
 from agents.walk.citations import Cited, Votes, cited, votes_of
 from agents.walk.intake import NotStored, Reading, Slice, store
-from agents.walk.parsing import CONTENT_CHARS, TITLE_CHARS, Analysis, ParsedArtifact, ParsedFinding
+from agents.walk.parsing import CONTENT_CHARS, TITLE_CHARS, Analysis, ParsedArtifact, ParsedFinding, ParsedPrecedent
 from agents.walk.sections import ENDLESS
 from agents.walk.sections import UNREADABLE as UNREADABLE_ANSWER
 from audit.redaction import contains_marker, redact
@@ -84,9 +85,16 @@ def _propose(work: Slice, analysis: Analysis, reading: Reading) -> None:
         store(session, ToolIntent.EMIT_FINDING, f"finding:{number}", params)
     for number, content in enumerate(analysis.memories):
         store(session, ToolIntent.PROPOSE_MEMORY, f"memory:{number}", {"content": content})
-    for number, seen in enumerate(analysis.precedents):
-        params = {"pattern_kind": seen.pattern_kind, "summary": seen.summary}
+    for number, seen in enumerate(_distinct(analysis.precedents)):
+        params = {"pattern_kind": seen.pattern_kind, "summary": seen.summary, "same_as": seen.same_as}
         store(session, ToolIntent.PROPOSE_PRECEDENT, f"precedent:{number}", params)
+
+
+def _distinct(precedents: Iterable[ParsedPrecedent]) -> list[ParsedPrecedent]:
+    """Return each pattern once: a run is one sighting, however often its answer repeats it."""
+    return list(
+        {one.same_as or (label(one.pattern_kind, limit=64), text_key(one.summary)): one for one in precedents}.values()
+    )
 
 
 def _unstructured(analysis: Analysis) -> ParsedFinding:

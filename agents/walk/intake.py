@@ -19,8 +19,8 @@ from agents.models import AgentSession, Document, InboundEvent
 from agents.policy.run_spec import RunSpec
 from agents.sessions.fairness import slice_is_over
 from agents.sessions.reads import as_uuid, call_latest
+from agents.text.blocks import Part
 from agents.types import End
-from agents.walk.prompts import Part
 
 # --- What a phase works with ---
 

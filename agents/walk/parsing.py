@@ -44,6 +44,7 @@ class ParsedFinding:
 class ParsedPrecedent:
     pattern_kind: str
     summary: str
+    same_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,8 @@ def _memory(item: Mapping[str, Any]) -> str:
 
 def _precedent(item: Mapping[str, Any]) -> ParsedPrecedent | None:
     summary = _first(item, "summary content description text", LINE_CHARS)
-    return ParsedPrecedent(_first(item, "pattern_kind kind", 64) or "pattern", summary) if summary else None
+    kind = _first(item, "pattern_kind kind", 64) or "pattern"
+    return ParsedPrecedent(kind, summary, _text(item.get("same_as"), 64)) if summary else None
 
 
 def _artifact(item: Mapping[str, Any]) -> ParsedArtifact | None:

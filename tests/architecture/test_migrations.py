@@ -1,5 +1,6 @@
 """Every migration can be reversed, with rows in the tables. (`make static` finds missing ones.)"""
 
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -10,7 +11,8 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from agents.enums import TriggerKind
-from agents.models import Installation, Trigger
+from agents.models import Installation, Memory, Precedent, Trigger
+from agents.text.wording import text_key
 from audit import models as triggers
 from audit import recorder, utc_now
 from audit.models import AuditEvent
@@ -98,3 +100,25 @@ def test_audit_log_is_append_only_after_its_migration_is_repeated(migrate):
 
     with pytest.raises(DatabaseError, match=triggers.MESSAGE):
         AuditEvent.objects.update(kind="changed")
+
+
+def test_precedents_that_become_equal_are_merged_with_their_counts_summed(migrate):
+    migrate("agents", "0007_inputs_health_fairness")
+    old = apps_at("0007_inputs_health_fairness")
+    owner = get_user_model().objects.create_user("owner")
+    seen = [utc_now() - timedelta(days=days) for days in (3, 2, 1)]
+    texts = [("Payment", "No cap."), ("payment", "no  cap"), ("payment", "No parking")]
+    for at, (kind, summary) in zip(seen, texts, strict=True):
+        old.get_model("agents", "Precedent").objects.create(
+            owner_id=owner.pk, pattern_kind=kind, summary=summary, summary_hash=summary, observed_count=2,
+            first_seen_at=at, last_seen_at=at,
+        )  # fmt: skip
+    old.get_model("agents", "Memory").objects.create(owner_id=owner.pk, content="Acme pays late.")
+    migrate()
+
+    first, second, third = Precedent.objects.order_by("pk")
+    assert (first.observed_count, first.first_seen_at, first.last_seen_at) == (4, seen[0], seen[1])
+    assert (first.pattern_kind, first.summary_hash, first.dismissed_at) == ("payment", text_key("no cap"), None)
+    assert (second.merged_into, second.ended_as, second.dismissed_at is None) == (first, "merged", False)
+    assert (third.observed_count, third.dismissed_at, third.merged_into) == (2, None, None)
+    assert Memory.objects.get().content_hash == text_key("acme pays late")

@@ -40,7 +40,7 @@ TABLE = {
     },
     "agents.contextproposal": {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act accept": OPERATORS,
-        "act reject": OPERATORS, "act retire": OPERATORS,
+        "act edit": OPERATORS, "act reject": OPERATORS, "act retire": OPERATORS,
     },
     "agents.document": {
         "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": NOBODY, "act attach": OPERATORS,
@@ -64,7 +64,7 @@ TABLE = {
     },
     "agents.precedent": {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act promote": OPERATORS,
-        "act dismiss": OPERATORS,
+        "act dismiss": OPERATORS, "act merge": OPERATORS,
     },
     "agents.project": {
         "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act delete": OPERATORS,

@@ -53,6 +53,36 @@ def test_precedent_is_proposed_for_an_own_project(client):
     assert "Five-year terms." in mine.context_md
 
 
+def test_near_duplicates_are_listed_and_merged(client):
+    user = sign_in(client, "operator")
+    row = make_precedent(user, summary="Payments are due after 60 days")
+    like = make_precedent(user, summary="Payment is due 60 days after receipt", summary_hash="i")
+    make_precedent(user, summary="No parking", summary_hash="j")
+    listed = text_of(client.get(page(Precedent, "changelist"), {"board": "alike"}))
+    assert listed.count("Payments are due after 60 days") == 2, "itself, and beside the one that is like it"
+    assert "No parking" not in listed
+    asked = text_of(client.get(act_page(row, "merge")))
+    assert f'<option value="{like.pk}" selected>' in asked
+    before = last_event()
+    client.post(act_page(row, "merge"), {"confirmed": "1", "into": like.pk})
+    like.refresh_from_db()
+    row.refresh_from_db()
+    assert (like.observed_count, row.merged_into) == (6, like)
+    assert kinds_since(before) == ["autonomous_precedent.merge"]
+
+
+def test_line_is_edited_before_it_is_accepted(client):
+    user = sign_in(client)
+    row = ContextProposal.objects.create(
+        owner=user, project=Project.objects.create(owner=user, name="Mine"), text="Seen 1 time: x"
+    )
+    assert "Seen 1 time: x</textarea>" in text_of(client.get(act_page(row, "edit")))
+    client.post(act_page(row, "edit"), {"confirmed": "1", "text": "Cap it."})
+    client.post(act_page(row, "accept"), {"confirmed": "1"})
+    row.project.refresh_from_db()
+    assert row.project.context_md == "Cap it."
+
+
 def test_accept_reject_accept_leaves_one_copy(client):
     user = sign_in(client)
     project = Project.objects.create(owner=user, name="Mine")
@@ -105,7 +135,7 @@ def test_dismissed_precedent_leaves_the_list(client):
     client.post(act_page(row, "dismiss"), {"confirmed": "1"})
 
     assert "Five-year terms." not in text_of(client.get(page(Precedent, "changelist")))
-    assert "Five-year terms." in text_of(client.get(page(Precedent, "changelist"), {"board": "filled"}))
+    assert "Five-year terms." in text_of(client.get(page(Precedent, "changelist"), {"board": "dismissed"}))
 
 
 def test_proposal_lists_the_runs_that_read_it(client):

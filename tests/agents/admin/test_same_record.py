@@ -19,9 +19,11 @@ from agents.knowledge.projects import (
     memory_dismiss,
     memory_keep,
     precedent_dismiss,
+    precedent_merge,
     precedent_promote,
     project_delete,
     proposal_accept,
+    proposal_edit,
     proposal_reject,
     proposal_retire,
 )
@@ -103,6 +105,12 @@ def proposal(by, status=ProposalStatus.PROPOSED, **more):
 def precedent(by):
     return Precedent.objects.create(
         owner=by, pattern_kind="k", summary="s", summary_hash=str(Precedent.objects.count())
+    )
+
+
+def other_precedent(by):
+    return Precedent.objects.filter(owner=by, pattern_kind="other").first() or Precedent.objects.create(
+        owner=by, pattern_kind="other", summary="s", summary_hash="s"
     )
 
 
@@ -214,6 +222,11 @@ CASES = {
     ),
     ("contextproposal", "accept"): Case(proposal, lambda row, by, now: proposal_accept(proposal=row, by=by, now=now)),
     ("contextproposal", "reject"): Case(proposal, lambda row, by, now: proposal_reject(proposal=row, by=by, now=now)),
+    ("contextproposal", "edit"): Case(
+        proposal,
+        lambda row, by, now: proposal_edit(proposal=row, text="Other words.", by=by, now=now),
+        lambda row: {"text": "Other words."},
+    ),
     ("contextproposal", "retire"): Case(
         lambda by: proposal(by, ProposalStatus.ACCEPTED, applied_version=1),
         lambda row, by, now: proposal_retire(proposal=row, by=by, now=now),
@@ -254,6 +267,11 @@ CASES = {
         precedent,
         lambda row, by, now: precedent_promote(precedent=row, project=own_project(by), by=by, now=now),
         lambda row: {"project": own_project(row.owner).pk},
+    ),
+    ("precedent", "merge"): Case(
+        precedent,
+        lambda row, by, now: precedent_merge(precedent=row, into=other_precedent(by), by=by, now=now),
+        lambda row: {"into": other_precedent(row.owner).pk},
     ),
     ("precedent", "dismiss"): Case(precedent, lambda row, by, now: precedent_dismiss(precedent=row, by=by, now=now)),
     ("project", "delete"): Case(

@@ -204,6 +204,10 @@ ACTS = {
         lambda w, _: playbooks.playbook_import(owner=w.by, text=YAML, **actor(w)), {"yaml": YAML}
     ),
     "precedent:dismiss": Act(lambda w, row: projects.precedent_dismiss(precedent=row, **actor(w))),
+    "precedent:merge": Act(
+        lambda w, row: projects.precedent_merge(precedent=row, into=w.similar, **actor(w)),
+        lambda w, row: {"into": public(w.similar)},
+    ),
     "precedent:promote": Act(
         lambda w, row: projects.precedent_promote(precedent=row, project=w.rows["project"], **actor(w)),
         lambda w, row: {"project": public(w.rows["project"])},
@@ -214,6 +218,9 @@ ACTS = {
     ),
     "project:destroy": Act(lambda w, row: projects.project_delete(project=row, **actor(w))),
     "proposal:accept": Act(lambda w, row: projects.proposal_accept(proposal=row, **actor(w))),
+    "proposal:partial_update": Act(
+        lambda w, row: projects.proposal_edit(proposal=row, text="Other words.", **actor(w)), {"text": "Other words."}
+    ),
     "proposal:reject": Act(lambda w, row: projects.proposal_reject(proposal=row, **actor(w))),
     "proposal:retire": Act(
         lambda w, row: projects.proposal_retire(proposal=ContextProposal.objects.get(pk=row.pk), **actor(w)),

@@ -292,6 +292,31 @@ def test_precedent_reaches_context_when_accepted(api, world):
     assert api.post(f"{address}/accept").status_code == 409
 
 
+def test_precedents_are_compared_and_merged(api, world):
+    row, into = world.rows["precedent"], world.similar
+    into.summary = "There is no term"
+    into.save()
+    address = f"/api/v1/precedents/{public(row)}"
+    assert [one["id"] for one in api.get(f"{address}/similar").json()["results"]] == [public(into)]
+    merged = api.post(f"{address}/merge", {"into": public(into)}, format="json").json()
+    assert (merged["ended_as"], merged["merged_into"]) == ("merged", public(into))
+    kept = api.get(f"/api/v1/precedents/{public(into)}").json()
+    assert (kept["observed_count"], kept["ended_as"]) == (2, "")
+    assert 0 <= kept["weight"] <= 2
+    assert api.post(f"{address}/merge", {"into": public(into)}, format="json").status_code == 409
+    foreign = public(make_world().rows["precedent"])
+    assert api.post(f"/api/v1/precedents/{public(into)}/merge", {"into": foreign}, format="json").status_code == 404
+
+
+def test_line_of_a_proposal_is_changed_until_it_is_accepted(api, world):
+    address = f"/api/v1/proposals/{public(world.rows['proposal'])}"
+    assert api.patch(address, {"text": "Cap\nit."}, format="json").json()["text"] == "Cap it."
+    api.post(f"{address}/accept")
+    assert api.patch(address, {"text": "Too late."}, format="json").status_code == 409
+    world.rows["project"].refresh_from_db()
+    assert world.rows["project"].context_md == "Cap it."
+
+
 def test_precedent_cannot_go_to_a_foreign_project(api, world):
     theirs = make_world().rows["project"]
     address = f"/api/v1/precedents/{public(world.rows['precedent'])}/promote"

@@ -153,6 +153,9 @@ def make_world(owner=None):
     precedent = Precedent.objects.create(
         owner=owner, pattern_kind="clause", summary="No term", summary_hash="h", first_seen_at=NOW, last_seen_at=NOW
     )
+    similar = Precedent.objects.create(
+        owner=owner, pattern_kind="clause", summary="No end", summary_hash="i", first_seen_at=NOW, last_seen_at=NOW
+    )
     proposal = ContextProposal.objects.create(owner=owner, project=project, text="Seen 1 time: No term", created_at=NOW)
     trigger = make_trigger(
         owner=owner, kind=TriggerKind.EVENT, name="Upload", playbook=playbook, collection=collection, source="monitor"
@@ -179,7 +182,7 @@ def make_world(owner=None):
         "trigger": trigger,
         "unread-input": make_unread_input(trigger=trigger),
     }
-    return SimpleNamespace(owner=owner, rows=rows, waiting=waiting, over=over)
+    return SimpleNamespace(owner=owner, rows=rows, waiting=waiting, over=over, similar=similar)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import pytest
 
-from agents.ask.chats import asks_for, is_yes, relevant_texts
+from agents.ask.chats import admission, asks_for, is_yes, relevant_texts
+from agents.skills.registry import skill_named
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,8 @@ from agents.ask.chats import asks_for, is_yes, relevant_texts
         ("remove the old file", "delete_file"),
         ("I want you to pay the invoice", "pay_invoice"),
         ("Do not wait: send it now", "send_email"),
+        ("Check the new lease against our playbook", "run_playbook"),
+        ("Please start the review", "run_playbook"),
     ],
 )
 def test_text_asks_for_the_skill(text, name):
@@ -37,6 +40,7 @@ def test_text_asks_for_the_skill(text, name):
         ("Look at it", "delete_file"),
         ("Convert it to the right form", "add_to_calendar"),
         ("", "send_email"),
+        ("What does the lease say about parking?", "run_playbook"),
     ],
 )
 def test_text_does_not_ask_for_the_skill(text, name):
@@ -95,3 +99,11 @@ def test_plain_yes_accepts_the_texts_before_it():
     assert relevant_texts(said) == ["Yes, please do", "Tell Bob that it is late", "Shall I send him a mail?"]
     assert relevant_texts([*said[:2], "Yes, but first tell me what you would write there"])[1:] == []
     assert relevant_texts(["Send it"]) == ["Send it"]
+
+
+def test_skills_on_our_own_rows_pass_but_a_run_has_to_be_asked_for():
+    check = admission(lambda: ["What does the lease say about parking?"])
+    for name in ("remember", "emit_finding", "propose_precedent", "tell_owner"):
+        assert check("k", skill_named(name), {}) == ""
+    assert "do not ask for that" in check("k", skill_named("run_playbook"), {})
+    assert admission(lambda: ["Run the playbook on it."])("k", skill_named("run_playbook"), {}) == ""

@@ -9,7 +9,7 @@ from agents.definitions.schema import DefinitionError
 from tests.table import every_row
 
 AMOUNT = "expected an amount of US dollars from 0 to 9223372036854, with at most 4 places"
-KNOWN = "name, description, instructions, model, mode"
+KNOWN = "name, description, instructions, project, model, mode"
 
 
 def problems(text, file="agent.yaml"):

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from agents.exceptions import Invalid, NotFound
-from agents.knowledge.projects import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
+from agents.knowledge.projects import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep, memory_propose
 from agents.models import Memory
 from tests.agents.people.rows import allowed, make_memory, told
-from tests.factories import NOW, make_user
+from tests.factories import NOW, make_session, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -87,3 +87,33 @@ def test_empty_or_long_content_is_refused(content, says):
 def test_secret_in_an_edited_memory_is_masked():
     memory, secret = make_memory(), "sk-ant-api03-" + "a1B2c3D4e5F6g7H8" * 5
     assert secret not in memory_keep(memory=memory, by=memory.owner, now=NOW, content=f"key {secret}").content
+
+
+# --- Proposing ---
+
+
+def propose(owner, content, session=None):
+    session = session or make_session(owner=owner)
+    return memory_propose(owner_id=owner.pk, session_pk=session.pk, content=content, now=NOW)
+
+
+def test_memory_is_proposed_once_in_the_same_words():
+    owner = make_user()
+    first, is_new = propose(owner, "Acme pays late.")
+    again, is_new_again = propose(owner, "  acme pays   late")
+    assert (first, is_new, is_new_again, again.state) == (again, True, False, "proposed")
+    memory_keep(memory=first, by=owner, now=NOW)
+    assert propose(owner, "ACME PAYS LATE!")[1] is False
+    memory_dismiss(memory=first, by=owner, now=NOW)
+    assert propose(owner, "Acme pays late")[1] is False
+    assert propose(make_user(), "Acme pays late")[1] is True
+
+
+def test_edited_memory_is_known_by_its_new_words_and_a_deleted_one_by_none():
+    owner = make_user()
+    memory, _ = propose(owner, "Acme pays late.")
+    memory_keep(memory=memory, by=owner, now=NOW, content="Acme pays in May.")
+    assert propose(owner, "Acme pays in May")[1] is False
+    assert propose(owner, "Acme pays late.")[1] is True
+    memory_delete(memory=memory, by=owner, now=NOW)
+    assert propose(owner, "Acme pays in May")[1] is True

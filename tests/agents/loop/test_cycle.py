@@ -8,6 +8,7 @@ from agents.loop import cycle
 from agents.models import InferenceLog, Message, ToolCall
 from agents.providers.scripted import Step
 from agents.sessions.fairness import next_run
+from agents.text.blocks import parse_blocks
 from agents.types import Asleep, SliceOver
 from tests.agents.conftest import script
 from tests.agents.loop import samples
@@ -97,7 +98,10 @@ def test_later_turns_see_earlier_messages_and_results(agent, drive):
         loop.task()
     last = model.requests[-1].messages
     assert [message["role"] for message in last] == ["system", "user", "assistant", "tool", "assistant", "user"]
-    assert last[0]["content"].startswith("Watch the till.\n\nYou are ")
+    assert last[0]["content"].startswith("You are ")
+    assert [(block.kind, block.text) for block in parse_blocks(last[0]["content"])] == [
+        ("instructions", "Watch the till.")
+    ]
     assert "pressed a" in last[3]["content"]
     assert Message.objects.filter(session=loop.session, turn=2, role="assistant").count() == 1
 

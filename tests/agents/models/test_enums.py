@@ -38,6 +38,7 @@ CLOSED = {
     "HaltScope": "session organisation",
     "DocumentOrigin": "upload artifact",
     "ProposalStatus": "proposed accepted rejected retired",
+    "PrecedentEnd": "dismissed expired merged",
     "EventSeverity": "info caution warning critical",
     "EventOutcome": "spawned no_match refused",
     "OutboxStatus": "pending sent failed",

@@ -1,10 +1,9 @@
 """What the tests of people's acts share: rows with sensible defaults, and a short look at the record."""
 
-import hashlib
-
 from django.contrib.auth.models import Permission
 
 from agents.models import Memory, Precedent, Project
+from agents.text.wording import text_key
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 
@@ -17,7 +16,7 @@ def make_precedent(owner=None, summary="Liability is not capped.", **fields):
     return Precedent.objects.create(
         owner=owner or make_user(),
         summary=summary,
-        summary_hash=hashlib.sha256(summary.encode("utf-8", "surrogatepass")).hexdigest(),
+        summary_hash=text_key(summary),
         **{"pattern_kind": "deviation", "observed_count": 3, "first_seen_at": NOW, "last_seen_at": NOW, **fields},
     )
 

@@ -38,12 +38,18 @@ class Scene:
         added, _ = document_add(name=name, data=text.encode(), collection=collection or self.collection, **by)
         return added
 
-    def session(self, *, project=None, trigger=None, max_cost_usd=None, **params):
+    def session(self, *, project=None, trigger=None, agent=None, max_cost_usd=None, **params):
         """A queued run; by default it goes by the playbook."""
         wanted = {"playbook": str(self.playbook.public_id), **params}
         given = {name: value for name, value in wanted.items() if value is not None}
         return session_create(
-            owner=self.owner, now=NOW, project=project, trigger=trigger, max_cost_usd=max_cost_usd, params=given
+            owner=self.owner,
+            now=NOW,
+            project=project,
+            trigger=trigger,
+            agent=agent,
+            max_cost_usd=max_cost_usd,
+            params=given,
         )
 
     def of_document(self, text=LEASE, **more):

@@ -16,7 +16,7 @@ from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.sessions.reads import MESSAGE_CHARS, purposes
 from agents.skills.registry import installed_skills
-from agents.text.blocks import SHOWN_AS
+from agents.text.blocks import SHOWN_AS, parse_blocks
 from agents.triggers.firing import session_restart
 from agents.types import RequestedCall
 from agents.walk.walk import walk
@@ -176,7 +176,11 @@ def test_goal_that_is_asked_of_an_agent_goes_by_its_instructions_and_its_cap(sce
         run(session)
 
     assert str(session.max_cost_usd) == "0.070000"
-    assert asked.requests[0].messages[0]["content"].startswith("Be brief, and write in verse.\n\nYou work towards")
+    system = asked.requests[0].messages[0]["content"]
+    assert system.startswith("You work towards")
+    assert [(block.kind, block.text) for block in parse_blocks(system)] == [
+        ("instructions", "Be brief, and write in verse.")
+    ]
 
 
 def test_agent_of_a_goal_is_named_on_the_command_line(scene, capsys):

@@ -12,10 +12,10 @@ from agents.anonymize import Anonymizer
 from agents.enums import EventOutcome, TriggerKind
 from agents.knowledge.projects import memory_dismiss, memory_keep, project_create
 from agents.models import InboundEvent, Memory, PromptSkill
-from agents.text.blocks import SHOWN_AS, nonce_of, parse_blocks, render_block
+from agents.text.blocks import SHOWN_AS, Part, nonce_of, parse_blocks, render_block
 from agents.types import ModelRequest
 from agents.walk import analysis, prompts
-from agents.walk.prompts import JUDGE_SYSTEM, SYSTEM, Part, analysis_question, judge_question
+from agents.walk.prompts import JUDGE_SYSTEM, SYSTEM, analysis_question, judge_question
 from audit.models import AuditEvent
 from audit.redaction import redact
 from tests.agents.walk.scene import LEASE, Scene, blocks_of, intents, model, reply, run
