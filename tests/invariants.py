@@ -363,9 +363,15 @@ def halted_work_stays_halted(look: Look) -> Iterator[str]:
         ):
             yield f"halt: session {session.public_id} was halted and ended as completed"
     for start, end in _halts_of_all_work(look):
-        late = sum(start < event.pk < end for event in began)
-        if late:
-            yield f"halt: {late} calls began while all work was halted"
+        for event in began:
+            if start < event.pk < end and not _stopped_before_dispatch(event):
+                yield f"halt: call {event.details.get('call_id')} began while all work was halted"
+
+
+def _stopped_before_dispatch(event: AuditEvent) -> bool:
+    """A halt that is committed between a call's verdict and its commit stops the call before its first byte."""
+    call = ToolCall.objects.filter(public_id=event.details.get("call_id")).first()
+    return call is not None and (call.outcome, call.detail) == (Outcome.DENIED, "halted_before_dispatch")
 
 
 def _halts_of_all_work(look: Look) -> Iterator[tuple[int, float]]:
