@@ -7,6 +7,7 @@ is data and picks no phase of the run.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -268,13 +269,16 @@ class SectionReader:
             self._plan()
         for section in self._sections:
             for part in self._parts(section):
-                end = self._ask(part.key, part, self._question)
+                end = self._ask(part.key, partial(self._question, part))
                 if end is not None or self._is_stopped:
                     return end
             if section.total > 1:
                 self._note(read=int(section.path))
-        if len(self._leaves) > 1 and not any(self._unread()):
-            return self._ask(CLOSING, Section(CLOSING, ()), self._closing_question)
+        for parts in self._cut_up():
+            if all(self._answer(part).analysis is not None for part in parts):
+                end = self._ask(_closing_key(parts), partial(self._closing_question, parts))
+                if end is not None or self._is_stopped:
+                    return end
         return None
 
     def reply(self) -> Reply:
@@ -282,11 +286,13 @@ class SectionReader:
         unread = tuple(self._unread())
         if not analyses:
             return Reply(failed=self._why_nothing(), unread=unread)
-        closing = answer_to(CLOSING, self._made)
-        if closing.analysis is not None:
-            analyses.append(closing.analysis)
-        is_open = len(self._leaves) > 1 and closing.analysis is None
-        unclosed = (closing.why or self._stopped or NOT_ASKED) if is_open else ""
+        unclosed = ""
+        for parts in self._cut_up():
+            closing = answer_to(_closing_key(parts), self._made)
+            if closing.analysis is not None:
+                analyses.append(_about(closing.analysis, parts[0].passages[0].document_id))
+            else:
+                unclosed = unclosed or closing.why or self._stopped or NOT_ASKED
         return Reply(merged(analyses), unread=unread, unclosed=unclosed)
 
     # --- The plan, and what became of it ---
@@ -340,6 +346,19 @@ class SectionReader:
             for half in section.halved():
                 yield from self._parts(half)
 
+    def _is_part(self, section: Section) -> bool:
+        """Return whether the section is a part of a passage that was cut up."""
+        whole = {(one.document_id, one.start, len(one.text)) for one in self._work.reading.passages}
+        return any((one.document_id, one.start, len(one.text)) not in whole for one in section.passages)
+
+    def _cut_up(self) -> list[list[Section]]:
+        """Return the parts of each document that was cut up."""
+        found: dict[str, list[Section]] = {}
+        for part in self._leaves:
+            if self._is_part(part):
+                found.setdefault(part.passages[0].document_id, []).append(part)
+        return list(found.values())
+
     def _answer(self, section: Section) -> Answer:
         return answer_to(section.key, self._made)
 
@@ -354,13 +373,13 @@ class SectionReader:
 
     # --- One question ---
 
-    def _ask(self, key: str, section: Section, question: Callable[[Section], dict[str, Any]]) -> End | None:
+    def _ask(self, key: str, question: Callable[[], dict[str, Any]]) -> End | None:
         """Ask until there is an answer, or none is to be had. Each request may end the slice of work."""
         while True:
             answer = answer_to(key, self._made)
             if answer.analysis is not None or answer.why:
                 return None
-            place, params = self._request(key, answer, lambda: question(section))
+            place, params = self._request(key, answer, question)
             # The very first request is left to the brake, so that a run without any money ends for this reason.
             if self._made and not can_be_paid(self._session, self._intent, params):
                 self._note(stopped=NO_MONEY)
@@ -373,13 +392,12 @@ class SectionReader:
             if not asked.ok:
                 self._note(stopped=asked.error or str(asked.outcome))
                 return None
-            if self._work.is_over and not asked.replayed and self._has_more(key, section):
+            if self._work.is_over and not asked.replayed and self._has_more(key):
                 return SliceOver()
 
-    def _has_more(self, key: str, section: Section) -> bool:
+    def _has_more(self, key: str) -> bool:
         """Return whether more is asked after this request: about this section or others, or by judges."""
-        answer = answer_to(key, self._made)
-        return answer.analysis is None or section.key != ONLY or self._work.spec.judge_citations
+        return answer_to(key, self._made).analysis is None or key != ONLY or self._work.spec.judge_citations
 
     def _request(self, key: str, answer: Answer, question: Callable[[], dict[str, Any]]) -> tuple[str, dict[str, Any]]:
         """Return where the next request stands in the journal, and its parameters."""
@@ -402,7 +420,7 @@ class SectionReader:
         ]
         nonce = nonce_of(self._session.public_id, section.key)
         instructions = instructions_of(self._session.agent)
-        if section.key == ONLY:
+        if not self._is_part(section):
             return analysis_question([*others, *documents], nonce=nonce, model=self._model, instructions=instructions)
         return analysis_question(
             [*others, Part("section", str(section), {}), *documents],
@@ -413,14 +431,16 @@ class SectionReader:
             schema=SECTION_SCHEMA,
         )
 
-    def _closing_question(self, _: Section) -> dict[str, Any]:
-        """Ask what is missing, now that every section has said what it deals with."""
-        seen = [(part, self._answer(part).analysis) for part in self._leaves]
+    def _closing_question(self, parts: Sequence[Section]) -> dict[str, Any]:
+        """Ask what is missing from a document, now that each of its sections has said what it deals with."""
+        seen = [(part, self._answer(part).analysis) for part in parts]
         lines = [f"{part}: {'; '.join(one.seen) or 'nothing'}" for part, one in seen if one is not None]
         targets = [part for part in self._others()[0] if part.kind in {"playbook", "skill"}]
+        [document] = parts[0].passages
+        about = {"id": document.document_id, "name": document.name}
         return analysis_question(
-            [*targets, Part("sections", "\n".join(lines), {})],
-            nonce=nonce_of(self._session.public_id, CLOSING),
+            [*targets, Part("sections", "\n".join(lines), about)],
+            nonce=nonce_of(self._session.public_id, _closing_key(parts)),
             model=self._model,
             instructions=instructions_of(self._session.agent),
             system=CLOSING_SYSTEM,
@@ -428,3 +448,13 @@ class SectionReader:
 
     def _others(self) -> tuple[list[Part], Inputs]:
         return assembled(self._work, documents=False)
+
+
+def _closing_key(parts: Sequence[Section]) -> str:
+    return f"{CLOSING}:{parts[0].path}"
+
+
+def _about(analysis: Analysis, document_id: str) -> Analysis:
+    """Return what is missing as findings about the document that it is missing from. It has no quote."""
+    findings = tuple(replace(one, document_id=document_id, quote="") for one in analysis.findings)
+    return Analysis(findings=findings, has_verdict=analysis.has_verdict, dropped=analysis.dropped)

@@ -47,14 +47,14 @@ Report each place where a document departs from what is asked for, and each thin
 the sentence that shows it, character by character as it stands in the document; if you cannot quote it, leave the \
 quote empty. Do not report what you did not find in a block. If there is nothing to report, the lists are empty."""
 _SECTION_REPORT: Final = """\
-The documents are long: you see one section of them, which one says the block "section", and the others are checked \
-apart. Report each place in it where a document departs from what is asked for. Quote the sentence that shows it, \
+The document is long: you see one section of it, which one says the block "section", and the others are checked \
+apart. Report each place in it where the document departs from what is asked for. Quote the sentence that shows it, \
 character by character as it stands in the document; if you cannot quote it, leave the quote empty. Report nothing as \
 missing: it may stand in another section. Name in "seen" each thing asked for that this section deals with, whether it \
 departs or not, by the name that the playbook or skill gives it. Do not report what you did not find in a block. If \
 there is nothing to report, the lists are empty."""
 _CLOSING_REPORT: Final = """\
-The documents are long and were read in sections. The block "sections" lists, for each of them, what is asked for and \
+A document is long and was read in sections. The block "sections" lists, for each of them, what is asked for and \
 dealt with there. Report each thing that is asked for and that no section deals with: it is missing. Report nothing \
 else; the quotes are empty, and so are all lists but the findings."""
 _GOAL_REPORT: Final = """\

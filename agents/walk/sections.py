@@ -5,8 +5,8 @@ with the next one and pays for none twice. An answer that cannot be read is aske
 asked for again in halves. What still cannot be read was not checked, and is reported so: it is never passed off as a
 result.
 
-What is missing from the documents shows only when all of them were read: sections name what they deal with, and one
-last question asks for the rest.
+What is missing from a document that was cut up shows only when all of it was read: its sections name what they deal
+with, and one last question asks for the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -87,21 +87,20 @@ def sections_of(passages: Sequence[Passage], *, room: int) -> tuple[Section, ...
 
 
 def _grouped(passages: Iterable[Passage], room: int) -> Iterator[list[Passage]]:
-    """Yield passages that fit together; one that is too long for itself is cut up."""
+    """Yield passages that fit together. One that is too long is cut up, and its parts stand alone."""
     group: list[Passage] = []
     left = room
     for passage in passages:
+        if len(passage.text) > left and group:
+            yield group
+            group, left = [], room
         if len(passage.text) <= left:
             group.append(passage)
             left -= len(passage.text)
-            continue
-        if group:
-            yield group
-        *whole, last = section_spans(passage.text, 0, len(passage.text), room=room)
-        for span in whole:
-            yield [_part(passage, *span)]
-        group = [_part(passage, *last)]
-        left = room - (last[1] - last[0])
+        else:
+            yield from (
+                [_part(passage, *span)] for span in section_spans(passage.text, 0, len(passage.text), room=room)
+            )
     if group:
         yield group
 

@@ -122,8 +122,8 @@ def test_clause_on_the_last_page_is_not_missed(scene):
 
 def test_what_two_sections_say_alike_counts_once(scene):
     same = reply(seen=[], privilege_concerns=["It is marked secret."])
-    with model(same):
-        session = run(scene.of_document(contract()))
+    with model(*[same] * 3, EMPTY):
+        session = run(scene.of_document(contract(3)))
     assert titles(session) == ["Pays late", "Renews", "Ethics review: 1 flagged"]
     assert session.memories.count() == 1
 
@@ -135,7 +135,18 @@ def test_collection_is_read_together_where_it_fits_and_in_sections_where_not(sce
         session = run(scene.session(collection=str(scene.collection.public_id)))
     read = [[b.attributes["name"] for b in blocks_of(one) if b.kind == "document"] for one in asked.requests]
     assert read == [["a", "b"], ["c"], ["c"], ["c"], []]
+    assert numbers(asked) == ["", "2", "3", "4", ""], "what is shown whole is judged whole"
     assert session.run_result == RunResult.OK
+
+
+def test_what_is_missing_is_asked_for_each_long_document(scene):
+    for name in ("one", "two"):
+        scene.document(f"{name} {contract(3)}", name=name)
+    with answering() as asked:
+        session = run(scene.session(collection=str(scene.collection.public_id)))
+    assert numbers(asked) == ["1", "2", "3", "4", "5", "6", "", ""]
+    missing = session.findings.filter(title="Payment terms missing")
+    assert sorted(one.document.name for one in missing) == ["one", "two"]
 
 
 def test_section_is_as_long_as_the_context_window_of_its_model_allows(scene, settings):
