@@ -19,6 +19,8 @@ PHASE: Final = f"{SESSION_PREFIX}phase_transition"
 CALL: Final = f"{SESSION_PREFIX}tool_call"
 RESOLVED: Final = "tool_call.resolved"
 CAP_REACHED: Final = f"{SESSION_PREFIX}cost_cap_reached"
+COMPLETED: Final = f"{SESSION_PREFIX}completed"
+FINDING: Final = "emit_finding"
 HALT_REQUESTED: Final = f"{SESSION_PREFIX}halt_requested"
 OPEN: Final = "started"
 HALTS: Final = frozenset({HALT_REQUESTED, f"{SESSION_PREFIX}halted", CAP_REACHED})
@@ -71,6 +73,7 @@ def fold(events: Iterable[StoredRow]) -> dict[str, Any]:
         **{name: start.details.get(name) if start else None for name in SCALARS},
         "started_at": start.at.isoformat() if start else None,
         **_ending(end),
+        "result": _result(end, calls),
         "totals": {
             "charged_usd": _total(finals, "cost_usd"),
             "actual_usd": _total(finals, "actual_usd"),
@@ -145,6 +148,20 @@ def _ending(end: StoredRow | None) -> dict[str, Any]:
     }
 
 
+def _result(end: StoredRow | None, calls: list[dict[str, Any]]) -> str | None:
+    """Return what the run was good for; None while it runs, and for completed runs from before it was recorded.
+
+    A brake that ends a run records no result: it is partial if findings were stored before.
+    """
+    if end is None:
+        return None
+    if recorded := end.details.get("result"):
+        return str(recorded)
+    if end.kind == COMPLETED:
+        return None
+    return "partial" if any(call["tool"] == FINDING and call["outcome"] == "success" for call in calls) else "failed"
+
+
 def _usd(value: object) -> Decimal | None:
     """Read an amount to the micro-dollar: 0 for no amount, None for one that cannot be read."""
     if value is None:
@@ -205,6 +222,15 @@ ENDINGS: Final = {
     "cost_cap_reached": "Stopped at its cost cap. Run again with a higher cap.",
     "refused": "Refused.",
 }
+# Of runs that completed; a run that something stopped says what.
+RESULT_ENDINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "findings": "Completed, with findings.",
+        "empty": "Completed: there was nothing to check.",
+        "partial": "Partly done: not everything was checked.",
+        "failed": "Failed: nothing was checked.",
+    }
+)
 LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "mode": {"phased": "five-phase run"},
@@ -288,7 +314,8 @@ def event_sentence(kind: str, details: Mapping[str, Any]) -> str:
         labels["tool"] = call_label(details)
     if "action" in details:
         labels["approval_id"] = f"of {labels['action']}"
-    return sentence(kind, labels)
+    text = sentence(kind, labels)
+    return f"{text} Result: {details['result']}." if details.get("result") else text
 
 
 class ApprovalSentences:
@@ -340,6 +367,7 @@ def receipt_text(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -
         f"Trigger: {started_by(receipt, names)}",
         f"Started {_moment(receipt['started_at'])}, ended {_moment(receipt['ended_at'])}",
         outcome_sentence(receipt, names),
+        *([f"Result: {receipt['result']}"] if receipt.get("result") else []),
         f"Cost: {cost}; {f'cap {_amount(cap)}' if cap else 'no cap'}; {calls} call{'' if calls == 1 else 's'}",
         *receipt["notes"],
         "",
@@ -366,8 +394,8 @@ def outcome_sentence(receipt: Mapping[str, Any], names: Mapping[str, str] = NAME
     reason = receipt["terminal_reason"]
     if receipt["status"] == "running":
         return "Still running."
-    if reason == "completed" and (missing := _not_approved(receipt, names)):
-        return f"Completed, without: {'; '.join(missing)}."
+    if reason == "completed":
+        return _completed(receipt, names)
     if reason == "external_halt":
         return _halted(receipt)
     if reason == "budget_exceeded":
@@ -375,6 +403,12 @@ def outcome_sentence(receipt: Mapping[str, Any], names: Mapping[str, str] = NAME
     if reason == "cost_cap_reached" and (cap := receipt.get("max_cost_usd")):
         return f"Stopped at its cost cap of {_amount(cap)}. Run again with a higher cap."
     return ENDINGS.get(reason, f"{receipt['status'].capitalize()}: {reason}.")
+
+
+def _completed(receipt: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    text = RESULT_ENDINGS.get(receipt.get("result") or "", ENDINGS["completed"])
+    missing = _not_approved(receipt, names)
+    return f"{text[:-1]}, without: {'; '.join(missing)}." if missing else text
 
 
 def _not_approved(receipt: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:

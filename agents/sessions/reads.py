@@ -13,7 +13,7 @@ from typing import Any, Final
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
 from django.db.models import Q, QuerySet
 
-from agents.enums import Mode, Outcome, ToolIntent, TriggerKind
+from agents.enums import Mode, Outcome, RunResult, ToolIntent, TriggerKind
 from agents.models import AgentSession, Collection, Document, Halt, InboundEvent, Playbook, ToolCall
 from audit.kinds import TERMINAL_KINDS, usernames
 from audit.models import AuditEvent
@@ -240,6 +240,7 @@ SHOWN_EVENTS: Final = 600
 CALL: Final = "autonomous_session.tool_call"
 PHASE: Final = "autonomous_session.phase_transition"
 HALT: Final = "autonomous_session.halt_requested"
+COMPLETED: Final = "autonomous_session.completed"
 _GOOD: Final = frozenset({Outcome.SUCCESS})
 _PENDING: Final = frozenset({Outcome.STARTED, Outcome.APPROVAL_PENDING, Outcome.UNKNOWN, Outcome.WORKER_LOST})
 _QUESTIONS: Final = {
@@ -247,7 +248,8 @@ _QUESTIONS: Final = {
     "question.closed": "Its question was {status}.",
     "question.reminded": "The owner was reminded of its question.",
 }
-_END_LOOKS: Final = {"autonomous_session.completed": "good", "autonomous_session.failed": "bad"}
+_END_LOOKS: Final = {COMPLETED: "good", "autonomous_session.failed": "bad"}
+_RESULT_LOOKS: Final = {RunResult.PARTIAL: "warn", RunResult.FAILED: "bad"}
 
 
 @dataclass(frozen=True)
@@ -316,7 +318,10 @@ def _moment(event: AuditEvent, text: str, actor: str, detail: str) -> Moment:
     if event.kind == HALT:
         return Moment(event.at, "halt", text, "bad", actor=actor, detail=detail)
     if event.kind in TERMINAL_KINDS:
-        return Moment(event.at, "end", text, _END_LOOKS.get(event.kind, "warn"), actor=actor)
+        look = _END_LOOKS.get(event.kind, "warn")
+        if event.kind == COMPLETED:
+            look = _RESULT_LOOKS.get(event.details.get("result"), look)
+        return Moment(event.at, "end", text, look, actor=actor)
     if event.kind in _QUESTIONS and detail:
         title = _QUESTIONS[event.kind].format(status=event.details.get("status"))
         return Moment(event.at, "question", title, actor=actor, detail=detail)
