@@ -19,8 +19,6 @@ PHASE: Final = f"{SESSION_PREFIX}phase_transition"
 CALL: Final = f"{SESSION_PREFIX}tool_call"
 RESOLVED: Final = "tool_call.resolved"
 CAP_REACHED: Final = f"{SESSION_PREFIX}cost_cap_reached"
-COMPLETED: Final = f"{SESSION_PREFIX}completed"
-FINDING: Final = "emit_finding"
 HALT_REQUESTED: Final = f"{SESSION_PREFIX}halt_requested"
 OPEN: Final = "started"
 HALTS: Final = frozenset({HALT_REQUESTED, f"{SESSION_PREFIX}halted", CAP_REACHED})
@@ -73,7 +71,7 @@ def fold(events: Iterable[StoredRow]) -> dict[str, Any]:
         **{name: start.details.get(name) if start else None for name in SCALARS},
         "started_at": start.at.isoformat() if start else None,
         **_ending(end),
-        "result": _result(end, calls),
+        "result": end.details.get("result") if end else None,
         "totals": {
             "charged_usd": _total(finals, "cost_usd"),
             "actual_usd": _total(finals, "actual_usd"),
@@ -146,20 +144,6 @@ def _ending(end: StoredRow | None) -> dict[str, Any]:
         "terminal_reason": end.details.get("reason") or default,
         "ended_at": end.at.isoformat(),
     }
-
-
-def _result(end: StoredRow | None, calls: list[dict[str, Any]]) -> str | None:
-    """Return what the run was good for; None while it runs, and for completed runs from before it was recorded.
-
-    A brake that ends a run records no result: it is partial if findings were stored before.
-    """
-    if end is None:
-        return None
-    if recorded := end.details.get("result"):
-        return str(recorded)
-    if end.kind == COMPLETED:
-        return None
-    return "partial" if any(call["tool"] == FINDING and call["outcome"] == "success" for call in calls) else "failed"
 
 
 def _usd(value: object) -> Decimal | None:
@@ -268,7 +252,9 @@ LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             **_REASONS,
             "unanswered": "the model could not be asked, or gave no answer",
             "unread": "what it was to read could not be fetched",
-            "cut_off": "the answer was cut off and could not be read",
+            "cut_off": "the answer could not be read",
+            "no_target": "nothing to check against",
+            "partial": "a part of it was not checked",
         },
         "decision": {"did_not_happen": "did not happen"},
         "cause": {"takeover": "taken over from another", "queue": "next in the queue"},

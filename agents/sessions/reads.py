@@ -1,4 +1,4 @@
-"""Reading sessions: purposes, inputs, results so far, the timeline, names for receipts.
+"""Reading sessions: purposes, inputs, progress, results so far, the timeline, names for receipts.
 
 For many sessions at once each function runs a fixed number of statements.
 """
@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
 from django.db.models import Q, QuerySet
 
-from agents.enums import Mode, Outcome, RunResult, ToolIntent, TriggerKind
+from agents.enums import Mode, Outcome, Phase, RunResult, ToolIntent, TriggerKind
 from agents.models import AgentSession, Collection, Document, Halt, InboundEvent, Playbook, ToolCall
+from agents.policy.transitions import TERMINAL
 from audit.kinds import TERMINAL_KINDS, usernames
 from audit.models import AuditEvent
 from audit.receipts import ApprovalSentences, call_label, with_names
@@ -137,6 +139,31 @@ def as_uuid(given: object) -> uuid.UUID | None:
         return uuid.UUID(str(given))
     except ValueError:
         return None
+
+
+# --- How far a run has read ---
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The section that a run reads now, how many there are, and about what all of them cost."""
+
+    section: int
+    sections: int
+    estimate_usd: Decimal
+
+    def __str__(self) -> str:
+        return f"section {self.section} of {self.sections}"
+
+
+def progress_of(session: AgentSession) -> Progress | None:
+    """Return how far a run has read; None unless it is reading in more than one section."""
+    noted = session.metadata.get("reading") or {}
+    sections = noted.get("sections") or 1
+    is_reading = session.current_phase == Phase.ANALYSIS and session.status not in TERMINAL
+    if not is_reading or sections == 1 or noted.get("stopped"):
+        return None
+    return Progress(min(noted["read"] + 1, sections), sections, Decimal(noted["estimate_usd"]))
 
 
 # --- Names beside the ids of a receipt: as of today, and not part of the receipt itself ---

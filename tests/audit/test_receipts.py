@@ -264,24 +264,10 @@ def test_outcome_of_a_completed_run_goes_by_its_result(result, sentence):
     assert receipt["events"][-1]["sentence"] == f"Run ended: completed. Result: {result}."
 
 
-def test_result_is_unknown_while_it_runs_and_for_completed_runs_that_recorded_none():
+def test_result_is_unknown_while_it_runs_and_for_runs_that_recorded_none():
     assert fold(events((f"{S}started", {})))["result"] is None
     receipt = fold(events((f"{S}started", {}), (f"{S}completed", {"reason": "completed"})))
     assert (receipt["result"], outcome_sentence(receipt)) == (None, "Completed.")
-
-
-@every_row(
-    ("finding", "result"),
-    [
-        (None, "failed"),
-        ("success", "partial"),
-        ("denied", "failed"),
-    ],
-)
-def test_run_that_a_brake_ended_is_partial_if_it_stored_findings(finding, result):
-    stored = [(f"{S}tool_call", {"tool": "emit_finding", "call_id": "c1", "outcome": finding})] if finding else []
-    for kind in ("cost_cap_reached", "halted", "failed"):
-        assert fold(events(*stored, (f"{S}{kind}", {})))["result"] == result
 
 
 def test_run_at_its_cap_names_the_cap_and_what_to_do():
