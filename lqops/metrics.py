@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
-from django.db.models import Count, Max, Min, Q, QuerySet, Sum, Value
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum, TextField, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
@@ -130,7 +130,8 @@ def _add(into: dict[tuple[str, ...], list[float]], found: Iterable[tuple[tuple[s
 
 def _ended_runs() -> QuerySet[Any]:
     rows = AuditEvent.objects.filter(kind__in=sorted(TERMINAL_KINDS))
-    result = Coalesce(KeyTextTransform("result", "details"), Value("unknown"))  # older events have none
+    # Older events have none.
+    result = Coalesce(KeyTextTransform("result", "details"), Value("unknown"), output_field=TextField())
     return rows.annotate(reason=KeyTextTransform("reason", "details"), result=result)
 
 

@@ -54,8 +54,8 @@ LOOKUPS: Final = {
         {_SHOW} [last|latest|recent] [{_STATUS}] {_RUNS} [[of|from] {_PERIOD}]
         (what|which|how many) {_RUNS} ({_HAVE}|are {_STATUS}|failed) [{_PERIOD}]
         (what is|is anything) (running|active|queued)
-        what (ran|failed) [{_PERIOD}]
-        did anything fail [{_PERIOD}]
+        what (ran|failed|happened) [{_PERIOD}|last night|overnight]
+        did anything fail [{_PERIOD}|last night|overnight]
     """,
     "show_receipt": """
         [show|open|print|give] [me] [the] [last|latest] (receipt|receipts)

@@ -377,7 +377,8 @@ def _spent_line(name: str, row: dict[str, Any]) -> str:
 
 
 Span = tuple[datetime, datetime]
-_PERIOD: Final = re.compile(r"\b(?:today|yesterday|(?:this|last) (?:week|month))\b")
+NIGHT: Final = timedelta(hours=6)  # before midnight, and after
+_PERIOD: Final = re.compile(r"\b(?:today|yesterday|overnight|last night|(?:this|last) (?:week|month))\b")
 
 
 def _days(now: datetime) -> dict[str, Span]:
@@ -389,6 +390,7 @@ def _days(now: datetime) -> dict[str, Span]:
     return {
         "today": (today, today + day),
         "yesterday": (today - day, today),
+        **dict.fromkeys(("overnight", "last night"), (today - NIGHT, today + NIGHT)),
         "last 7 days": (today - 6 * day, today + day),
         "this week": (monday, today + day),
         "last week": (monday - 7 * day, monday),

@@ -195,7 +195,9 @@ def ended_as(session: AgentSession) -> str:
 
 
 def result_text(session: AgentSession) -> str:
-    """The result of a run that is over, and why, on one line."""
+    """The result of a run that is over, and why, on one line; empty for runs from before results were noted."""
+    if not session.run_result:
+        return ""
     return " ".join(filter(None, [f"Result: {session.run_result}.", session.result_reason]))
 
 

@@ -105,7 +105,7 @@ def notify_end(row: AgentSession, *, reason: TerminalReason, unread: UnreadInput
 
 def _end_lines(row: AgentSession, unread: UnreadInput | None) -> list[str]:
     found = by_severity(row.findings.values_list("severity", flat=True))
-    lines = [f"Result: {row.run_result}. {row.result_reason}".strip()]
+    lines = [f"Result: {row.run_result}."]
     lines += [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
     lines += [f"Calls: {row.tool_calls.count()}. Cost: {cost_text(row.cost_total_usd, row.cost_actual_usd)}."]
     if unread is not None and unread.due_at is not None:
