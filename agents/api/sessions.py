@@ -50,7 +50,7 @@ from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
 from agents.sessions.leases import session_try_now
 from agents.sessions.reads import PURPOSES, progress_of, purpose_kind, purposes
 from agents.sessions.transcripts import INTERNAL
-from agents.triggers.firing import run_now, session_restart
+from agents.triggers.firing import run_estimate, run_now, session_restart
 from audit.receipts import UnknownChain, build_receipt
 from audit.rows import UnreadableRow
 
@@ -391,6 +391,28 @@ class RunNowView(SingleView):
         bound = {name: data.pop(name) for name in ("agent", "project") if name in data}
         session = run_now(RunSpec.of(**data), owner=self.user, **self.actor, **bound)
         return Response(SessionSerializer(session).data, status=201)
+
+
+class PlanSerializer(serializers.Serializer[Any]):
+    sections = serializers.IntegerField(help_text="How many sections the documents make, one question for each.")
+    section_chars = serializers.IntegerField(source="room", help_text="The most characters of one section.")
+    estimate_usd = UsdField(help_text="About what they cost, by what the model's last questions have cost.")
+
+
+class RunEstimateView(SingleView):
+    serializer_class = PlanSerializer
+    changes_nothing = frozenset({"post"})
+
+    @describe(body=RunBody, examples=[EXAMPLE], operation_id="run_estimate")
+    def post(self, request: Request) -> Response:
+        """In how many sections `run-now` would read a document or a collection, and about what that costs.
+
+        Nothing is started, stored or audited. 422 for a query, a goal and an agentic analysis.
+        """
+        data = self.body(RunBody)
+        bound = {name: data.pop(name) for name in ("agent", "project") if name in data}
+        plan = run_estimate(RunSpec.of(**data), owner=self.user, by=self.user, **bound)
+        return Response(PlanSerializer(plan).data)
 
 
 # --- Transcripts: messages that lqops itself wrote are included on request ---
