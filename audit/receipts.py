@@ -71,6 +71,7 @@ def fold(events: Iterable[StoredRow]) -> dict[str, Any]:
         **{name: start.details.get(name) if start else None for name in SCALARS},
         "started_at": start.at.isoformat() if start else None,
         **_ending(end),
+        "result": end.details.get("result") if end else None,
         "totals": {
             "charged_usd": _total(finals, "cost_usd"),
             "actual_usd": _total(finals, "actual_usd"),
@@ -205,6 +206,15 @@ ENDINGS: Final = {
     "cost_cap_reached": "Stopped at its cost cap. Run again with a higher cap.",
     "refused": "Refused.",
 }
+# Of runs that completed; a run that something stopped says what.
+RESULT_ENDINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "findings": "Completed, with findings.",
+        "empty": "Completed: there was nothing to check.",
+        "partial": "Partly done: not everything was checked.",
+        "failed": "Failed: nothing was checked.",
+    }
+)
 LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "mode": {"phased": "five-phase run"},
@@ -244,7 +254,9 @@ LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             **_REASONS,
             "unanswered": "the model could not be asked, or gave no answer",
             "unread": "what it was to read could not be fetched",
-            "cut_off": "the answer was cut off and could not be read",
+            "cut_off": "the answer could not be read",
+            "no_target": "nothing to check against",
+            "partial": "a part of it was not checked",
         },
         "decision": {"did_not_happen": "did not happen"},
         "cause": {"takeover": "taken over from another", "queue": "next in the queue"},
@@ -290,7 +302,8 @@ def event_sentence(kind: str, details: Mapping[str, Any]) -> str:
         labels["tool"] = call_label(details)
     if "action" in details:
         labels["approval_id"] = f"of {labels['action']}"
-    return sentence(kind, labels)
+    text = sentence(kind, labels)
+    return f"{text} Result: {details['result']}." if details.get("result") else text
 
 
 class ApprovalSentences:
@@ -342,6 +355,7 @@ def receipt_text(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -
         f"Trigger: {started_by(receipt, names)}",
         f"Started {_moment(receipt['started_at'])}, ended {_moment(receipt['ended_at'])}",
         outcome_sentence(receipt, names),
+        *([f"Result: {receipt['result']}"] if receipt.get("result") else []),
         f"Cost: {cost}; {f'cap {_amount(cap)}' if cap else 'no cap'}; {calls} call{'' if calls == 1 else 's'}",
         *receipt["notes"],
         "",
@@ -368,8 +382,8 @@ def outcome_sentence(receipt: Mapping[str, Any], names: Mapping[str, str] = NAME
     reason = receipt["terminal_reason"]
     if receipt["status"] == "running":
         return "Still running."
-    if reason == "completed" and (missing := _not_approved(receipt, names)):
-        return f"Completed, without: {'; '.join(missing)}."
+    if reason == "completed":
+        return _completed(receipt, names)
     if reason == "external_halt":
         return _halted(receipt)
     if reason == "budget_exceeded":
@@ -377,6 +391,12 @@ def outcome_sentence(receipt: Mapping[str, Any], names: Mapping[str, str] = NAME
     if reason == "cost_cap_reached" and (cap := receipt.get("max_cost_usd")):
         return f"Stopped at its cost cap of {_amount(cap)}. Run again with a higher cap."
     return ENDINGS.get(reason, f"{receipt['status'].capitalize()}: {reason}.")
+
+
+def _completed(receipt: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    text = RESULT_ENDINGS.get(receipt.get("result") or "", ENDINGS["completed"])
+    missing = _not_approved(receipt, names)
+    return f"{text[:-1]}, without: {'; '.join(missing)}." if missing else text
 
 
 def _not_approved(receipt: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:

@@ -15,8 +15,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
-from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum, TextField, Value
 from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -129,7 +130,9 @@ def _add(into: dict[tuple[str, ...], list[float]], found: Iterable[tuple[tuple[s
 
 def _ended_runs() -> QuerySet[Any]:
     rows = AuditEvent.objects.filter(kind__in=sorted(TERMINAL_KINDS))
-    return rows.annotate(reason=KeyTextTransform("reason", "details"))
+    # Older events have none.
+    result = Coalesce(KeyTextTransform("result", "details"), Value("unknown"), output_field=TextField())
+    return rows.annotate(reason=KeyTextTransform("reason", "details"), result=result)
 
 
 def _recorded_calls() -> QuerySet[Any]:
@@ -185,7 +188,7 @@ class InstallationCollector:
     """Reads all figures with a fixed number of statements."""
 
     def __init__(self) -> None:
-        self._runs = Totals(_ended_runs, ["kind", "reason"], number=Count("id"))
+        self._runs = Totals(_ended_runs, ["kind", "reason", "result"], number=Count("id"))
         self._calls = Totals(_recorded_calls, ["intent", "outcome"], number=Count("id"))
         self._requests = Totals(
             InferenceLog.objects.all,
@@ -210,9 +213,9 @@ class InstallationCollector:
     def _work(self) -> Iterator["Metric"]:
         from prometheus_client.core import CounterMetricFamily
 
-        runs = CounterMetricFamily("lqops_runs", "Runs that have ended.", labels=["status", "reason"])
-        for (kind, reason), sums in sorted(self._runs.read().items()):
-            runs.add_metric([ENDS[kind], reason], sums["number"])
+        runs = CounterMetricFamily("lqops_runs", "Runs that have ended.", labels=["status", "reason", "result"])
+        for (kind, reason, result), sums in sorted(self._runs.read().items()):
+            runs.add_metric([ENDS[kind], reason, result], sums["number"])
         calls = CounterMetricFamily("lqops_calls", "Calls that were settled or refused.", labels=["intent", "outcome"])
         for (intent, outcome), sums in sorted(self._calls.read().items()):
             if outcome != Outcome.STARTED:

@@ -27,7 +27,18 @@ from django.views.decorators.http import require_POST
 
 from agents.admin.approvals import AnswerForm
 from agents.admin.base import current_user, require_permission, site_page
-from agents.admin.display import SHORT_ID, STATUS_COLORS, cut, moment, plain_sentence, status_text, usd, visible, words
+from agents.admin.display import (
+    SHORT_ID,
+    cut,
+    moment,
+    plain_sentence,
+    run_color,
+    run_text,
+    status_text,
+    usd,
+    visible,
+    words,
+)
 from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, usd_field
 from agents.admin.sessions import CHANGE
 from agents.ask.chats import MAX_CHARS
@@ -270,8 +281,7 @@ def chats_page(request: HttpRequest) -> HttpResponse:
         return answered
     numbered = Paginator(chats_of(by.pk), ON_A_PAGE).get_page(request.GET.get("p"))
     rows = [
-        {"chat": chat, "status": status_text(chat.last), "color": STATUS_COLORS.get(chat.last.status, "")}
-        for chat in conversations(numbered)
+        {"chat": chat, "status": run_text(chat.last), "color": run_color(chat.last)} for chat in conversations(numbered)
     ]
     return _chat_page(
         request, "admin/chats.html", "Chats", rows=rows, numbered=numbered, form=form, may_say=by.has_perm(SAY)
@@ -312,7 +322,7 @@ def _exchange_context(exchange: Exchange) -> dict[str, Any]:
         "exchange": exchange,
         "session": exchange.session,
         "status": status_text(exchange.session),
-        "color": STATUS_COLORS.get(exchange.session.status, ""),
+        "color": run_color(exchange.session),
         "text": text,
         "shown": without_calls(text),
         "answer": without_calls(exchange.answer).strip() or exchange.answer,

@@ -23,11 +23,11 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from agents.conf import clock
-from agents.enums import HaltState, Level, Outcome, Status, TerminalReason
+from agents.enums import HaltState, Level, Outcome, RunResult, Status, TerminalReason
 from agents.models import AgentSession, Budget
 from agents.policy.transitions import TERMINAL
 from agents.sessions.control_room import Meter
-from agents.sessions.reads import asked_by, purposes
+from agents.sessions.reads import asked_by, progress_of, purposes
 from audit import receipts
 
 register = template.Library()
@@ -229,6 +229,31 @@ def status_text(session: AgentSession) -> str:
     return f"waiting for {session.waiting_on}" if session.waiting_on else session.status
 
 
+@register.filter
+def run_text(session: AgentSession) -> str:
+    """The result of a run that completed; else its status in one phrase."""
+    return words(session.run_result) if _has_result(session) else status_text(session)
+
+
+@register.filter
+def run_color(session: AgentSession) -> str:
+    """The colour of the chip: never that of success for a run that did not do all its work."""
+    if _has_result(session):
+        return RESULT_COLORS.get(session.run_result, "")
+    return STATUS_COLORS.get(session.status, "")
+
+
+def _has_result(session: AgentSession) -> bool:
+    return session.status == Status.COMPLETED and bool(session.run_result)
+
+
+@register.filter
+def progress_text(session: AgentSession) -> str:
+    """How far a run has read: section 7 of 23, about $0.12; empty if it is not reading in sections."""
+    progress = progress_of(session)
+    return "" if progress is None else f"{progress}, about {usd(progress.estimate_usd)}"
+
+
 def with_purposes(sessions: Iterable[Any]) -> list[Any]:
     """The sessions, each with its `purpose`, by a fixed number of statements."""
     rows = list(sessions)
@@ -323,6 +348,12 @@ STATUS_COLORS: Final[dict[str, str]] = {
     Status.HALTED: "warn",
     Status.FAILED: "bad",
 }
+RESULT_COLORS: Final[dict[str, str]] = {
+    RunResult.OK: "good",
+    RunResult.FINDINGS: "info",
+    RunResult.PARTIAL: "warn",
+    RunResult.FAILED: "bad",
+}
 LEVEL_COLORS: Final[dict[str, str]] = {Level.CONTROLLED: "info", Level.RESTRICTED: "warn", Level.PRIVILEGED: "bad"}
 RISK_COLORS: Final[dict[str, str]] = {"low": "good", "medium": "warn", "high": "bad"}
 SEVERITY_COLORS: Final[dict[str, str]] = {"info": "info", "warn": "warn", "critical": "bad"}
@@ -335,6 +366,8 @@ def unfold_labels(colors: Mapping[str, str]) -> dict[str, str]:
 
 
 STATUS_LABELS: Final = unfold_labels(STATUS_COLORS)
+RESULT_LABELS: Final[dict[str, str]] = {"": "", RunResult.EMPTY.value: "", **unfold_labels(RESULT_COLORS)}
+RUN_LABELS: Final = {"": "", **_UNFOLD}
 LEVEL_LABELS: Final = unfold_labels(LEVEL_COLORS)
 RISK_LABELS: Final = unfold_labels(RISK_COLORS)
 SEVERITY_LABELS: Final = unfold_labels(SEVERITY_COLORS)
@@ -364,6 +397,7 @@ register.filter("asked_by", asked_by)
 register.filter("reason_label", lambda reason: receipts.label_of("reason", reason))
 register.filter("spent", lambda row: cost_context(row)["spent"])
 register.filter("status_color", lambda status: STATUS_COLORS.get(status, ""))
+register.filter("result_color", lambda result: RESULT_COLORS.get(result, ""))
 register.filter("level_color", lambda level: LEVEL_COLORS.get(level, ""))
 register.filter("risk_color", lambda risk: RISK_COLORS.get(risk, ""))
 register.filter("severity_color", lambda severity: SEVERITY_COLORS.get(severity, "info"))

@@ -66,10 +66,12 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
         context["ask_form"] = AskForm()
     if user.has_perm(VIEW):
         context["running"] = control_room.sessions_running()
-        with_purposes(context["running"].rows)
+        context["sessions"] = control_room.sessions_ended()
+        with_purposes([*context["running"].rows, *context["sessions"]])
     if user.has_perm("agents.view_approval"):
-        waiting = context["waiting"] = control_room.waiting_for(user)
+        waiting = context["waiting"] = control_room.waiting_for(user, now)
         with_purposes([one.session for one in waiting.approvals] + [one.session for one in waiting.given_up])
+        with_purposes(waiting.unfinished)
         context["questions"] = [(row, may_answer(row.session, user)) for row in waiting.questions]
         context["may_resolve"] = user.has_perm("agents.resolve_approval")
     if user.has_perm("agents.view_budget"):

@@ -19,12 +19,15 @@ from agents.admin.approvals import AnswerForm
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, view_token
 from agents.admin.display import (
     OUTCOME_LABELS,
-    STATUS_LABELS,
+    RESULT_LABELS,
+    RUN_LABELS,
     WordedFilter,
     column,
     cost_context,
     counted,
     cut,
+    progress_text,
+    run_color,
     short_id,
     status_text,
     two_lines,
@@ -56,7 +59,7 @@ from agents.sessions.questions import may_answer
 from agents.sessions.reads import as_uuid, read_by, timeline, titled
 from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.triggers.firing import run_now, session_restart
-from audit.receipts import ENDINGS, outcome_sentence
+from audit.receipts import ENDINGS, RESULT_ENDINGS, outcome_sentence
 
 CHANGE: Final = "agents.change_agentsession"
 SHOWN_FINDINGS: Final = 100
@@ -189,7 +192,9 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
 def ending_text(session: AgentSession) -> str:
     """Why it ended, and which of its calls were denied."""
     refused = session.approvals.filter(status__in=(ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED))
-    text = ENDINGS.get(session.terminal_reason or "", "")
+    text = RESULT_ENDINGS.get(session.run_result) or ENDINGS["completed"]
+    if session.terminal_reason != TerminalReason.COMPLETED:
+        text = ENDINGS.get(session.terminal_reason or "", "")
     if session.terminal_reason == TerminalReason.COST_CAP_REACHED:
         text = f"Stopped at its cost cap of {usd(session.max_cost_usd)}. Run again with a higher cap."
     elif session.result and session.terminal_reason != TerminalReason.COMPLETED:
@@ -323,10 +328,13 @@ class AgentSessionAdmin(FormAdmin):
         title="owner",
     )
     started = column(lambda row: f"{row.started_at or row.created_at:%d %b %H:%M}", title="started")
-    status_ = column(lambda row: (row.status, status_text(row)), title="status", label=STATUS_LABELS)
-    list_display = ["purpose", "status_", "phase", "spent", "owner_", "started", "receipt"]
+    status_ = column(lambda row: (run_color(row), status_text(row)), title="status", label=RUN_LABELS)
+    result_ = column(
+        lambda row: (row.run_result, row.run_result or progress_text(row) or "—"), title="result", label=RESULT_LABELS
+    )
+    list_display = ["purpose", "status_", "result_", "phase", "spent", "owner_", "started", "receipt"]
     list_filter = [
-        *((name, WordedFilter) for name in ("status", "terminal_reason", "halt_state", "waiting_on")),
+        *((name, WordedFilter) for name in ("status", "run_result", "terminal_reason", "halt_state", "waiting_on")),
         "trigger_kind",
         "mode",
         "agent",

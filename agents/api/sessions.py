@@ -29,7 +29,7 @@ from agents.api.fields import (
 from agents.api.knowledge import DocumentSerializer
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list, list_action
-from agents.enums import AgentState, Outcome, Status, TriggerKind
+from agents.enums import AgentState, Outcome, RunResult, Status, TriggerKind
 from agents.ledger.outages import model_wait_of
 from agents.models import (
     Agent,
@@ -48,9 +48,9 @@ from agents.policy.transitions import agent_state
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
 from agents.sessions.leases import session_try_now
-from agents.sessions.reads import PURPOSES, purpose_kind, purposes
+from agents.sessions.reads import PURPOSES, progress_of, purpose_kind, purposes
 from agents.sessions.transcripts import INTERNAL
-from agents.triggers.firing import run_now, session_restart
+from agents.triggers.firing import run_estimate, run_now, session_restart
 from audit.receipts import UnknownChain, build_receipt
 from audit.rows import UnreadableRow
 
@@ -116,8 +116,24 @@ class PurposeSerializer(serializers.Serializer[Any]):
     title = serializers.CharField(help_text="The title of its page.")
 
 
+class ProgressSerializer(serializers.Serializer[Any]):
+    section = serializers.IntegerField(help_text="The section that is read now, from 1.")
+    sections = serializers.IntegerField()
+    estimate_usd = UsdField(help_text="About what all sections cost.")
+
+
 class SessionSerializer(RowSerializer):
     state = serializers.SerializerMethodField()
+    result = serializers.ChoiceField(
+        choices=["", *RunResult.values],
+        source="run_result",
+        read_only=True,
+        help_text="What the session was good for; empty until it is over. `ok`, `findings`, `empty`: it did its work; "
+        "`partial`: a part of it; `failed`: none. `status` says how it ended.",
+    )
+    progress = serializers.SerializerMethodField(
+        help_text="How far it has read; null unless it is reading in several sections."
+    )
     purpose = serializers.SerializerMethodField(help_text="Why the session exists.")
     agent = ref("agent")
     trigger = ref("trigger")
@@ -127,10 +143,11 @@ class SessionSerializer(RowSerializer):
     class Meta:
         model = AgentSession
         fields = [
-            "id", "purpose", "status", "state", "halt_state", "waiting_on", "terminal_reason", "current_phase", "mode",
-            "trigger_kind", "agent", "trigger", "project", "restarted_from", "depth", "max_cost_usd", "cost_total_usd",
-            "cost_reserved_usd", "cost_actual_usd", "cost_cap_reached", "token_budget", "total_tokens", "created_at",
-            "started_at", "completed_at", "next_wake_at", "last_activity_at", "error",
+            "id", "purpose", "status", "state", "halt_state", "waiting_on", "terminal_reason", "result",
+            "result_reason", "progress", "current_phase", "mode", "trigger_kind", "agent", "trigger", "project",
+            "restarted_from", "depth", "max_cost_usd", "cost_total_usd", "cost_reserved_usd", "cost_actual_usd",
+            "cost_cap_reached", "token_budget", "total_tokens", "created_at", "started_at", "completed_at",
+            "next_wake_at", "last_activity_at", "error",
         ]  # fmt: skip
         extra_kwargs = {
             "halt_state": {
@@ -138,6 +155,11 @@ class SessionSerializer(RowSerializer):
                 "session. It stays `running` after the session has ended; see `status`."
             }
         }
+
+    @extend_schema_field(ProgressSerializer(allow_null=True))
+    def get_progress(self, session: Any) -> dict[str, Any] | None:
+        found = progress_of(session)
+        return None if found is None else dict(ProgressSerializer(found).data)
 
     @extend_schema_field(PurposeSerializer)
     def get_purpose(self, session: Any) -> dict[str, str]:
@@ -227,6 +249,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
     detail_serializer_class = SessionDetailSerializer
     filters = {
         "status": django_filters.MultipleChoiceFilter(choices=Status.choices),
+        "result": django_filters.MultipleChoiceFilter(field_name="run_result", choices=RunResult.choices),
         "trigger_kind": django_filters.ChoiceFilter(choices=TriggerKind.choices),
         "trigger": public_id_filter("trigger"),
         "agent": public_id_filter("agent"),
@@ -368,6 +391,28 @@ class RunNowView(SingleView):
         bound = {name: data.pop(name) for name in ("agent", "project") if name in data}
         session = run_now(RunSpec.of(**data), owner=self.user, **self.actor, **bound)
         return Response(SessionSerializer(session).data, status=201)
+
+
+class PlanSerializer(serializers.Serializer[Any]):
+    sections = serializers.IntegerField(help_text="How many sections the documents make, one question for each.")
+    section_chars = serializers.IntegerField(source="room", help_text="The most characters of one section.")
+    estimate_usd = UsdField(help_text="About what they cost, by what the model's last questions have cost.")
+
+
+class RunEstimateView(SingleView):
+    serializer_class = PlanSerializer
+    changes_nothing = frozenset({"post"})
+
+    @describe(body=RunBody, examples=[EXAMPLE], operation_id="run_estimate")
+    def post(self, request: Request) -> Response:
+        """In how many sections `run-now` would read a document or a collection, and about what that costs.
+
+        Nothing is started, stored or audited. 422 for a query, a goal and an agentic analysis.
+        """
+        data = self.body(RunBody)
+        bound = {name: data.pop(name) for name in ("agent", "project") if name in data}
+        plan = run_estimate(RunSpec.of(**data), owner=self.user, by=self.user, **bound)
+        return Response(PlanSerializer(plan).data)
 
 
 # --- Transcripts: messages that lqops itself wrote are included on request ---

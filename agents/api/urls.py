@@ -16,7 +16,7 @@ from agents.api.knowledge import CollectionViewSet, DocumentViewSet, SearchView
 from agents.api.operations import CostsView, HaltView, HealthView, MeView, ReleaseView
 from agents.api.playbooks import CallableSkillViewSet, PlaybookViewSet, SkillAuditView, SkillViewSet
 from agents.api.results import MemoryViewSet, NotificationViewSet, PrecedentViewSet, ProjectViewSet, ProposalViewSet
-from agents.api.sessions import RunNowView, SessionViewSet, ToolCallViewSet, TranscriptView
+from agents.api.sessions import RunEstimateView, RunNowView, SessionViewSet, ToolCallViewSet, TranscriptView
 from agents.api.streams import AgentEventStreamView, AgentEventViewSet, SessionStreamView
 from agents.api.triggers import EventViewSet, TriggerViewSet, UnreadInputViewSet
 from agents.exceptions import NotFound
@@ -68,6 +68,7 @@ urlpatterns = [
     path("v1/me", MeView.as_view(), name="me"),
     path("v1/release", ReleaseView.as_view(), name="release"),
     path("v1/run-now", RunNowView.as_view(), name="run-now"),
+    path("v1/run-now/estimate", RunEstimateView.as_view(), name="run-estimate"),
     path("v1/search", SearchView.as_view(), name="search"),
     path("v1/sessions/<uuid:id>/stream", SessionStreamView.as_view(), name="stream"),
     path("v1/sessions/<uuid:id>/transcript", TranscriptView.as_view(), name="transcript"),

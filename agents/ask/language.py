@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _SHOW: Final = "[show|list|give|do i have|are there] [me] [the|my|all|any]"
 _HAVE: Final = "(do i have|do we have|are there|exist)"
 _PERIOD: Final = "(today|yesterday|(this|last) (week|month))"
-_STATUS: Final = "(running|active|queued|waiting|sleeping|completed|halted|failed)"
+_STATUS: Final = "(running|active|queued|waiting|sleeping|completed|halted|failed|partial)"
 _TRIGGERS: Final = "(triggers|schedules|watches)"
 _RUNS: Final = "(runs|sessions)"
 _COST: Final = "(cost|costs|spending)"
@@ -54,8 +54,8 @@ LOOKUPS: Final = {
         {_SHOW} [last|latest|recent] [{_STATUS}] {_RUNS} [[of|from] {_PERIOD}]
         (what|which|how many) {_RUNS} ({_HAVE}|are {_STATUS}|failed) [{_PERIOD}]
         (what is|is anything) (running|active|queued)
-        what (ran|failed) [{_PERIOD}]
-        did anything fail [{_PERIOD}]
+        what (ran|failed|happened) [{_PERIOD}|last night|overnight]
+        did anything fail [{_PERIOD}|last night|overnight]
     """,
     "show_receipt": """
         [show|open|print|give] [me] [the] [last|latest] (receipt|receipts)

@@ -7,11 +7,11 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from agents.ask.chats import ANSWERED_AT_ONCE
 from agents.ask.naming import Answer, AskContext, Match, lines, listing, message, rows_by_id, short_id
-from agents.enums import ApprovalStatus, BudgetScope, QuestionStatus, Status
+from agents.enums import ApprovalStatus, BudgetScope, QuestionStatus, RunResult, Status
 from agents.exceptions import Invalid, NotFound
 from agents.knowledge.projects import precedents_open
 from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
@@ -20,7 +20,7 @@ from agents.models import Agent, AgentSession, Approval, Installation, Precedent
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION
 from agents.sessions.control_room import HALTED, health, meter_today
-from agents.sessions.reads import purposes
+from agents.sessions.reads import progress_of, purposes
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from audit.kinds import actors_of, usernames
@@ -133,6 +133,11 @@ _STATUS_WORDS: Final = {
     **dict.fromkeys(("running", "active"), _ACTIVE),
     "fail": (Status.FAILED,),
 }
+# A run can complete and still have failed at its work.
+_RESULT_WORDS: Final = {
+    **dict.fromkeys(("fail", "failed"), (RunResult.FAILED,)),
+    "partial": (RunResult.PARTIAL,),
+}
 
 
 def own_sessions(context: AskContext) -> QuerySet[AgentSession]:
@@ -153,8 +158,11 @@ def sessions(match: Match, context: AskContext) -> Answer:
     rows = _runs(context)
     if days := _days_named(match):
         rows = _started_in(rows, _days(context.now)[days])
-    if wanted := {status for word in match.words.split() for status in _STATUS_WORDS.get(word, ())}:
-        rows = rows.filter(status__in=sorted(wanted))
+    words = match.words.split()
+    statuses = {status for word in words for status in _STATUS_WORDS.get(word, ())}
+    results = {result for word in words for result in _RESULT_WORDS.get(word, ())}
+    if statuses or results:
+        rows = rows.filter(Q(status__in=sorted(statuses)) | Q(run_result__in=sorted(results)))
     count = rows.count()
     shown = session_rows(list(rows[:MAX_SHOWN]))
     return listing(_heading(count, "run"), shown, "sessions", empty="You have no such runs.", count=count)
@@ -169,13 +177,26 @@ def session_rows(rows: list[AgentSession]) -> list[tuple[str, Any]]:
             "id": str(row.public_id),
             "status": row.status,
             "terminal_reason": row.terminal_reason,
+            "result": row.run_result,
+            "result_reason": row.result_reason,
             "purpose": one_line(known[row.pk], _TEXT_CHARS),
             "charged_usd": str(row.cost_total_usd),
             "actual_usd": str(row.cost_actual_usd),
             "created_at": row.created_at.isoformat(),
         }
-        found.append((f"{short_id(row)} {row.status}: {data['purpose']}, {_cost_text(data)}", data))
+        found.append((f"{short_id(row)} {_state(row)}: {data['purpose']}, {_cost_text(data)}{_why(row)}", data))
     return found
+
+
+def _state(row: AgentSession) -> str:
+    """The result of a run that is over, with its status if that says more; else the status."""
+    if not row.run_result:
+        return f"{row.status}, {progress}" if (progress := progress_of(row)) else row.status
+    return row.run_result if row.status in {Status.COMPLETED, row.run_result} else f"{row.run_result} ({row.status})"
+
+
+def _why(row: AgentSession) -> str:
+    return f". {row.result_reason}" if row.run_result in {RunResult.PARTIAL, RunResult.FAILED} else ""
 
 
 def receipt(match: Match, context: AskContext) -> Answer:
@@ -356,7 +377,8 @@ def _spent_line(name: str, row: dict[str, Any]) -> str:
 
 
 Span = tuple[datetime, datetime]
-_PERIOD: Final = re.compile(r"\b(?:today|yesterday|(?:this|last) (?:week|month))\b")
+NIGHT: Final = timedelta(hours=6)  # before midnight, and after
+_PERIOD: Final = re.compile(r"\b(?:today|yesterday|overnight|last night|(?:this|last) (?:week|month))\b")
 
 
 def _days(now: datetime) -> dict[str, Span]:
@@ -368,6 +390,7 @@ def _days(now: datetime) -> dict[str, Span]:
     return {
         "today": (today, today + day),
         "yesterday": (today - day, today),
+        **dict.fromkeys(("overnight", "last night"), (today - NIGHT, today + NIGHT)),
         "last 7 days": (today - 6 * day, today + day),
         "this week": (monday, today + day),
         "last week": (monday - 7 * day, monday),

@@ -49,7 +49,8 @@ def stored_definition(text: str) -> AgentDefinition:
 def checked_definition(text: str, *, file: str, name: str = "") -> AgentDefinition:
     """Return the definition of a text that may be stored.
 
-    What looks like a secret is refused, even in a comment, because people can read the text.
+    What looks like a secret is refused, even in a comment, because people can read the text. So is a trigger without a
+    playbook or a skill; texts that were stored before stay readable.
     """
     found = _secrets(text, file)
     try:
@@ -58,6 +59,7 @@ def checked_definition(text: str, *, file: str, name: str = "") -> AgentDefiniti
         raise DefinitionError(sort_problems((*error.problems, *found)), rest=error.rest) from None
     if definition.lines.keys() == {""}:
         found.append(Problem(file, 1, "", "the keys of an agent, such as name and instructions", "nothing"))
+    found += _without_target(definition, file)
     if found:
         broken = [problem for sensor in definition.broken_sensors for problem in sensor.problems]
         raise DefinitionError(sort_problems((*broken, *found)), rest=definition)
@@ -78,6 +80,14 @@ def _format(value: object) -> str:
     if isinstance(value, Decimal):
         return f"{value.normalize():f}"
     return str(value).lower() if isinstance(value, bool) else "empty" if value is None else str(value)
+
+
+def _without_target(definition: AgentDefinition, file: str) -> Iterator[Problem]:
+    for number, trigger in enumerate(definition.triggers):
+        if not trigger.playbook and not trigger.skill:
+            place = f"triggers[{number}]"
+            expected = "a playbook or a skill to check against"
+            yield Problem(file, definition.lines.get(place, 0), f"{place}.playbook", expected, "nothing")
 
 
 def _secrets(text: str, file: str) -> list[Problem]:

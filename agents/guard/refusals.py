@@ -9,6 +9,7 @@ from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, Ses
 from agents.models import AgentSession
 from agents.policy.brakes import AlreadyStopped, Busy, CapPassed, HaltNow, NotGranted, SharedSpentUp, SpentUp
 from agents.policy.transitions import TERMINAL
+from agents.sessions.ending import result_of
 from agents.sessions.lifecycle import totals
 from agents.types import ZERO, ToolResult
 from audit import recorder
@@ -110,4 +111,5 @@ def brake_session(session: AgentSession, reason: TerminalReason, *, now: datetim
     row = AgentSession.objects.get(pk=session.pk)
     at_cap = reason == TerminalReason.COST_CAP_REACHED
     kind = "autonomous_session.cost_cap_reached" if at_cap else "autonomous_session.halted"
-    recorder.append(session.chain, kind, now=now, details={"reason": reason, **totals(row), **details})
+    ended = {"reason": reason, "result": result_of(row, reason)[0], **totals(row)}
+    recorder.append(session.chain, kind, now=now, details={**ended, **details})

@@ -34,6 +34,7 @@ BY_HAND: Final = "by_hand"
 UNANSWERED_RUN: Final = "unanswered"
 UNREAD_RUN: Final = "unread"
 CUT_OFF_RUN: Final = "cut_off"
+NO_TARGET_RUN: Final = "no_target"
 PARTIAL_RUN: Final = "partial"  # it did a part of its work, which is no failure of its trigger
 
 # Ends that say nothing about the trigger: a person or the watchdog stopped the run.
@@ -50,6 +51,7 @@ _LAST: Final[Mapping[str, str]] = {
     UNANSWERED_RUN: " In the last one the model could not be asked, or gave no answer.",
     UNREAD_RUN: " In the last one what it was to read could not be fetched.",
     CUT_OFF_RUN: " In the last one the model's answer could not be read.",
+    NO_TARGET_RUN: " It has nothing to check against: give it a playbook or a skill.",
 }
 
 

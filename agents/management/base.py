@@ -18,7 +18,7 @@ from django.db import models
 from agents.ask.naming import MIN_ID_CHARS, rows_by_id
 from agents.conf import clock
 from agents.definitions.schema import DefinitionError, Problem
-from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, Status, WaitingOn
+from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, RunResult, Status, WaitingOn
 from agents.exceptions import KeysDiffer, LqopsError
 from agents.ledger.outages import model_wait_of
 from agents.models import AgentSession, Approval, Finding
@@ -33,6 +33,7 @@ POLL_SECONDS = 0.2
 QUOTE_CHARS = 200
 ROWS_LISTED = 10
 YAML_SUFFIXES: Final = frozenset({".yaml", ".yml"})
+PARTIAL: Final = 3  # exit code; 2 is a wrong argument
 AGENT_HELP: Final = "The agent's name, its public id, or the beginning of its public id."
 
 
@@ -191,6 +192,23 @@ def await_end(session: AgentSession, seconds: float, *, between: Callable[[], No
 
 def ended_as(session: AgentSession) -> str:
     return f"{session.status} ({session.terminal_reason})" if session.terminal_reason else session.status
+
+
+def result_text(session: AgentSession) -> str:
+    """The result of a run that is over, and why, on one line; empty for runs from before results were noted."""
+    if not session.run_result:
+        return ""
+    return " ".join(filter(None, [f"Result: {session.run_result}.", session.result_reason]))
+
+
+def require_result(session: AgentSession, what: str) -> None:
+    """Raise unless a run that was waited for is over and did all its work; a partial result has its own exit code."""
+    is_partial = session.run_result == RunResult.PARTIAL
+    if session.status != Status.COMPLETED:
+        raise CommandError(f"{what} {incomplete(session)}", returncode=PARTIAL if is_partial else 1)
+    if is_partial or session.run_result == RunResult.FAILED:
+        message = f"{what} {'did not check everything' if is_partial else 'failed'}: {session.result_reason}"
+        raise CommandError(message, returncode=PARTIAL if is_partial else 1)
 
 
 def incomplete(session: AgentSession) -> str:

@@ -48,6 +48,14 @@ class Migration(migrations.Migration):
                 name="session_result",
             ),
         ),
+        migrations.AddIndex(
+            model_name="agentsession",
+            index=models.Index(
+                condition=models.Q(("run_result__in", ("partial", "failed"))),
+                fields=["completed_at"],
+                name="session_unfinished",
+            ),
+        ),
         migrations.AddField(
             model_name="inferencelog",
             name="reasoning_tokens",

@@ -31,6 +31,7 @@ from agents.types import ZERO, Ledger
 _TERMINAL = Q(status__in=sorted(TERMINAL))
 
 
+UNFINISHED = (RunResult.PARTIAL, RunResult.FAILED)
 RETRY = "retry:"  # slots of further runs for the same input begin with it
 
 
@@ -187,6 +188,7 @@ class AgentSession(models.Model):
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.SLEEPING), name="session_asleep"),
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.WAITING), name="session_waiting"),
             models.Index(fields=["trigger", "-id"], name="session_trigger"),
+            models.Index(fields=["completed_at"], condition=Q(run_result__in=UNFINISHED), name="session_unfinished"),
         ]
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.functions import Coalesce
 from django_q.models import OrmQ
 
@@ -26,6 +26,7 @@ from agents.enums import (
     ProposalStatus,
     QuestionStatus,
     Status,
+    TerminalReason,
 )
 from agents.models import (
     Agent,
@@ -47,6 +48,7 @@ from agents.models import (
     Trigger,
     UnreadInput,
 )
+from agents.models.sessions import UNFINISHED
 from agents.policy.transitions import TERMINAL
 from agents.sessions.faults import failing_models, host_faults, hosts_live, missing_migrations
 from agents.sessions.reads import purposes
@@ -103,6 +105,8 @@ class Waiting:
     unknown: tuple[ToolCall, ...]
     given_up: tuple[UnreadInput, ...]
     given_up_count: int
+    unfinished: tuple[AgentSession, ...]
+    unfinished_count: int
     away: tuple[ModelOutage, ...]
     proposals: int
     memories: int
@@ -141,12 +145,30 @@ def sessions_running() -> Running:
     return Running(tuple(rows), standing, active.filter(mode=Mode.LOOP).count())
 
 
-def waiting_for(user: User) -> Waiting:
+def sessions_ended() -> tuple[AgentSession, ...]:
+    """Return the newest runs that are over."""
+    over = AgentSession.objects.filter(status__in=sorted(TERMINAL), mode=Mode.PHASED)
+    return tuple(over.select_related("owner", "agent", "trigger").defer("result").order_by("-pk")[:SHOWN])
+
+
+def sessions_unfinished(now: datetime) -> QuerySet[AgentSession]:
+    """Return runs of the last day that failed or did a part of their work, and that nothing has taken up since.
+
+    Those that somebody halted are left out, and those whose input is retried, given up or dismissed: it is listed
+    itself.
+    """
+    ended = AgentSession.objects.filter(run_result__in=UNFINISHED, completed_at__gt=now - timedelta(days=1))
+    ended = ended.exclude(terminal_reason__in=(TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT))
+    return ended.filter(restarts__isnull=True, unread_input__isnull=True)
+
+
+def waiting_for(user: User, now: datetime) -> Waiting:
     pending = Approval.objects.filter(status=ApprovalStatus.PENDING)
     facts = pending.aggregate(number=Count("pk"), oldest=Min("created_at"))
     asked = Question.objects.filter(status=QuestionStatus.PENDING)
     unknown = ToolCall.objects.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)
     given_up = UnreadInput.objects.filter(state=InputState.GIVEN_UP)
+    unfinished = sessions_unfinished(now)
     mine = Notification.objects.filter(owner=user, read_at__isnull=True)
     proposed = ContextProposal.objects.filter(status=ProposalStatus.PROPOSED, project__owner=user)
     noted = Memory.objects.filter(owner=user, state="proposed", deleted_at__isnull=True)
@@ -165,6 +187,10 @@ def waiting_for(user: User) -> Waiting:
             given_up.select_related("trigger", "session__agent", "session__trigger").order_by("-pk")[:SHOWN]
         ),
         given_up_count=given_up[:COUNTED].count(),
+        unfinished=tuple(
+            unfinished.select_related("owner", "agent", "trigger").defer("result").order_by("-completed_at")[:SHOWN]
+        ),
+        unfinished_count=unfinished[:COUNTED].count(),
         away=tuple(ModelOutage.objects.order_by("model")[:SHOWN]),
         proposals=proposed[:COUNTED].count(),
         memories=noted[:COUNTED].count(),

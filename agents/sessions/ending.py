@@ -105,7 +105,8 @@ def notify_end(row: AgentSession, *, reason: TerminalReason, unread: UnreadInput
 
 def _end_lines(row: AgentSession, unread: UnreadInput | None) -> list[str]:
     found = by_severity(row.findings.values_list("severity", flat=True))
-    lines = [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
+    lines = [f"Result: {row.run_result}."]
+    lines += [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
     lines += [f"Calls: {row.tool_calls.count()}. Cost: {cost_text(row.cost_total_usd, row.cost_actual_usd)}."]
     if unread is not None and unread.due_at is not None:
         lines += [f"Its input is read again at {unread.due_at:%Y-%m-%d %H:%M} UTC."]
@@ -267,8 +268,9 @@ def _end(
     recorder.close_chain(row.chain, now=now)
     unread = input_note_end(row, ended_for, retry_at=retry_at, now=now)
     _aftermath(row, ended_for, unread, now=now)
-    level = logging.WARNING if status == Status.FAILED else logging.INFO
-    log_run(row, "ended", level, status=status, reason=ended_for, cost_usd=row.cost_actual_usd)
+    is_short = row.run_result in {RunResult.PARTIAL, RunResult.FAILED} and ended_for not in _REQUESTED
+    level = logging.WARNING if is_short else logging.INFO
+    log_run(row, "ended", level, status=status, reason=ended_for, result=row.run_result, cost_usd=row.cost_actual_usd)
     return row
 
 

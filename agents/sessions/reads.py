@@ -1,4 +1,4 @@
-"""Reading sessions: purposes, inputs, results so far, the timeline, names for receipts.
+"""Reading sessions: purposes, inputs, progress, results so far, the timeline, names for receipts.
 
 For many sessions at once each function runs a fixed number of statements.
 """
@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
 from django.db.models import Q, QuerySet
 
-from agents.enums import Mode, Outcome, ToolIntent, TriggerKind
+from agents.enums import Mode, Outcome, Phase, RunResult, ToolIntent, TriggerKind
 from agents.models import AgentSession, Collection, Document, Halt, InboundEvent, Playbook, ToolCall
+from agents.policy.transitions import TERMINAL
 from audit.kinds import TERMINAL_KINDS, usernames
 from audit.models import AuditEvent
 from audit.receipts import ApprovalSentences, call_label, with_names
@@ -149,6 +151,31 @@ def as_uuid(given: object) -> uuid.UUID | None:
         return None
 
 
+# --- How far a run has read ---
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The section that a run reads now, how many there are, and about what all of them cost."""
+
+    section: int
+    sections: int
+    estimate_usd: Decimal
+
+    def __str__(self) -> str:
+        return f"section {self.section} of {self.sections}"
+
+
+def progress_of(session: AgentSession) -> Progress | None:
+    """Return how far a run has read; None unless it is reading in more than one section."""
+    noted = session.metadata.get("reading") or {}
+    sections = noted.get("sections") or 1
+    is_reading = session.current_phase == Phase.ANALYSIS and session.status not in TERMINAL
+    if not is_reading or sections == 1 or noted.get("stopped"):
+        return None
+    return Progress(min(noted["read"] + 1, sections), sections, Decimal(noted["estimate_usd"]))
+
+
 # --- Names beside the ids of a receipt: as of today, and not part of the receipt itself ---
 #
 # Who may read the audit log need not be allowed to see what it refers to: a name is shown to the session's owner and
@@ -250,6 +277,7 @@ SHOWN_EVENTS: Final = 600
 CALL: Final = "autonomous_session.tool_call"
 PHASE: Final = "autonomous_session.phase_transition"
 HALT: Final = "autonomous_session.halt_requested"
+COMPLETED: Final = "autonomous_session.completed"
 _GOOD: Final = frozenset({Outcome.SUCCESS})
 _PENDING: Final = frozenset({Outcome.STARTED, Outcome.APPROVAL_PENDING, Outcome.UNKNOWN, Outcome.WORKER_LOST})
 _QUESTIONS: Final = {
@@ -257,7 +285,8 @@ _QUESTIONS: Final = {
     "question.closed": "Its question was {status}.",
     "question.reminded": "The owner was reminded of its question.",
 }
-_END_LOOKS: Final = {"autonomous_session.completed": "good", "autonomous_session.failed": "bad"}
+_END_LOOKS: Final = {COMPLETED: "good", "autonomous_session.failed": "bad"}
+_RESULT_LOOKS: Final = {RunResult.PARTIAL: "warn", RunResult.FAILED: "bad"}
 
 
 @dataclass(frozen=True)
@@ -326,7 +355,10 @@ def _moment(event: AuditEvent, text: str, actor: str, detail: str) -> Moment:
     if event.kind == HALT:
         return Moment(event.at, "halt", text, "bad", actor=actor, detail=detail)
     if event.kind in TERMINAL_KINDS:
-        return Moment(event.at, "end", text, _END_LOOKS.get(event.kind, "warn"), actor=actor)
+        look = _END_LOOKS.get(event.kind, "warn")
+        if event.kind == COMPLETED:
+            look = _RESULT_LOOKS.get(event.details.get("result"), look)
+        return Moment(event.at, "end", text, look, actor=actor)
     if event.kind in _QUESTIONS and detail:
         title = _QUESTIONS[event.kind].format(status=event.details.get("status"))
         return Moment(event.at, "question", title, actor=actor, detail=detail)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
+from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import models, transaction
@@ -18,6 +19,7 @@ from agents.conf import default_session_cap
 from agents.definitions.in_force import definition_of, walk_token_budget
 from agents.enums import AnalysisMode, EventOutcome, Mode, TriggerKind
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted
+from agents.knowledge.search import collection_get, document_get, documents_in, documents_read
 from agents.ledger.boundary import may_run_for, require_enabled, require_may_start
 from agents.ledger.inputs import input_lock, input_taken
 from agents.ledger.trigger_health import STORM, subject_of, trigger_lock, trigger_record, trigger_stop
@@ -42,6 +44,7 @@ from agents.sessions.reads import as_uuid, started_by
 from agents.text.clean import json_safe
 from agents.triggers.triggers import checked_cap, owned_rows, plain, require_owned, require_skill_enabled
 from agents.types import ZERO
+from agents.walk.analysis import ReadingPlan, plan_of_documents
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.redaction import redact
@@ -261,12 +264,11 @@ def run_now(
     nobody.
     """
     require_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
-    for name, row in {"project": project, "agent": agent, "trigger": trigger, "session": restarted_from}.items():
-        require_owned(name, row, owner.pk)
+    _require_owned(owner, project=project, agent=agent, trigger=trigger, session=restarted_from)
     asked = whole = _checked(spec, owner, trigger)
     if trigger is not None:
         whole = asked.over(_trigger_spec_by_hand(trigger))
-        _require_inputs(whole, trigger)
+        _require_work(whole, trigger)
     worker = require_enabled(agent or (trigger.agent if trigger else None))
     asked_by = actor_of(by, actor)
     session = session_create(
@@ -286,12 +288,50 @@ def run_now(
     return session
 
 
+def run_estimate(
+    spec: RunSpec,
+    *,
+    owner: User,
+    by: User | None,
+    trigger: Trigger | None = None,
+    agent: Agent | None = None,
+    project: Project | None = None,
+) -> ReadingPlan:
+    """Return in how many sections `run_now` would read a document or a collection, and about what that costs.
+
+    Writes nothing. A run of steps, a goal and a query have no sections before they run.
+    """
+    require_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
+    _require_owned(owner, project=project, agent=agent, trigger=trigger)
+    whole = _checked(spec, owner, trigger)
+    if trigger is not None:
+        whole = whole.over(_trigger_spec_by_hand(trigger))
+        _require_work(whole, trigger)
+    if whole.is_agentic or whole.query or not (whole.document or whole.collection):
+        raise Invalid("An estimate needs a document or a collection that is read as a whole, in sections.")
+    if whole.document:
+        documents = [document_get(owner_id=owner.pk, public_id=UUID(whole.document))]
+    else:
+        collection = collection_get(owner_id=owner.pk, public_id=UUID(whole.collection))
+        listed = documents_in(owner_id=owner.pk, collection=collection)
+        documents = documents_read(owner_id=owner.pk, pks=[one.pk for one in listed])
+    worker = agent or (trigger.agent if trigger else None)
+    within = project or (trigger.project if trigger else None)
+    session = AgentSession(owner=owner, agent=worker, project=within, params=whole.to_params())
+    return plan_of_documents(session, documents)
+
+
 def require_run_allowed(*, owner: User, agent: Agent | None, trigger: Trigger | None = None) -> None:
     """Refuse what `run_now` would refuse as things stand. Writes nothing."""
     require_enabled(agent or (trigger.agent if trigger else None))
     if trigger is not None:
-        _require_inputs(_trigger_spec_by_hand(trigger), trigger)
+        _require_work(_trigger_spec_by_hand(trigger), trigger)
     require_may_start(owner.pk)
+
+
+def _require_owned(owner: User, **rows: models.Model | None) -> None:
+    for name, row in rows.items():
+        require_owned(name, row, owner.pk)
 
 
 def _trigger_spec_by_hand(trigger: Trigger) -> RunSpec:
@@ -299,8 +339,10 @@ def _trigger_spec_by_hand(trigger: Trigger) -> RunSpec:
     return RunSpec.of(collection=trigger.collection).over(trigger_spec(trigger))
 
 
-def _require_inputs(spec: RunSpec, trigger: Trigger) -> None:
-    """Refuse a trigger that was made for other inputs. A playbook or skill alone may read nothing; the run says so."""
+def _require_work(spec: RunSpec, trigger: Trigger) -> None:
+    """Refuse a trigger that checks against nothing, or that was made for other inputs."""
+    if not spec.has_target:
+        raise Invalid(f"The trigger {trigger.name} has nothing to check against: give it a playbook or a skill.")
     if not spec.has_inputs:
         raise Invalid(
             f"The trigger {trigger.name} has nothing to read when it is run by hand: name a document or a collection, "

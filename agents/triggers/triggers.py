@@ -153,6 +153,8 @@ def require_complete(trigger: Trigger) -> None:
     for names, needed in REQUIRED_KEYS.get(TriggerKind(trigger.kind), {}).items():
         if not any(getattr(trigger, name) for name in names):
             raise Invalid(f"A {trigger.kind} needs {needed}.")
+    if trigger.playbook is None and trigger.skill is None:
+        raise Invalid("A trigger needs a playbook or a skill to check against.")
 
 
 REASON_CHARS: Final = 24

@@ -5,8 +5,9 @@ Without a target or anything to read nothing is asked. What the model answered i
 is data and picks no phase of the run.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -19,13 +20,13 @@ from agents.engine.prompting import instructions_of, journaled_call, model_of, s
 from agents.engine.replies import without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import Outcome, Purpose, TerminalReason, ToolIntent
-from agents.exceptions import NotFound, SkillChanged
+from agents.exceptions import Invalid, NotFound, SkillChanged
 from agents.guard import can_be_paid
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
 from agents.ledger.journal import is_made_again
 from agents.ledger.model_limits import ANSWER_TOKENS, answer_tokens, question_tokens
 from agents.ledger.prices import estimate_model_call
-from agents.models import Message, PromptSkill, ToolCall
+from agents.models import AgentSession, Document, Message, PromptSkill, ToolCall
 from agents.policy.costs import usd
 from agents.policy.guardrails import CONTINUE, CUT_OFF, joined
 from agents.sessions.reads import arguments_asked, call_latest, calls_latest
@@ -249,6 +250,50 @@ def reply_of(work: Slice) -> Reply:
     return _reply_of_steps(work) if work.spec.is_agentic else SectionReader(work).reply()
 
 
+# --- The plan: how many sections there are, and about what they cost ---
+
+
+@dataclass(frozen=True)
+class ReadingPlan:
+    """How many characters of the documents one question holds, how many sections that makes, and about what they cost.
+
+    The cost is that of as many questions as there are sections, by what the model's last ones have cost.
+    """
+
+    room: int
+    sections: int
+    estimate_usd: Decimal
+
+
+def section_room(model: str, others: Sequence[Part]) -> int:
+    """Return how many characters of the documents a question has room for, beside its other parts."""
+    window = question_tokens(model, answer=answer_tokens(model)) * CHARS_PER_TOKEN
+    if not window:
+        return SECTION_CHARS
+    taken = sum(len(part.text) for part in others) + len(SECTION_SYSTEM)
+    return min(window - taken, MOST_SECTION_CHARS)
+
+
+def plan_reading(passages: Sequence[Passage], *, room: int, model: str) -> ReadingPlan | None:
+    """Plan the sections; None if a question has no room for one."""
+    if room < LEAST_SECTION_CHARS:
+        return None
+    sections = len(sections_of(passages, room=room))
+    estimate = estimate_model_call(model, Purpose.AUTONOMOUS_EXECUTOR, now=clock()) * sections
+    return ReadingPlan(room, sections, usd(estimate))
+
+
+def plan_of_documents(session: AgentSession, documents: Iterable[Document]) -> ReadingPlan:
+    """Plan a run over these documents. The session need not be saved; nothing is written."""
+    passages = [Passage(str(document.public_id), document.name, 0, document.text) for document in documents]
+    model = model_of(session.agent)
+    others, _ = assembled(Slice(session, clock()), documents=False)
+    plan = plan_reading(passages, room=section_room(model, others), model=model)
+    if plan is None:
+        raise Invalid(f"Nothing would be read: {NO_ROOM}.")
+    return plan
+
+
 class SectionReader:
     """Asks about one section after the other, as far as the slice of work and the money reach."""
 
@@ -300,22 +345,15 @@ class SectionReader:
     def _plan(self) -> None:
         """Decide once how much of the documents one question holds."""
         passages = self._work.reading.passages
-        room = self._room_for(passages)
-        if room < LEAST_SECTION_CHARS:
-            self._note(room=0, stopped=NO_ROOM)
-            return
-        sections = len(sections_of(passages, room=room))
-        estimate = estimate_model_call(self._model, Purpose.AUTONOMOUS_EXECUTOR, now=clock()) * sections
-        self._note(room=room, sections=sections, read=0, estimate_usd=str(usd(estimate)))
-
-    def _room_for(self, passages: Sequence[Passage]) -> int:
         if f"{ONLY}:1" in self._made:  # asked before questions had sections
-            return max(sum(len(passage.text) for passage in passages), LEAST_SECTION_CHARS)
-        window = question_tokens(self._model, answer=answer_tokens(self._model)) * CHARS_PER_TOKEN
-        if not window:
-            return SECTION_CHARS
-        others = sum(len(part.text) for part in self._others()[0]) + len(SECTION_SYSTEM)
-        return min(window - others, MOST_SECTION_CHARS)
+            room = max(sum(len(passage.text) for passage in passages), LEAST_SECTION_CHARS)
+        else:
+            room = section_room(self._model, self._others()[0])
+        plan = plan_reading(passages, room=room, model=self._model)
+        if plan is None:
+            self._note(room=0, stopped=NO_ROOM)
+        else:
+            self._note(room=plan.room, sections=plan.sections, read=0, estimate_usd=str(plan.estimate_usd))
 
     def _note(self, **notes: Any) -> None:
         self._noted = session_note_reading(self._session, **notes)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, Risk, RunResult, ToolIntent, WaitingOn
-from agents.ledger.trigger_health import CUT_OFF_RUN, PARTIAL_RUN, UNANSWERED_RUN, UNREAD_RUN
+from agents.ledger.trigger_health import CUT_OFF_RUN, NO_TARGET_RUN, PARTIAL_RUN, UNANSWERED_RUN, UNREAD_RUN
 from agents.models import Collection
 from agents.people.notifications import receipt_path
 from agents.sessions.reads import by_severity, counted, purposes, stored_results
@@ -184,6 +184,9 @@ def _left_out(reading: Reading) -> Note:
 
 def _reason_not_asked(work: Slice, reading: Reading) -> Note:
     """Return why there was no model request."""
+    if not work.spec.has_target:
+        text = "The run has no playbook, skill or goal. Give its trigger a playbook or a skill."
+        return Note(NO_TARGET, "warn", "Nothing to check against", f"{text}\n\nNothing was checked.")
     if work.spec.baseline:
         text = f"This first run sets the baseline: the next one reads {_new_to(work)} from now on."
         return Note("note:baseline", "info", "Baseline set", f"{text} Nothing was analysed.")
@@ -196,9 +199,6 @@ def _reason_not_asked(work: Slice, reading: Reading) -> Note:
     if work.spec.since and not reading.passages:
         text = f"The run was to read {_new_to(work)} since the last run, and there is nothing. Nothing was analysed."
         return Note("note:nothing_new", "info", "Nothing new since the last run", text)
-    if not work.spec.has_target:
-        text = "The run has neither a playbook nor a skill to check against. Set one on its trigger."
-        return Note(NO_TARGET, "info", "Nothing to check against", text)
     text = "The run was given no document, or documents without text. Nothing was analysed."
     return Note("note:nothing_to_read", "info", "Nothing to read", text)
 
@@ -244,6 +244,7 @@ _FAULTS: Final = {
     FAILED: UNANSWERED_RUN,
     UNREAD: UNREAD_RUN,
     CUT_OFF: CUT_OFF_RUN,
+    NO_TARGET: NO_TARGET_RUN,
     **dict.fromkeys((PARTIAL, UNCLOSED, LEFT_OUT), PARTIAL_RUN),
 }
 _WORDS: Final = {RunResult.PARTIAL: "Run partly done", RunResult.FAILED: "Run failed"}
@@ -320,8 +321,7 @@ def _result(work: Slice, reply: Reply, *, found: bool, fault: str) -> tuple[RunR
         return RunResult.FAILED, f"Nothing was checked: {one_line(reply.failed, REASON_CHARS)}"
     if reply.analysis is None:
         why = _reason_not_asked(work, work.reading)
-        failed = why.severity == "warn" or why.key == NO_TARGET
-        return (RunResult.FAILED if failed else RunResult.EMPTY), f"{why.title}."
+        return (RunResult.FAILED if why.severity == "warn" else RunResult.EMPTY), f"{why.title}."
     if fault:
         return RunResult.PARTIAL, _why_partial(work, reply)
     if found:

@@ -248,6 +248,28 @@ def test_unknown_reason_is_shown_as_it_is():
     assert outcome_sentence({"status": "failed", "terminal_reason": "moon"}) == "Failed: moon."
 
 
+@every_row(
+    ("result", "sentence"),
+    [
+        ("ok", "Completed."),
+        ("findings", "Completed, with findings."),
+        ("empty", "Completed: there was nothing to check."),
+        ("partial", "Partly done: not everything was checked."),
+        ("failed", "Failed: nothing was checked."),
+    ],
+)
+def test_outcome_of_a_completed_run_goes_by_its_result(result, sentence):
+    receipt = fold(events((f"{S}started", {}), (f"{S}completed", {"reason": "completed", "result": result})))
+    assert (receipt["result"], outcome_sentence(receipt)) == (result, sentence)
+    assert receipt["events"][-1]["sentence"] == f"Run ended: completed. Result: {result}."
+
+
+def test_result_is_unknown_while_it_runs_and_for_runs_that_recorded_none():
+    assert fold(events((f"{S}started", {})))["result"] is None
+    receipt = fold(events((f"{S}started", {}), (f"{S}completed", {"reason": "completed"})))
+    assert (receipt["result"], outcome_sentence(receipt)) == (None, "Completed.")
+
+
 def test_run_at_its_cap_names_the_cap_and_what_to_do():
     receipt = fold(events((f"{S}started", {"max_cost_usd": "0.50"}), (f"{S}cost_cap_reached", {})))
     assert outcome_sentence(receipt) == "Stopped at its cost cap of $0.50. Run again with a higher cap."
@@ -434,6 +456,13 @@ def test_text_for_a_terminal():
     assert "Row 8 has an unreadable amount." in text
     assert "2026-05-04 09:00:00 UTC  ada           Run started: five-phase run, cost cap 5.00 USD." in text
     assert "for user:7" in receipt_text(build_receipt(RUN))
+    assert "Result: " not in text
+
+
+def test_text_for_a_terminal_names_the_result():
+    ended = (f"{S}completed", {"reason": "completed", "result": "partial"})
+    text = receipt_text({"session_id": RUN, **fold(events((f"{S}started", {"mode": "phased"}), ended))})
+    assert "\nPartly done: not everything was checked.\nResult: partial\nCost: " in text
 
 
 @pytest.mark.django_db

@@ -145,6 +145,14 @@ def test_page_tells_of_a_notice_that_was_denied_and_of_whom_it_waited_for(client
     assert told in page(client, owner)[1]
 
 
+def test_page_names_the_result(client, owner):
+    start(RUN, owner_id=owner.pk)
+    append(RUN, "autonomous_session.completed", now=later(3), details={"reason": "completed", "result": "partial"})
+    text = page(client, owner)[1]
+    assert "Partly done: not everything was checked." in text
+    assert '<dt>Result</dt><dd class="bad">Partial</dd>' in text
+
+
 def test_page_of_a_running_session(client, owner):
     start(RUN, owner_id=owner.pk)
     text = page(client, owner)[1]

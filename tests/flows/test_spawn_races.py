@@ -14,7 +14,7 @@ from agents.triggers.triggers import trigger_edit
 from audit.models import AuditEvent
 from audit.verify import verify_log
 from tests.agents.triggers.messages import make_hook, receive, signed
-from tests.agents.triggers.rows import attach, make_collection
+from tests.agents.triggers.rows import attach, make_collection, make_skill
 from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import Worker, in_threads
 
@@ -105,7 +105,7 @@ def test_one_slot_fired_by_many_at_once_is_fired_once():
 
 
 def test_runs_that_end_while_their_trigger_fires_and_is_edited_keep_nobody_waiting_for_ever():
-    trigger = make_trigger(max_runs_per_hour=1_000, pause_after=0)
+    trigger = make_trigger(max_runs_per_hour=1_000, pause_after=0, skill=make_skill())
     running = [make_session(owner=trigger.owner, trigger=trigger) for _ in range(30)]
 
     def work(number):

@@ -43,8 +43,8 @@ def scrape():
     }
 
 
-def ended(kind, reason):
-    recorder.append(CHAIN, f"autonomous_session.{kind}", now=clock(), details={"reason": reason})
+def ended(kind, reason, **result):
+    recorder.append(CHAIN, f"autonomous_session.{kind}", now=clock(), details={"reason": reason, **result})
 
 
 def called(outcome):
@@ -88,10 +88,11 @@ def test_figures_agree_with_the_rows():
         expires_at=now,
         created_at=now - timedelta(hours=1),
     )
-    for reason in ("completed", "completed", "max_steps"):
-        ended("completed", reason)
-    ended("halted", "external_halt")
-    ended("failed", "provider_error")
+    for result in ("findings", "findings", "partial"):
+        ended("completed", "completed", result=result)
+    ended("completed", "max_steps")
+    ended("halted", "external_halt", result="failed")
+    ended("failed", "provider_error", result="failed")
     for outcome in ("started", "success", "started", "gateway_error"):
         called(outcome)
     asked("small")
@@ -101,10 +102,11 @@ def test_figures_agree_with_the_rows():
     found = scrape()
 
     exact = {
-        ("lqops_runs_total", ("reason", "completed"), ("status", "completed")): 2,
-        ("lqops_runs_total", ("reason", "max_steps"), ("status", "completed")): 1,
-        ("lqops_runs_total", ("reason", "external_halt"), ("status", "halted")): 1,
-        ("lqops_runs_total", ("reason", "provider_error"), ("status", "failed")): 1,
+        ("lqops_runs_total", ("reason", "completed"), ("result", "findings"), ("status", "completed")): 2,
+        ("lqops_runs_total", ("reason", "completed"), ("result", "partial"), ("status", "completed")): 1,
+        ("lqops_runs_total", ("reason", "max_steps"), ("result", "unknown"), ("status", "completed")): 1,
+        ("lqops_runs_total", ("reason", "external_halt"), ("result", "failed"), ("status", "halted")): 1,
+        ("lqops_runs_total", ("reason", "provider_error"), ("result", "failed"), ("status", "failed")): 1,
         ("lqops_calls_total", ("intent", "run_skill"), ("outcome", "success")): 1,
         ("lqops_calls_total", ("intent", "run_skill"), ("outcome", "gateway_error")): 1,
         ("lqops_model_requests_total", ("model", "small"), ("outcome", "success")): 2,

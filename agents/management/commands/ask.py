@@ -5,22 +5,21 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import CommandError
 from django.urls import reverse
 
 from agents.ask.chats import chat_answer
 from agents.ask.entry import Route, ask, route
 from agents.ask.naming import Answer, short_id
 from agents.conf import base_url, clock
-from agents.enums import Mode, Status
+from agents.enums import Mode
 from agents.management.base import (
     AGENT_HELP,
     JsonCommand,
     await_end,
     ended_as,
     findings_text,
-    incomplete,
     named_user,
+    require_result,
     row_named,
     wait_time,
 )
@@ -57,8 +56,8 @@ class Command(JsonCommand):
             session.refresh_from_db()
             await_end(session, options["wait"] or 0)
         self.print(_facts(answer), _text(answer), options)
-        if session is not None and options["wait"] is not None and session.status != Status.COMPLETED:
-            raise CommandError(f"The session {incomplete(session)}")
+        if session is not None and options["wait"] is not None:
+            require_result(session, "The session")
 
 
 def _route_text(found: Route) -> str:
@@ -68,7 +67,16 @@ def _route_text(found: Route) -> str:
 
 def _facts(answer: Answer) -> dict[str, Any]:
     session = answer.session
-    ended = {"status": session.status, "answer": _answer_text(session)} if session else {}
+    ended = (
+        {
+            "status": session.status,
+            "result": session.run_result,
+            "result_reason": session.result_reason,
+            "answer": _answer_text(session),
+        }
+        if session
+        else {}
+    )
     return {
         "kind": answer.kind,
         "path": answer.path,

@@ -1,10 +1,9 @@
 """`run_now`: start a run of a playbook, a skill, a goal or a trigger, and wait for its end on request."""
 
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
-
-from django.core.management.base import CommandError
 
 from agents.enums import Status
 from agents.management.base import (
@@ -14,8 +13,9 @@ from agents.management.base import (
     ended_as,
     findings_facts,
     findings_text,
-    incomplete,
     named_user,
+    require_result,
+    result_text,
     row_named,
     wait_time,
 )
@@ -23,9 +23,11 @@ from agents.models import Agent, AgentSession, Collection, Document, Playbook, P
 from agents.people.access import COMMAND
 from agents.policy.run_spec import OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
-from agents.triggers.firing import run_now
+from agents.sessions.reads import progress_of
+from agents.triggers.firing import run_estimate, run_now
+from agents.walk.analysis import ReadingPlan
 from audit.management.base import not_empty
-from audit.receipts import cost_text, outcome_sentence
+from audit.receipts import cost_text, outcome_sentence, usd
 
 _OPTIONS: Final = tuple(option for option in OPTIONS if option.metadata["flag"])  # with a flag on the command line
 _KINDS: Final[dict[type, dict[str, Any]]] = {
@@ -72,7 +74,20 @@ class Command(RecordedCommand):
                 {"choices": choices.values, "default": ""} if choices else _KINDS[option.metadata["type"]]
             )
             parser.add_argument(option.metadata["flag"], dest=option.name, help=option.metadata["help"], **kind)
-        parser.add_argument("--wait", type=wait_time, metavar="SECONDS", help="Waits so long for the end of the run.")
+        then = parser.add_mutually_exclusive_group()
+        then.add_argument(
+            "--wait",
+            type=wait_time,
+            metavar="SECONDS",
+            help="Waits so long for the end of the run. Exit code: 0 if it did all its work, 1 if it failed or is not "
+            "over, 3 if it did a part of it.",
+        )
+        then.add_argument(
+            "--estimate",
+            action="store_true",
+            help="Prints in how many sections it would read its document or collection, and about what that costs. "
+            "Starts nothing.",
+        )
         super().add_arguments(parser)
 
     def run(self, options: dict[str, Any]) -> None:
@@ -87,12 +102,39 @@ class Command(RecordedCommand):
         spec = RunSpec.of(
             **rows, **values, query=options["query"], goal=options["goal"], max_cost_usd=options["max_cost"]
         )
+        if options["estimate"]:
+            plan = run_estimate(spec, owner=owner, by=self.actor(options)["by"], **bound)
+            self.print(_plan_facts(plan), _plan_text(plan), options)
+            return
         session = run_now(spec, owner=owner, actor=COMMAND, **self.actor(options), **bound)
         session.refresh_from_db()
-        await_end(session, options["wait"] or 0)
+        await_end(session, options["wait"] or 0, between=self._progress(session, options))
         self.print(_facts(session), _text(session), options)
-        if options["wait"] is not None and session.status != Status.COMPLETED:
-            raise CommandError(f"The run {incomplete(session)}")
+        if options["wait"] is not None:
+            require_result(session, "The run")
+
+    def _progress(self, session: AgentSession, options: dict[str, Any]) -> Callable[[], None]:
+        """Print the section that is read, once for each."""
+        shown = ""
+
+        def show() -> None:
+            nonlocal shown
+            progress = progress_of(session)
+            if progress is not None and str(progress) != shown and not options["json"]:
+                shown = str(progress)
+                self.stdout.write(f"{shown[:1].upper()}{shown[1:]}, about {usd(progress.estimate_usd)} for all.")
+                self.stdout.flush()
+
+        return show
+
+
+def _plan_facts(plan: ReadingPlan) -> dict[str, Any]:
+    return {"sections": plan.sections, "section_chars": plan.room, "estimate_usd": str(plan.estimate_usd)}
+
+
+def _plan_text(plan: ReadingPlan) -> str:
+    sections = f"{plan.sections} section{'' if plan.sections == 1 else 's'}"
+    return f"{sections} of up to {plan.room:,} characters, about {usd(plan.estimate_usd)}. Nothing was started."
 
 
 def _facts(session: AgentSession) -> dict[str, Any]:
@@ -100,6 +142,8 @@ def _facts(session: AgentSession) -> dict[str, Any]:
         "session": str(session.public_id),
         "status": session.status,
         "terminal_reason": session.terminal_reason,
+        "result": session.run_result,
+        "result_reason": session.result_reason,
         "cost_usd": str(session.cost_total_usd),
         "actual_usd": str(session.cost_actual_usd),
         "max_cost_usd": str(session.max_cost_usd),
@@ -112,8 +156,9 @@ def _text(session: AgentSession) -> str:
     line = f"Session {session.public_id}: {ended_as(session)}, {cost}."
     if session.result and session.status != Status.COMPLETED:
         line = f"{line} {outcome_sentence(session.result)}"
-    findings = findings_text(session) if session.status in TERMINAL else ""
-    return "\n".join(filter(None, [line, findings]))
+    if session.status not in TERMINAL:
+        return line
+    return "\n".join(filter(None, [line, result_text(session), findings_text(session)]))
 
 
 def _usd(text: str) -> Decimal:

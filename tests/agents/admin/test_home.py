@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from agents.conf import clock
-from agents.enums import HaltState, NoticeKind, Outcome, Status, ToolIntent, TriggerKind
+from agents.enums import HaltState, InputState, Mode, NoticeKind, Outcome, Status, ToolIntent, TriggerKind
 from agents.guard.refusals import refuse_call
 from agents.models import AgentSession, Budget, Halt, Installation, ModelOutage, Notification
 from agents.sessions import control_room
@@ -19,7 +19,7 @@ from agents.sessions.halts import halt_all_work, halted_work_end, session_halt
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from tests.agents.admin.rows import kinds_since, last_event, make_approval, make_call, page, sign_in, text_of
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_unread_input, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -65,6 +65,46 @@ def test_home_shows_runs_approvals_and_next_runs(client):
 
     for words in ("send_letter", "wire_money", "Every Monday", "in 4 hours", "2 running", "1</b>unread notification"):
         assert words in found, words
+
+
+def ended(result, **fields):
+    status = fields.pop("status", Status.COMPLETED)
+    over = {"terminal_reason": "completed", "completed_at": clock(), "run_result": result, "mode": Mode.PHASED}
+    return make_session(status=status, **{**over, **fields})
+
+
+def test_home_lists_partial_and_failed_runs_that_nothing_took_up(client):
+    sign_in(client)
+    ended("partial", params={"query": "alpha"}, result_reason="Not checked: lease.txt")
+    ended("failed", params={"query": "bravo"}, result_reason="Nothing to check against.")
+    ended("ok", params={"query": "charlie"})
+    ended("failed", params={"query": "delta"}, completed_at=clock() - timedelta(hours=25))
+    ended("failed", params={"query": "echo"}, status=Status.HALTED, terminal_reason="external_halt")
+    ended("ok", restarted_from=ended("failed", params={"query": "foxtrot"}))
+    make_unread_input(session=ended("failed", params={"query": "golf"}), state=InputState.RETRYING)
+
+    found = shown(client).partition("Needs attention")[2].partition("Recent runs")[0]
+
+    for words in (
+        "alpha",
+        "Not checked: lease.txt",
+        "bravo",
+        "Nothing to check against.",
+        "2</b>runs partial or failed",
+    ):
+        assert words in found, words
+    for words in ("charlie", "delta", "echo", "foxtrot", "golf"):
+        assert words not in found, words
+
+
+def test_recent_runs_are_shown_by_result(client):
+    sign_in(client)
+    ended("partial", params={"query": "alpha"})
+    ended("ok", params={"query": "bravo"})
+
+    found = shown(client).partition("Recent runs")[2].partition("Recent problems")[0]
+
+    assert re.findall(r'class="lq-chip (\w*)"[^>]*>(\w+)<', found) == [("good", "ok"), ("warn", "partial")]
 
 
 def test_home_shows_cost_today_and_caps(client):

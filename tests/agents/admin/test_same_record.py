@@ -156,7 +156,9 @@ def key(by):
 
 
 def paused(by):
-    return make_trigger(owner=by, paused_at=NOW, pause_reason="by_hand")
+    return make_trigger(
+        owner=by, playbook=make_playbook(by, f"p{Playbook.objects.count()}"), paused_at=NOW, pause_reason="by_hand"
+    )
 
 
 def callable_skill(by, **fields):
@@ -312,7 +314,9 @@ CASES = {
         unknown, lambda row, by, now: tool_call_resolve(row.pk, Decision.DID_NOT_HAPPEN, by=by, now=now)
     ),
     ("trigger", "run_now"): Case(
-        lambda by: make_trigger(owner=by, query="late fees"),
+        lambda by: make_trigger(
+            owner=by, query="late fees", playbook=make_playbook(by, f"p{Playbook.objects.count()}")
+        ),
         lambda row, by, now: start_run(owner=row.owner, by=by, now=now, trigger=row),
     ),
     ("trigger", "set_cap"): Case(

@@ -1,5 +1,6 @@
 """Sessions on the admin pages: the list, the page of one, halt, run again, run now."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -64,6 +65,64 @@ def test_list_shows_purpose_status_and_cost(client):
     assert '$0.24 <span class="lq-faint">of $0.25' in found
     assert '$0.00 <span class="lq-faint">no cap' in found
     assert 'class="lq-bar warn"' in found
+
+
+READING = {"room": 60_000, "sections": 23, "read": 6, "estimate_usd": "0.120000"}
+
+
+def chips(html):
+    return re.findall(r'class="lq-chip (\w*)"[^>]*>([\w ]+)<', html)
+
+
+def test_list_shows_results_and_can_be_filtered_by_them(client):
+    sign_in(client)
+    make_session(**OVER, run_result="partial", params={"query": "alpha"})
+    make_session(**OVER, run_result="ok", params={"query": "bravo"})
+    make_session(current_phase=Phase.ANALYSIS, metadata={"reading": READING}, params={"query": "charlie"})
+
+    found = text_of(client.get(reverse(LIST)))
+
+    assert "section 7 of 23, about $0.12" in found
+    filtered = text_of(client.get(reverse(LIST), {"run_result__exact": "partial"}))
+    assert "alpha" in filtered
+    assert "bravo" not in filtered
+    row = filtered.partition("alpha")[2].partition("</tr>")[0]
+    assert "completed" in row
+    assert "green" not in row
+
+
+def test_page_shows_the_result_and_its_reason(client):
+    sign_in(client)
+    session = make_session(**OVER, run_result="partial", result_reason="Not checked: lease.txt")
+
+    found = text_of(show(client, session))
+
+    assert chips(found)[:2] == [("warn", "partial"), ("warn", "completed")]
+    assert "Not checked: lease.txt" in found
+    assert "Partly done: not everything was checked." in found
+
+
+@pytest.mark.parametrize(
+    ("result", "chip"),
+    [
+        ("ok", [("good", "ok"), ("good", "completed")]),
+        ("findings", [("info", "findings"), ("info", "completed")]),
+        ("empty", [("", "empty"), ("", "completed")]),
+        ("failed", [("bad", "failed"), ("bad", "completed")]),
+    ],
+)
+def test_no_run_that_failed_is_shown_as_a_green_completed(client, result, chip):
+    sign_in(client)
+    assert chips(text_of(show(client, make_session(**OVER, run_result=result))))[:2] == chip
+
+
+def test_page_shows_how_far_a_run_has_read(client):
+    sign_in(client)
+    session = make_session(current_phase=Phase.ANALYSIS, metadata={"reading": READING})
+    assert "section 7 of 23, about $0.12" in text_of(show(client, session))
+    session.metadata["reading"]["stopped"] = "no money"
+    session.save()
+    assert "section 7" not in text_of(show(client, session))
 
 
 def test_unknown_params_do_not_break_the_list(client):

@@ -247,10 +247,12 @@ def test_errors_of_cron_and_zone_are_shown_together(client):
 
 def test_change_is_recorded(client):
     owner = sign_in(client)
-    row = make_trigger(owner=owner, name="old")
+    playbook = make_playbook(owner, "NDA")
+    row = make_trigger(owner=owner, name="old", playbook=playbook)
     before = last_event()
 
-    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, "name": "new", "agent": make_agent(owner=owner).pk})
+    given = {"name": "new", "playbook": playbook.pk, "agent": make_agent(owner=owner).pk}
+    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, **given})
 
     row.refresh_from_db()
     assert row.name == "new"
@@ -260,7 +262,12 @@ def test_change_is_recorded(client):
 
 def test_analysis_is_set_in_the_form(client):
     owner = sign_in(client)
-    think = {"analysis_mode": "agentic", "loop": '{"max_steps": 9}', "guardrails": '{"reserve_tokens": 64}'}
+    think = {
+        "analysis_mode": "agentic",
+        "loop": '{"max_steps": 9}',
+        "guardrails": '{"reserve_tokens": 64}',
+        "playbook": make_playbook(owner, "NDA").pk,
+    }
 
     add(client, "manual", owner, **think)
 
@@ -276,7 +283,8 @@ def test_watch_keeps_its_collection(client):
     first, second = (Collection.objects.create(owner=owner, name=name) for name in "ab")
     row = make_trigger(owner=owner, kind=TriggerKind.WATCH, collection=first)
 
-    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, "name": "n", "collection": second.pk})
+    given = {"name": "n", "collection": second.pk, "playbook": make_playbook(owner, "NDA").pk}
+    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, **given})
 
     row.refresh_from_db()
     assert (row.collection, row.name) == (first, "n")
@@ -296,7 +304,7 @@ def test_agent_of_another_user_cannot_be_chosen(client):
 def test_secret_is_shown_once_when_added(client):
     owner = sign_in(client)
 
-    answer = add(client, "event", owner, min_severity="info")
+    answer = add(client, "event", owner, min_severity="info", playbook=make_playbook(owner, "NDA").pk)
 
     trigger = Trigger.objects.get()
     secret = trigger_secret(trigger)
@@ -367,7 +375,8 @@ def test_run_now_can_be_agentic(client):
 
 def test_run_for_an_opted_out_user_is_refused(client):
     sign_in(client)
-    row = make_trigger(owner=make_user(opted_in=False), query="late fees")
+    owner = make_user(opted_in=False)
+    row = make_trigger(owner=owner, query="late fees", playbook=make_playbook(owner, "NDA"))
 
     answer = client.post(act_page(row, "run_now"), {"confirmed": "1"})
 

@@ -40,7 +40,7 @@ def test_operation_names_are_stable(schema):
     assert len(names) == len(set(names))
     assert {
         "sessions_list", "sessions_retrieve", "sessions_halt", "sessions_restart", "approvals_approve",
-        "approvals_deny", "triggers_create", "triggers_edit", "run_now", "events_send", "events_list",
+        "approvals_deny", "triggers_create", "triggers_edit", "run_now", "run_estimate", "events_send", "events_list",
         "documents_upload", "documents_download", "search_retrieve", "me_edit", "costs_retrieve", "health_retrieve",
     } <= set(names)  # fmt: skip
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in names)

@@ -51,6 +51,28 @@ def test_running_session_has_an_open_receipt(api, world):
     assert api.get(at(world.rows["session"])).json()["receipt"]["rows"] == 2
 
 
+def test_result_and_its_reason_are_shown_and_filtered_by(api, world):
+    over = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_at": NOW, "owner": world.owner}
+    partial = make_session(**over, run_result="partial", result_reason="Not checked: lease.txt")
+    make_session(**over, run_result="ok")
+    shown = api.get(at(partial)).json()
+    assert (shown["result"], shown["result_reason"], shown["progress"]) == ("partial", "Not checked: lease.txt", None)
+    assert api.get(at(world.rows["session"])).json()["result"] == ""
+    [listed] = api.get("/api/v1/sessions?result=partial").json()["results"]
+    assert listed["id"] == shown["id"]
+    assert api.get("/api/v1/sessions?result=partial&result=ok").json()["count"] == 2
+    assert api.get("/api/v1/sessions?result=great").status_code == 422
+
+
+def test_progress_is_shown_while_a_run_reads_in_sections(api, world):
+    reading = {"room": 60_000, "sections": 23, "read": 6, "estimate_usd": "0.120000"}
+    session = make_session(owner=world.owner, current_phase="analysis", metadata={"reading": reading})
+    progress = {"section": 7, "sections": 23, "estimate_usd": "0.120000"}
+    assert api.get(at(session)).json()["progress"] == progress
+    AgentSession.objects.filter(pk=session.pk).update(current_phase="drafting")
+    assert api.get(at(session)).json()["progress"] is None
+
+
 def test_queued_session_has_no_receipt(api, world):
     assert api.get(at(make_session(owner=world.owner, status=Status.QUEUED))).json()["receipt"] is None
 

@@ -80,9 +80,10 @@ def test_invalid_trigger_is_refused(api):
         assert names in answer.content.decode(), (body, names)
 
 
-def test_analysis_settings_are_set_and_cleared(api):
+def test_analysis_settings_are_set_and_cleared(api, world):
     think = {"analysis_mode": "agentic", "loop": {"max_steps": 9}, "guardrails": {"reserve_cost_fraction": 0.2}}
-    made = post(api, TRIGGERS, {"kind": "manual", "name": "x", **think}).json()
+    given = {"kind": "manual", "name": "x", "playbook": public(world.rows["playbook"])}
+    made = post(api, TRIGGERS, {**given, **think}).json()
     assert {name: made[name] for name in think} == think
     changed = api.patch(f"{TRIGGERS}/{made['id']}", {"loop": {}}, format="json").json()
     assert (changed["loop"], changed["guardrails"]) == ({}, think["guardrails"])
@@ -105,7 +106,8 @@ def test_deleting_a_project_frees_its_triggers(api, world):
 
 
 def test_a_watch_keeps_its_collection(api, world):
-    made = post(api, TRIGGERS, {"kind": "watch", "name": "W", "collection": public(world.rows["collection"])}).json()
+    rows = {name: public(world.rows[name]) for name in ("collection", "playbook")}
+    made = post(api, TRIGGERS, {"kind": "watch", "name": "W", **rows}).json()
     answer = api.patch(f"{TRIGGERS}/{made['id']}", {"collection": None}, format="json")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 

@@ -27,13 +27,15 @@ def make_scene(**fields):
         owner=owner, pattern_kind="clause", summary="No term", summary_hash="h", first_seen_at=NOW, last_seen_at=NOW
     )
     collection = make_collection(owner, name="Leases")
+    playbook = make_playbook(owner, name="Lease")
+    weekly = {"name": "Weekly scan", "kind": TriggerKind.MANUAL, "collection": collection, "playbook": playbook}
     return SimpleNamespace(
         owner=owner,
         session=session,
         approval=approval,
         agent=make_agent(owner=owner, name="Clerk"),
-        trigger=make_trigger(owner=owner, name="Weekly scan", kind=TriggerKind.MANUAL, collection=collection),
-        playbook=make_playbook(owner, name="Lease"),
+        trigger=make_trigger(owner=owner, **weekly),
+        playbook=playbook,
         skill=PromptSkill.objects.filter(name="nda-review").first() or make_skill(name="nda-review"),
         collection=collection,
         document=make_document(owner, name="acme.txt"),

@@ -9,7 +9,7 @@ from agents.models import AgentSession, Approval
 from tests.agents.ask.rows import make_chat, make_question
 from tests.agents.ask.scene import asked, make_scene, nothing_was_inferred
 from tests.agents.triggers.rows import halt_all
-from tests.factories import make_agent, make_session, make_user
+from tests.factories import NOW, make_agent, make_session, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -34,6 +34,28 @@ def test_status_filters_the_list_of_runs(scene):
     assert asked(scene, "show me the failed runs").text == "You have no such runs."
     [shown] = asked(scene, "waiting sessions").data["sessions"]
     assert (shown["status"], shown["id"]) == ("waiting", str(scene.approval.session.public_id))
+
+
+def test_runs_are_listed_by_their_result(scene):
+    over = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_at": NOW, "owner": scene.owner}
+    make_session(**over, run_result="failed", result_reason="Nothing to check against.", params={"query": "alpha"})
+    make_session(**over, run_result="partial", result_reason="Not checked: b.txt", params={"query": "bravo"})
+    make_session(**over, run_result="findings", params={"query": "charlie"})
+    [failed] = asked(scene, "show me the failed runs").data["sessions"]
+    assert (failed["status"], failed["result"]) == ("completed", "failed")
+    [partial] = asked(scene, "partial runs").data["sessions"]
+    assert partial["result_reason"] == "Not checked: b.txt"
+    text = asked(scene, "list runs").text
+    for words in (" failed: “alpha”, $0.00. Nothing to check against.", " findings: “charlie”, $0.00"):
+        assert words in text, words
+
+
+def test_what_happened_last_night_is_from_six_to_six(scene):
+    AgentSession.objects.filter(owner=scene.owner).update(created_at="2026-03-01T12:00:00Z")
+    row = make_session(owner=scene.owner, params={"query": "alpha"})
+    for hour, count in (("13T17:59", 0), ("13T18:00", 1), ("14T05:59", 1), ("14T06:00", 0)):
+        AgentSession.objects.filter(pk=row.pk).update(created_at=f"2026-03-{hour}:00Z")
+        assert asked(scene, "what happened last night?").data.get("count", 0) == count, hour
 
 
 def test_state_filters_the_list_of_triggers(scene):

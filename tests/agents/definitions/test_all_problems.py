@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from django.core.management import CommandError, call_command
 
-from agents.definitions.in_force import checked_definition
+from agents.definitions.in_force import checked_definition, stored_definition
 from agents.definitions.schema import DefinitionError
 from agents.roster.files import agent_import
 from agents.skills.registry import installed_skills
@@ -55,6 +55,12 @@ def test_secret_and_unknown_name_are_listed_together():
     user = make_user()
     text = f"triggers:\n- {{name: Ring, kind: event, playbook: None such}}\n# {TOKEN}\n"
     assert lines(text, agent_import, owner=user, by=user, now=NOW) == [(2, "triggers[0].playbook"), (3, "")]
+
+
+def test_trigger_without_a_target_is_refused_in_new_texts_and_read_in_stored_ones():
+    text = "name: a\ntriggers:\n- {name: In, kind: watch, collection: c}\n- {name: Ring, kind: event, skill: s}\n"
+    assert lines(text) == [(3, "triggers[0].playbook")]
+    assert [trigger.name for trigger in stored_definition(text).triggers] == ["In", "Ring"]
 
 
 def test_errors_after_a_wrong_key_are_listed():

@@ -131,7 +131,17 @@ def test_the_cap_latches_and_ends_the_run(provider):
     event = last(session)
     assert event.kind == "autonomous_session.cost_cap_reached"
     assert event.details["projected_usd"] == "0.005000"
+    assert event.details["result"] == "failed"
     assert provider.requests == []
+
+
+def test_run_that_a_brake_ends_is_partial_if_it_has_findings(provider):
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS, max_cost_usd=Decimal("0.001"))
+    session.findings.create(title="Late fees", content="Two per cent.")
+    with pytest.raises(CostCapReached):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
+    assert last(session).details["result"] == "partial"
 
 
 def test_raising_the_cap_does_not_undo_the_latch(provider):

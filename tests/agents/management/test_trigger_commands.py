@@ -11,7 +11,7 @@ from agents.management import base
 from agents.models import AgentSession
 from audit.models import AuditEvent
 from tests.agents.ask.rows import make_question
-from tests.agents.triggers.rows import make_collection, make_document, make_playbook, make_project, make_skill
+from tests.agents.triggers.rows import attach, make_collection, make_document, make_playbook, make_project, make_skill
 from tests.factories import NOW, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
@@ -60,6 +60,8 @@ def test_run_now_runs_a_skill_over_a_document(owner, capsys):
         "session": str(session.public_id),
         "status": "queued",
         "terminal_reason": None,
+        "result": "",
+        "result_reason": "",
         "cost_usd": "0.000000",
         "actual_usd": "0.000000",
         "max_cost_usd": "5.000000",
@@ -70,7 +72,7 @@ def test_run_now_runs_a_skill_over_a_document(owner, capsys):
 
 
 def test_run_now_accepts_a_trigger_by_name_or_id(owner, capsys):
-    trigger = make_trigger(owner=owner, name="Nightly", query="late fees")
+    trigger = make_trigger(owner=owner, name="Nightly", query="late fees", skill=make_skill())
     make_trigger(name="Nightly")
     for named in ("Nightly", str(trigger.public_id)):
         run(capsys, "run_now", "--trigger", named, "--owner", "ada")
@@ -90,9 +92,83 @@ def test_run_now_can_ask_for_a_review_and_search(owner, capsys):
 
 
 def test_run_now_waits_for_the_end(owner, capsys, monkeypatch):
-    ends_as(monkeypatch, status=Status.COMPLETED, terminal_reason="completed")
+    done = {"run_result": "ok", "result_reason": "Everything was checked."}
+    ends_as(monkeypatch, status=Status.COMPLETED, terminal_reason="completed", **done)
     out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30")
-    assert "completed (completed)" in out
+    assert out.endswith("completed (completed), $0.00.\nResult: ok. Everything was checked.\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "result", "code", "says"),
+    [
+        ("completed", "partial", 3, "The run did not check everything: Not checked: lease.txt"),
+        ("completed", "failed", 1, "The run failed: Not checked: lease.txt"),
+        ("halted", "partial", 3, r"did not complete: halted \(timed_out\)"),
+        ("halted", "failed", 1, r"did not complete: halted \(timed_out\)"),
+    ],
+)
+def test_exit_code_goes_by_the_result(owner, capsys, monkeypatch, status, result, code, says):
+    reason = "completed" if status == "completed" else "timed_out"
+    why = {"run_result": result, "result_reason": "Not checked: lease.txt"}
+    ends_as(monkeypatch, status=status, terminal_reason=reason, **why)
+    with pytest.raises(CommandError, match=says) as caught:
+        call_command(
+            "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30", "--json"
+        )
+    assert caught.value.returncode == code
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["result"], facts["result_reason"]) == (result, "Not checked: lease.txt")
+
+
+def test_run_now_prints_each_section_while_it_waits(owner, capsys, monkeypatch):
+    read = iter([0, 6, 6, 22])
+
+    def work(_seconds):
+        number = next(read, None)
+        if number is None:
+            AgentSession.objects.update(
+                status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW, run_result="ok"
+            )
+        else:
+            reading = {"room": 60_000, "sections": 23, "read": number, "estimate_usd": "0.120000"}
+            AgentSession.objects.update(current_phase="analysis", metadata={"reading": reading})
+
+    monkeypatch.setattr(base.time, "sleep", work)
+    out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30")
+    assert out.splitlines()[:3] == [f"Section {number} of 23, about $0.12 for all." for number in (1, 7, 23)]
+    assert out.splitlines()[-1] == "Result: ok."
+
+
+def test_run_now_estimates_without_starting_anything(owner, capsys):
+    collection, playbook = make_collection(owner), make_playbook(owner)
+    for chars in (100_000, 30_000):
+        attach(collection, make_document(owner, text="word " * (chars // 5)))
+    asked = ["run_now", "--playbook", playbook.name, "--owner", "ada", "--collection", collection.name, "--estimate"]
+    assert run(capsys, *asked) == "3 sections of up to 60,000 characters, about $0.015. Nothing was started.\n"
+    facts = {"sections": 3, "section_chars": 60_000, "estimate_usd": "0.015000"}
+    assert json.loads(run(capsys, *asked, "--json")) == facts
+    document = str(make_document(owner, text="short").public_id)
+    by_document = ["run_now", "--playbook", playbook.name, "--owner", "ada", "--document", document, "--estimate"]
+    assert run(capsys, *by_document).startswith("1 section of up to ")
+    trigger = make_trigger(owner=owner, name="Nightly", playbook=playbook, collection=collection)
+    by_trigger = ["run_now", "--trigger", trigger.name, "--owner", "ada", "--estimate"]
+    assert run(capsys, *by_trigger).startswith("3 sections")
+    assert not AgentSession.objects.exists()
+    assert not AuditEvent.objects.exists()
+
+
+@pytest.mark.parametrize("more", [["--query", "late fees"], ["--goal", "Compare them."], []])
+def test_estimate_is_of_documents_that_are_read_as_a_whole(owner, more):
+    with pytest.raises(CommandError, match="An estimate needs a document or a collection"):
+        call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--estimate", *more)
+
+
+def test_estimate_says_when_nothing_fits_into_a_question(owner, settings):
+    settings.LQOPS_MODELS = {"offline": {"context_window": 1_000}}
+    document = str(make_document(owner, text="text").public_id)
+    with pytest.raises(CommandError, match=r"Nothing would be read: .* leave no room"):
+        playbook = make_playbook(owner).name
+        call_command("run_now", "--playbook", playbook, "--owner", "ada", "--document", document, "--estimate")
 
 
 def test_run_now_prints_the_findings(owner, capsys, monkeypatch):

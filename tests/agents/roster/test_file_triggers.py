@@ -13,6 +13,7 @@ from agents.knowledge.projects import project_create
 from agents.models import Collection, Trigger
 from agents.roster.files import agent_export, agent_import
 from agents.triggers.triggers import trigger_create, trigger_delete, trigger_edit
+from tests.agents.triggers.rows import make_skill
 from tests.factories import NOW, make_user
 
 pytestmark = pytest.mark.django_db
@@ -147,7 +148,9 @@ def test_trigger_removed_from_the_file_is_switched_off_until_it_returns(owner):
 
 def test_triggers_created_by_people_are_left_alone(owner):
     agent = load(owner).agent
-    trigger_create(owner=owner, kind=TriggerKind.MANUAL, name="By hand", agent=agent, by=owner, now=NOW)
+    trigger_create(
+        owner=owner, kind=TriggerKind.MANUAL, name="By hand", agent=agent, skill=make_skill(), by=owner, now=NOW
+    )
     load(owner, "name: Clerk\n")
 
     assert trigger("By hand").enabled
@@ -183,7 +186,7 @@ def test_change_of_kind_or_collection_is_refused(owner, old, new, expected):
 def test_name_of_two_existing_triggers_is_refused(owner):
     agent = load(owner).agent
     given = {"owner": owner, "agent": agent, "kind": TriggerKind.MANUAL, "name": "Mondays", "by": owner, "now": NOW}
-    trigger_create(**given)
+    trigger_create(**given, skill=make_skill())
     assert "triggers[1].name: expected a name of its own: the agent has 2 triggers of this one" in refused(
         owner, TEXT + "description: other\n"
     )

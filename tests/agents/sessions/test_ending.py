@@ -28,6 +28,7 @@ def test_a_run_that_was_stopped_is_told_in_counts_with_the_way_to_its_receipt(re
     notice = Notification.objects.get(session=session, kind="run_stopped")
     assert notice.title.startswith(title)
     assert notice.body.splitlines() == [
+        "Result: partial.",
         "Findings: 1 critical, 2 warn, 1 other.",
         "Calls: 0. Cost: $0.00.",
         f"Receipt: {receipt_path(session)}",
@@ -38,13 +39,13 @@ def test_a_run_that_was_stopped_is_told_in_counts_with_the_way_to_its_receipt(re
 def test_a_run_that_was_stopped_before_it_found_anything_says_so():
     session = make_session()
     session_finish(session, TerminalReason.REFUSED, now=NOW)
-    assert Notification.objects.get().body.startswith("Findings: none.\n")
+    assert Notification.objects.get().body.startswith("Result: failed.\nFindings: none.\n")
 
 
 def test_a_loop_that_was_stopped_speaks_of_no_findings():
     session = make_session(mode=Mode.LOOP)
     session_finish(session, TerminalReason.WORKER_ERROR, now=NOW)
-    assert Notification.objects.get().body.startswith("Calls: 0.")
+    assert Notification.objects.get().body.startswith("Result: failed.\nCalls: 0.")
 
 
 def test_a_halt_of_ones_own_is_not_told_when_it_was_lifted_before_the_run_saw_it():

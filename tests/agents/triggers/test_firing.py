@@ -79,7 +79,7 @@ def test_without_a_cap_of_its_own_a_run_gets_the_default_and_zero_stays_zero():
 
 
 def test_a_cap_is_copied_when_the_run_is_spawned():
-    trigger = make_trigger(max_cost_usd=Decimal("0.25"))
+    trigger = make_trigger(max_cost_usd=Decimal("0.25"), skill=make_skill())
     before = fire(trigger).session
     trigger_edit(trigger=trigger, by=None, now=NOW, max_cost_usd=Decimal(1))
     assert fire(trigger, "slot:2").session.max_cost_usd == 1
@@ -225,7 +225,7 @@ def test_refusals_of_earlier_hours_do_not_count_for_the_fuse():
 
 
 def test_a_resumed_trigger_starts_with_a_new_fuse():
-    trigger = make_trigger(max_runs_per_hour=1)
+    trigger = make_trigger(max_runs_per_hour=1, skill=make_skill())
     fire_many(trigger, 4)
     trigger_resume(trigger=trigger, by=trigger.owner, now=NOW + MINUTE)
     answers = fire_many(trigger, 3, now=NOW + 2 * MINUTE, start=4)

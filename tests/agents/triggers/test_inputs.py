@@ -16,7 +16,7 @@ from agents.triggers.inputs import input_dismiss, input_retry, inputs_fire
 from agents.triggers.watches import watches_fire
 from tests.factories import NOW, RunSpec, make_session, make_trigger, make_user
 
-from .rows import attach, halt_all, make_collection, make_watch, release_all, rows_of
+from .rows import attach, halt_all, make_collection, make_skill, make_watch, release_all, rows_of
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +26,7 @@ LATER = NOW + DAY
 
 @pytest.fixture
 def watch():
-    return make_watch(make_collection(), name="Leases", max_runs_per_hour=100)
+    return make_watch(make_collection(), name="Leases", max_runs_per_hour=100, skill=make_skill())
 
 
 def arrive(watch):

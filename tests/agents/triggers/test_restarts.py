@@ -9,7 +9,7 @@ from agents.exceptions import InvalidTransition
 from agents.triggers.firing import session_restart
 from tests.factories import NOW, make_session, make_trigger, make_user
 
-from .rows import make_collection, make_playbook
+from .rows import make_collection, make_playbook, make_skill
 
 pytestmark = pytest.mark.django_db
 
@@ -50,14 +50,16 @@ def test_what_held_the_run_holds_it_again(owner, name, value):
 
 
 def test_run_of_a_trigger_thinks_again_as_the_trigger_says_today(owner):
-    trigger = make_trigger(owner=owner, analysis_mode="agentic", loop={"max_steps": 4})
+    trigger = make_trigger(owner=owner, analysis_mode="agentic", loop={"max_steps": 4}, skill=make_skill())
     params = again(over(owner, trigger=trigger, loop={"max_steps": 9}, guardrails={"reserve_tokens": 1})).params
 
     assert (params["analysis_mode"], params["loop"], "guardrails" in params) == ("agentic", {"max_steps": 4}, False)
 
 
 def test_cap_is_the_given_one_else_the_trigger_s_else_the_run_s_own(owner):
-    uncapped, capped = make_trigger(owner=owner), make_trigger(owner=owner, max_cost_usd=Decimal("0.25"))
+    uncapped, capped = (
+        make_trigger(owner=owner, skill=make_skill(), max_cost_usd=cap) for cap in (None, Decimal("0.25"))
+    )
 
     assert again(over(owner)).max_cost_usd == Decimal("0.10")
     assert again(over(owner, trigger=uncapped)).max_cost_usd == Decimal("0.10")

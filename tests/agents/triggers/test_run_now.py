@@ -9,6 +9,7 @@ from agents.enums import Status, TriggerKind
 from agents.exceptions import Invalid, NotAllowed, NotFound, SessionHalted
 from agents.models import AgentSession, InboundEvent
 from agents.sessions.leases import lease_claim
+from agents.triggers.firing import require_run_allowed
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user, start_run
 
@@ -76,7 +77,17 @@ def test_a_trigger_that_has_nothing_to_read_by_hand_is_refused(owner):
         run(owner, trigger=bare)
     assert not AgentSession.objects.exists()
     assert run(owner, trigger=bare, document=make_document(owner)).params["document"]
-    assert run(owner, trigger=make_trigger(owner=owner, query="late fees")).params["query"] == "late fees"
+    query = make_trigger(owner=owner, query="late fees", skill=make_skill())
+    assert run(owner, trigger=query).params["query"] == "late fees"
+
+
+def test_a_trigger_that_checks_against_nothing_is_refused(owner):
+    bare = make_trigger(owner=owner, name="Triage", collection=make_collection(owner))
+    with pytest.raises(Invalid, match="The trigger Triage has nothing to check against: give it a playbook or a skill"):
+        run(owner, trigger=bare)
+    with pytest.raises(Invalid, match="nothing to check against"):
+        require_run_allowed(owner=owner, agent=None, trigger=bare)
+    assert not AgentSession.objects.exists()
 
 
 def test_a_run_can_be_put_before_a_person_if_it_flags_a_concern(owner):
@@ -189,7 +200,8 @@ def test_a_trigger_lends_what_it_goes_by_and_its_cap(owner):
 
 def test_what_is_said_goes_before_what_the_trigger_has(owner):
     other, document = make_collection(owner), make_document(owner)
-    trigger = make_trigger(owner=owner, collection=make_collection(owner), query="old", max_cost_usd=Decimal(1))
+    reads = {"collection": make_collection(owner), "query": "old", "skill": make_skill()}
+    trigger = make_trigger(owner=owner, max_cost_usd=Decimal(1), **reads)
     session = run(owner, trigger=trigger, collection=other, document=document, query="new", max_cost_usd=Decimal(2))
     assert session.params["collection"] == str(other.public_id)
     assert (session.params["document"], session.params["query"]) == (str(document.public_id), "new")
@@ -209,9 +221,11 @@ def test_a_restart_names_what_it_was_restarted_from(owner):
 
 
 def test_a_run_can_answer_an_event_again(owner):
-    trigger = make_trigger(owner=owner, kind=TriggerKind.EVENT)
+    skill = make_skill()
+    trigger = make_trigger(owner=owner, kind=TriggerKind.EVENT, skill=skill)
     event = InboundEvent.objects.create(owner=owner, trigger=trigger, outcome="spawned")
-    assert run(owner, trigger=trigger, event=event).params == {"event": {"id": str(event.public_id)}}
+    params = {"skill": skill.name, "event": {"id": str(event.public_id)}}
+    assert run(owner, trigger=trigger, event=event).params == params
 
 
 def test_a_stranger_cannot_run_for_somebody_else_but_an_operator_can(owner):

@@ -139,7 +139,7 @@ def test_only_event_triggers_have_a_secret():
 
 def test_no_secret_is_stored_or_recorded(caplog):
     owner = make_user()
-    trigger = trigger_create(owner=owner, kind="event", name="t", by=owner, now=NOW)
+    trigger = trigger_create(owner=owner, kind="event", name="t", skill=make_skill(), by=owner, now=NOW)
     secrets = [trigger_secret(trigger), trigger_rotate_secret(trigger=trigger, by=owner, now=NOW)]
     kept = str(Trigger.objects.values().get()) + str(rows_of("autonomous_trigger.secret_rotated")) + caplog.text
     assert not any(secret.removeprefix("whsec_") in kept for secret in secrets)

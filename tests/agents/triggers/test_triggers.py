@@ -20,7 +20,7 @@ from agents.triggers.triggers import (
     triggers_set_cap,
 )
 from audit.models import AuditEvent
-from tests.factories import NOW, make_agent, make_user
+from tests.factories import NOW, make_agent, make_trigger, make_user
 
 from .rows import make_collection, make_playbook, make_project, make_skill, rows_of
 
@@ -31,6 +31,8 @@ LATER = NOW + timedelta(hours=1)
 
 def make(kind=TriggerKind.EVENT, owner=None, by=None, **fields):
     owner = owner or make_user()
+    if not fields.keys() & {"playbook", "skill"}:
+        fields["skill"] = make_skill()
     return trigger_create(owner=owner, kind=kind, name="t", by=by or owner, now=NOW, **fields)
 
 
@@ -80,6 +82,20 @@ def test_a_watch_needs_a_collection_and_a_schedule_needs_a_time():
         make(TriggerKind.WATCH)
     with pytest.raises(Invalid, match="fields"):
         make(TriggerKind.SCHEDULE)
+
+
+@pytest.mark.parametrize("kind", [TriggerKind.WATCH, TriggerKind.EVENT, TriggerKind.MANUAL])
+def test_a_trigger_that_checks_against_nothing_is_refused(kind):
+    owner = make_user()
+    reads = {"collection": make_collection(owner)}
+    with pytest.raises(Invalid, match="A trigger needs a playbook or a skill to check against"):
+        make(kind, owner, skill=None, **reads)
+    row = make_trigger(owner=owner, kind=kind, paused_at=NOW, **reads)
+    with pytest.raises(Invalid, match="needs a playbook or a skill"):
+        trigger_edit(trigger=row, by=owner, now=NOW, name="new")
+    with pytest.raises(Invalid, match="needs a playbook or a skill"):
+        trigger_resume(trigger=row, by=owner, now=NOW)
+    assert trigger_edit(trigger=row, by=owner, now=NOW, skill=make_skill()).skill
 
 
 def test_a_schedule_needs_something_to_go_by_and_something_to_read():

@@ -225,6 +225,9 @@ def test_without_a_target_no_model_is_asked(scene):
         session = run(scene.of_document(playbook=None))
     assert titles(session) == ["Nothing to check against"]
     assert asked.requests == []
+    assert (session.run_result, session.result_reason) == (RunResult.FAILED, "Nothing to check against.")
+    assert session.metadata["fault"] == "no_target"
+    assert session.notifications.get().title.startswith("Run failed: nothing was checked")
 
 
 def test_documents_without_a_fault_make_a_quiet_run(scene):
