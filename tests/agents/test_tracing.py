@@ -84,7 +84,7 @@ def test_start_end_and_model_failures_are_one_line_each(lines):
     cost = session.cost_actual_usd
     assert ends == [
         ("INFO", " started: mode phased, trigger manual"),
-        ("INFO", f" ended: status completed, reason completed, cost_usd {cost}"),
+        ("INFO", f" ended: status completed, reason completed, result ok, cost_usd {cost}"),
     ]
 
 

@@ -374,7 +374,8 @@ class Inputs(Machine):
             attachment = attach(self.watch.collection)
             watches_fire(attachment.pk, now=clock())
             document = str(attachment.document.public_id)
-            self.state[document] = "waiting" if self._is_paused() else "queued"
+            behind = "waiting" in self.state.values()  # first come, first served
+            self.state[document] = "waiting" if behind or self._is_paused() else "queued"
             self.tries[document] = 0
 
     @precondition(lambda self: "queued" in self.state.values())

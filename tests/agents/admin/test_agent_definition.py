@@ -11,7 +11,7 @@ from agents.models import Agent, Sensor, Trigger
 from agents.roster.agents import agent_edit
 from agents.roster.files import definition_write
 from agents.text.strict_yaml import MAX_BYTES
-from tests.agents.admin.rows import kinds_since, last_event, page, sign_in, text_of
+from tests.agents.admin.rows import kinds_since, last_event, make_skill, page, sign_in, text_of
 from tests.factories import NOW, make_agent, make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -45,8 +45,9 @@ def test_page_shows_text_version_and_settings(client):
 
 def test_a_definition_is_saved_from_the_page(client):
     agent = make_agent(owner=sign_in(client), name="Watch")
+    make_skill()
     before = last_event()
-    text = TEXT.replace("\n", "\r\n") + "triggers: [{name: Ring, kind: event}]"
+    text = TEXT.replace("\n", "\r\n") + "triggers: [{name: Ring, kind: event, skill: summarise}]"
 
     answer = client.post(page(Agent, "definition", agent.pk), {"text": text}, follow=True)
 

@@ -298,6 +298,30 @@ def test_agent_of_another_user_cannot_be_chosen(client):
     assert "Select a valid choice" in str(answer.context["form"].errors["agent"])
 
 
+def test_trigger_without_a_target_is_refused_and_an_existing_one_warned_about(client):
+    owner = sign_in(client)
+
+    answer = add(client, "manual", owner)
+
+    assert "A trigger needs a playbook or a skill to check against." in text_of(answer)
+    assert not Trigger.objects.exists()
+    bare, whole = make_trigger(owner=owner), make_trigger(owner=owner, playbook=make_playbook(owner, "NDA"))
+    warning = "Nothing to check against: its runs fail."
+    assert warning in text_of(client.get(page(Trigger, "change", bare.pk)))
+    assert warning not in text_of(client.get(page(Trigger, "change", whole.pk)))
+
+
+def test_page_shows_the_results_of_its_runs(client):
+    owner = sign_in(client)
+    row = make_trigger(owner=owner)
+    over = {"status": "completed", "terminal_reason": "completed", "completed_at": clock()}
+    make_session(owner=owner, trigger=row, run_result="partial", result_reason="Not checked: lease.txt", **over)
+
+    found = text_of(client.get(page(Trigger, "change", row.pk)))
+
+    assert '<span class="lq-chip warn" title="Not checked: lease.txt">partial</span>' in found
+
+
 # --- Secrets ---
 
 

@@ -4,13 +4,22 @@ import pytest
 
 from agents.models import Agent, Trigger
 from audit.models import AuditEvent
+from tests.agents.api.world import make_skill
 from tests.factories import make_agent, make_session, make_user
 
 from .conftest import client_of
 
 pytestmark = pytest.mark.django_db
 AGENTS = "/api/v1/agents"
-TEXT = "name: Watch\nmode: manual\nautonomy: {enabled: true, idle_timeout: 60}\ntriggers: [{name: Ring, kind: event}]\n"
+TEXT = (
+    "name: Watch\nmode: manual\nautonomy: {enabled: true, idle_timeout: 60}\n"
+    "triggers: [{name: Ring, kind: event, skill: reviewing}]\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _skill():
+    make_skill(name="reviewing")
 
 
 def address(agent, what="definition"):

@@ -52,7 +52,7 @@ def test_suggestion_repeats_the_request_without_typing_errors(scene):
 
 
 def test_beginning_of_a_trigger_name_is_completed(scene):
-    make_trigger(owner=scene.owner, name="Monthly review of reports", query="reports")
+    make_trigger(owner=scene.owner, name="Monthly review of reports", query="reports", playbook=scene.playbook)
     for text in ("run the monthly review", "Start my schedule Monthly Review."):
         answer = asked(scene, text)
         assert answer.data["repeat"] == "run trigger Monthly review of reports"

@@ -10,10 +10,11 @@ from agents.models import Agent, Trigger
 from agents.roster.agents import agent_edit
 from agents.text.strict_yaml import MAX_BYTES
 from audit.models import AuditEvent
+from tests.agents.api.world import make_skill
 from tests.factories import NOW, make_agent, make_session, make_user
 
 pytestmark = pytest.mark.django_db
-TEXT = "name: Watch\nmode: manual\ntriggers: [{name: Ring, kind: event}]\n"
+TEXT = "name: Watch\nmode: manual\ntriggers: [{name: Ring, kind: event, skill: reviewing}]\n"
 SEED = """\
 autonomy: {enabled: true}
 hot_state: {fields: {cash: {type: number, ttl: 30, refresh_tool: get_account_balance}}}
@@ -25,6 +26,11 @@ sensors:
     updates: [{field: cash}]
     signals: [{name: anomaly, model: qwen3-1.7b, prompt: "Anomalous? Score 0-1."}]
 """
+
+
+@pytest.fixture(autouse=True)
+def _skill():
+    make_skill(name="reviewing")
 
 
 def run(capsys, *arguments):
