@@ -19,6 +19,7 @@ CLOSED = {
         "completed agent_shutdown external_halt timed_out max_steps budget_exceeded cost_cap_reached idle_timeout "
         "stuck_loop provider_error tool_not_granted worker_error worker_lost opted_out refused unpriced_model"
     ),
+    "RunResult": "ok findings empty partial failed",
     "AgentState": (
         "running waiting_for_tool waiting_for_input waiting_for_approval waiting_for_model sleeping completed "
         "error cancelled timed_out max_steps budget_exceeded"
