@@ -19,7 +19,7 @@ from agents.guard import guard, guarded_tool_call
 from agents.guard.calls import Call, plan_call
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.prices import invalidate_estimates
-from agents.models import AgentSession, Approval, Budget, Finding, Trigger, UnreadInput
+from agents.models import AgentSession, Approval, Budget, Finding, Playbook, Trigger, UnreadInput
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import approval_approve, approval_reject, approvals_expire
@@ -366,6 +366,8 @@ class Inputs(Machine):
     def begin(self):
         self.watch = make_watch(make_collection(), max_runs_per_hour=1_000)
         self.owner = self.watch.owner
+        playbook = Playbook.objects.create(owner=self.owner, name="Leases", digest="0" * 64)
+        Trigger.objects.filter(pk=self.watch.pk).update(playbook=playbook)
         self.state, self.tries = {}, {}  # by the document
 
     @rule()

@@ -30,6 +30,7 @@ from agents.providers.offline.verdicts import (
     DEVIATES,
     MISSING,
     Matcher,
+    Verdict,
     check_position,
     check_rule,
     is_checkable,
@@ -42,6 +43,7 @@ from agents.types import ModelReply, ModelRequest, Usage
 Finding = dict[str, Any]  # as it stands in the reply
 
 UNDECIDED: Final = "undecided"
+UNCHECKED: Final = "unchecked"
 NO_GOALS: Final = (
     "That takes a language model: the offline analyst compares texts with rules, and does nothing else. Configure a "
     "model, or ask for a playbook or a skill over a document or a collection."
@@ -117,8 +119,12 @@ def _answer_analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
     rule_sets = [parse_rules(block.text) for block in blocks if block.kind == "skill"]
     rules = [rule for read in rule_sets for rule in read.rules if is_checkable(rule)]
     findings = [_remark("The goal was not worked towards", NO_GOALS, "", severity="warn")] if has_goal else []
+    is_section = any(block.kind == "section" for block in blocks)
     for number, block in enumerate(documents if positions or rules else (), 1):
-        findings += _check_document(block, block.attributes.get("id", f"document-{number}"), playbooks, rules)
+        name = block.attributes.get("id", f"document-{number}")
+        findings += _check_document(block, name, playbooks, rules, is_section=is_section)
+    if closing := [block for block in blocks if block.kind == "sections"]:
+        return _render(list(_missing_from(closing[0], positions, rules)), [], [], max_tokens)
     notes = []
     for read in rule_sets:
         unread = [*read.ignored, *(f"{rule.form} {rule.text}" for rule in read.rules if not is_checkable(rule))]
@@ -126,11 +132,26 @@ def _answer_analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
     if documents or positions or rules or not has_goal:  # with a goal alone nothing was to be checked
         notes += [NO_DOCUMENT] * (not documents) + [NO_RULES] * (not positions and not rules)
     privilege = list(dict.fromkeys(marking for block in documents for marking in markings(block.text)))
-    return _render(findings, privilege, notes, max_tokens)
+    if not is_section:
+        return _render(findings, privilege, notes, max_tokens)
+    seen = list(dict.fromkeys(one["position"] for one in findings if one["verdict"] not in {MISSING, UNDECIDED}))
+    return _render([one for one in findings if one["verdict"] != MISSING], privilege, notes, max_tokens, seen=seen)
 
 
-def _check_document(block: Block, name: str, playbooks: list[PlaybookText], rules: list[Rule]) -> Iterator[Finding]:
-    """Each verdict on one document. In other languages than English only phrases are decided."""
+def _missing_from(block: Block, positions: list[Position], rules: list[Rule]) -> Iterator[Finding]:
+    """What no section of a long document deals with: each line names what one of them does."""
+    lines = [line.partition(": ")[2] for line in block.text.splitlines()]
+    seen = {name.strip() for line in lines for name in line.split("; ")}
+    nothing = Matcher(Document(""))
+    for verdict in [*(check_position(nothing, one) for one in positions), *(check_rule(nothing, one) for one in rules)]:
+        if verdict.kind == MISSING and verdict.label not in seen:
+            yield _finding(verdict, block.attributes.get("id", ""), "")
+
+
+def _check_document(
+    block: Block, name: str, playbooks: list[PlaybookText], rules: list[Rule], *, is_section: bool
+) -> Iterator[Finding]:
+    """Each verdict on one document, or on a section of it. In other languages than English only phrases are decided."""
     document = Document(block.text[:MAX_DOCUMENT_CHARS])
     if not document.words:
         yield _remark("Empty document", EMPTY, name)
@@ -140,26 +161,34 @@ def _check_document(block: Block, name: str, playbooks: list[PlaybookText], rule
     matcher = Matcher(document)
     positions: list[Position] = []
     for playbook in playbooks:
-        shared = foreign_to(matcher, playbook.positions) if document.is_english and not block.truncated else None
+        is_whole = document.is_english and not block.truncated and not is_section
+        shared = foreign_to(matcher, playbook.positions) if is_whole else None
         if shared:
             yield _remark(OTHER_KIND, _other_kind(playbook, shared), name, severity="warn")
         positions += with_forbidden_phrase(matcher, playbook.positions) if shared else playbook.positions
     if not document.is_english:
         yield _remark("Document not in English", FOREIGN, name)
+        if is_section:  # what nobody has looked for is not missing
+            worded = [check_position(matcher, one) for one in positions if not is_phrases_only(one)]
+            yield from ({**_finding(verdict, name, ""), "verdict": UNCHECKED} for verdict in worded)
         positions = [one for one in positions if is_phrases_only(one)]
         rules = [rule for rule in rules if rule.phrases]
     for verdict in [*(check_position(matcher, one) for one in positions), *(check_rule(matcher, one) for one in rules)]:
-        yield {
-            "title": f"{verdict.label}: {_TITLES.get(verdict.kind, verdict.kind)}",
-            "severity": verdict.severity,
-            "content": f"Rule-based check: {verdict.why}. Asked for: {one_line(verdict.wanted, _WANTED_CHARS)}",
-            "document_id": name,
-            "quote": block.text[verdict.start : verdict.end],
-            "start": verdict.start,
-            "end": verdict.end,
-            "position": verdict.label,
-            "verdict": verdict.kind,
-        }
+        yield _finding(verdict, name, block.text)
+
+
+def _finding(verdict: Verdict, document_id: str, text: str) -> Finding:
+    return {
+        "title": f"{verdict.label}: {_TITLES.get(verdict.kind, verdict.kind)}",
+        "severity": verdict.severity,
+        "content": f"Rule-based check: {verdict.why}. Asked for: {one_line(verdict.wanted, _WANTED_CHARS)}",
+        "document_id": document_id,
+        "quote": text[verdict.start : verdict.end],
+        "start": verdict.start,
+        "end": verdict.end,
+        "position": verdict.label,
+        "verdict": verdict.kind,
+    }
 
 
 def _other_kind(playbook: PlaybookText, shared: Shared) -> str:
@@ -187,8 +216,15 @@ def markings(text: str) -> list[str]:
 # --- The reply ---
 
 
-def _render(verdicts: Sequence[Finding], privilege: list[str], notes: list[str], max_tokens: int) -> tuple[str, bool]:
-    """Return the reply as whole JSON, and whether it is complete.
+def _render(
+    verdicts: Sequence[Finding],
+    privilege: list[str],
+    notes: list[str],
+    max_tokens: int,
+    *,
+    seen: list[str] | None = None,
+) -> tuple[str, bool]:
+    """Return the reply as whole JSON, and whether it is complete. A section names what was seen in it.
 
     The most severe findings come first and are the last to be left out.
     """
@@ -199,6 +235,7 @@ def _render(verdicts: Sequence[Finding], privilege: list[str], notes: list[str],
     def with_first(number: int) -> str:
         answer = {
             "findings": findings[:number],
+            **({"seen": seen} if seen is not None else {}),
             "suggested_memories": [],
             "suggested_precedents": _precedents(findings[:number]),
             "privilege_concerns": privilege,

@@ -8,7 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
+from agents.definitions.playbooks import Position
 from agents.enums import ApprovalStatus, NoticeKind, Outcome, RunResult, Status
+from agents.knowledge.playbooks import playbook_create
 from agents.models import Approval, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
@@ -344,3 +346,37 @@ def test_person_decides_when_a_section_was_not_checked(scene, approver):
     with model(EMPTY, "no json", "still none", reply(seen=[])):
         session = run(scene.of_document(contract(3), review_flagged=True))
     assert session.status == Status.WAITING
+
+
+# --- The offline analyst ---
+
+
+STANDARDS = {
+    "Payment terms": "The Customer shall pay invoices within 30 days of receipt.",
+    "Governing law": "This agreement is governed by the laws of Ireland.",
+    "Insurance": "The Supplier keeps liability insurance of at least 5 million euro.",
+}
+
+
+def long_contracts(scene):
+    positions = [Position(name, "warn", standard) for name, standard in STANDARDS.items()]
+    return str(playbook_create(name="Long contracts", positions=positions, **scene.by).public_id)
+
+
+def test_offline_analyst_reports_as_missing_only_what_no_section_holds(scene):
+    late = STANDARDS["Payment terms"].replace("30", "90")
+    text = contract(6, a2=late, a6=STANDARDS["Governing law"])
+    session = run(scene.of_document(text, playbook=long_contracts(scene)))
+    assert session.tool_calls.filter(key__startswith="section:").count() == 6
+    assert [title for title in titles(session) if "review" not in title and "analyst" not in title] == [
+        "Payment terms: deviates from the standard",
+        "Insurance: not found in the document",
+    ]
+    assert session.run_result == RunResult.FINDINGS
+
+
+def test_offline_analyst_misses_nothing_in_a_language_that_it_does_not_read(scene):
+    text = "Der Mieter zahlt die Miete im Voraus und haftet nicht für Schäden durch höhere Gewalt.\n\n" * 120
+    session = run(scene.of_document(text, playbook=long_contracts(scene)))
+    assert "Document not in English" in titles(session)
+    assert not [title for title in titles(session) if "not found" in title]
