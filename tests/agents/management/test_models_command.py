@@ -6,8 +6,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from agents.engine.model_test import _has_number
 from agents.enums import Status
+from agents.model_test import _has_number
 from agents.models import AgentSession, InferenceLog, ModelOutage, ModelServer, ToolCall
 from agents.providers import registry
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
