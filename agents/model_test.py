@@ -172,7 +172,8 @@ def _cause(session: AgentSession, key: str, model: str) -> str:
     """Return why the model itself did not answer, as a sentence."""
     tried = ToolCall.objects.filter(session=session, key=key, model=model).order_by("-attempt").first()
     cause = tried.error.strip() if tried else ""
-    return f"{cause.rstrip('.') or 'it is suspended, or too dear for the cap of a test'}."
+    cause = cause or "it is suspended, or too dear for the cap of a test."
+    return cause if cause.endswith((".", "?", "!")) else f"{cause}."
 
 
 def _has_number(text: str) -> bool:

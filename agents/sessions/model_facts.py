@@ -73,7 +73,12 @@ class ModelFacts:
             known = {key: value for key, value in known.items() if key not in {*PRICES, "prices_from"}}
         roles = {role: settings.LQOPS_MODEL_ROLES[role] for role in self.roles}
         table = [f"[models.{_key(self.model)}]", *(f"{key} = {_toml(value)}" for key, value in known.items())]
-        return "\n".join([*table, "", "[roles]", *(f"{_key(role)} = {_toml(names)}" for role, names in roles.items())])
+        lines = [f"{_key(role)} = {_toml(names)}" for role, names in roles.items()] or ['# main = "NAME"']
+        return "\n".join([*table, "", "[roles]", *lines])
+
+    @property
+    def longest_answer(self) -> str:
+        return "" if self.max_tokens is None else _toml(self.max_tokens).strip("{ }").replace(" =", "")
 
 
 def models_known(now: datetime) -> list[ModelFacts]:

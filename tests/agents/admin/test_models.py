@@ -1,5 +1,6 @@
 """The page of the models: facts, states, tests, and what it never shows."""
 
+import tomllib
 from datetime import timedelta
 
 import pytest
@@ -34,7 +35,7 @@ def declared(settings, monkeypatch):
 
 
 @pytest.fixture
-def _renewals(monkeypatch):
+def _no_renewals(monkeypatch):
     monkeypatch.setattr("agents.runner.lease_renewal_seconds", lambda: 60)  # it would wait for the test's transaction
 
 
@@ -85,8 +86,6 @@ def test_price_row_wins_and_is_named(client, declared):
 
 
 def test_lines_are_toml_that_declares_the_same(declared):
-    import tomllib
-
     found = tomllib.loads(known().lines)
     assert found["models"]["big/1"]["max_tokens"] == DECLARED["max_tokens"]
     assert found["roles"] == {"main": ["big/1"], "judges": ["offline", "big/1"]}
@@ -117,7 +116,8 @@ def test_costs_of_yesterday_do_not_count(declared):
     assert (known().calls_today, known().cost_today_usd) == (1, 0)
 
 
-def test_test_asks_the_model_and_shows_what_came_back(client, _renewals):
+@pytest.mark.usefixtures("_no_renewals")
+def test_test_asks_the_model_and_shows_what_came_back(client):
     by = sign_in(client, "operator")
     found = text_of(client.post(reverse(PAGE), {"act": "test", "model": "offline"}))
     assert "Test: the model answers" in found
@@ -131,7 +131,8 @@ def test_test_asks_the_model_and_shows_what_came_back(client, _renewals):
     assert known("offline").state == "answers"
 
 
-def test_answered_test_ends_an_outage(client, _renewals):
+@pytest.mark.usefixtures("_no_renewals")
+def test_answered_test_ends_an_outage(client):
     sign_in(client, "operator")
     later = clock() + timedelta(hours=1)
     ModelOutage.objects.create(model="offline", since=clock(), next_try_at=later)
