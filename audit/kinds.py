@@ -187,6 +187,8 @@ _KINDS = (
         also="call_id",
     ),
     _kind("model.accepted", "Model {model} was accepted again."),
+    _kind("model.try_now", "Model {model} is to be tried again at once."),
+    _kind("model.tested", "Model {model} was tested by run {session_id}."),
     _kind("model.away", "Model {model} did not answer; runs wait for it."),
     _kind("model.back", "Model {model} answered again after {seconds} seconds."),
     _kind("input.given_up", "What run {session_id} was to read was given up: {reason}.", also="trigger_id tries"),

@@ -41,12 +41,14 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
         # Imported here because these pages register themselves on this site.
         from agents.admin.ask import ask_page, chat_page, chats_page, confirm
         from agents.admin.home import halt_bar, halt_everything, health_page, release
+        from agents.admin.models import models_page
 
         return [
             path("halt-bar/", self.admin_view(halt_bar), name="halt_bar"),
             path("halt-everything/", self.admin_view(halt_everything), name="halt_everything"),
             path("release/", self.admin_view(release), name="release"),
             path("health/", self.admin_view(health_page), name="health"),
+            path("models/", self.admin_view(models_page), name="models"),
             path("ask/", self.admin_view(ask_page), name="ask"),
             path("ask/confirm/", self.admin_view(confirm), name="ask_confirm"),
             path("chats/", self.admin_view(chats_page), name="chats"),

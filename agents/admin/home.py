@@ -30,6 +30,7 @@ from agents.people.access import HALT_PERMISSION
 from agents.sessions import control_room
 from agents.sessions.control_room import health
 from agents.sessions.halts import AllHalted, already_halted_message, halt_all_work, release_all_work
+from agents.sessions.model_facts import models_known
 from agents.sessions.questions import may_answer
 from agents.skills.registry import skills_left_out
 
@@ -157,6 +158,7 @@ def health_page(request: HttpRequest) -> TemplateResponse:
         checks=checks,
         may_test=by.has_perm(TEST),
         versions=versions(),
+        models=models_known(clock()) if by.has_perm("agents.view_modelprice") else [],
     )
 
 
@@ -225,6 +227,7 @@ _SECTIONS: Final[dict[str, tuple[tuple[str, str, str, str], ...]]] = {
         ("People", "group", "auth_user_changelist", "auth.view_user"),
         ("Roles", "badge", "auth_group_changelist", "auth.view_group"),
         ("API keys", "key", "agents_apikey_changelist", "agents.view_apikey"),
+        ("Models", "neurology", "models", "agents.view_modelprice"),
         ("Health", "monitor_heart", "health", "agents.view_agentsession"),
     ),
 }

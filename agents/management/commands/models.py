@@ -1,7 +1,6 @@
 """`models`: list the declared models and what is known of their servers; test one with small questions."""
 
 from argparse import SUPPRESS, ArgumentParser
-from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, Final
 
@@ -10,12 +9,10 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
 from agents.conf import clock
-from agents.engine.model_test import Answer, ask_model, claim_session
-from agents.guard.selftest import arm
 from agents.ledger.model_servers import known_of
 from agents.management.base import JsonCommand, named_user
-from agents.models import AgentSession, ModelOutage, SuspendedModel
-from agents.runner import run_claimed
+from agents.model_test import run_test
+from agents.models import ModelOutage, SuspendedModel
 from agents.text.clean import one_line
 from audit.receipts import cost_text
 
@@ -49,8 +46,7 @@ class Command(JsonCommand):
             self.print(found, "\n".join(map(_line, found)), options)
             return
         owner = _owner(options["owner"])
-        arm()
-        tested = [_tested(name, owner) for name in _chosen(options["name"])]
+        tested = [run_test(name, owner, by=None, now=clock()) for name in _chosen(options["name"])]
         self.print(tested, "\n\n".join(map(_report, tested)), options)
         if failed := [one["model"] for one in tested if not one["ok"]]:
             raise CommandError(f"No answer from {', '.join(failed)}.")
@@ -71,23 +67,6 @@ def _chosen(name: str | None) -> list[str]:
     if name not in settings.LQOPS_MODELS:
         raise CommandError(f"There is no model {name!r}; declared: {', '.join(sorted(settings.LQOPS_MODELS))}.")
     return [name]
-
-
-def _tested(model: str, owner: User) -> dict[str, Any]:
-    answers: list[Answer] = []
-    session = claim_session(owner, now=clock())
-    run_claimed(session, lambda held: ask_model(held, model, answers))
-    row = AgentSession.objects.get(pk=session.pk)
-    return {
-        "model": model,
-        "ok": bool(answers) and answers[0].ok,
-        "session": str(row.public_id),
-        "error": row.error,
-        "cost_usd": str(row.cost_total_usd),
-        "actual_usd": str(row.cost_actual_usd),
-        "answers": [{**asdict(answer), "cost_usd": str(answer.cost_usd)} for answer in answers],
-        "server": known_of(model),
-    }
 
 
 def _facts(model: str) -> dict[str, Any]:

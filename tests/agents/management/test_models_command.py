@@ -6,8 +6,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from agents.engine.model_test import _has_number
 from agents.enums import Status
+from agents.model_test import _has_number
 from agents.models import AgentSession, InferenceLog, ModelOutage, ModelServer, ToolCall
 from agents.providers import registry
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
@@ -63,7 +63,8 @@ def served(monkeypatch):
 
     yield declare
     for provider in made.values():
-        provider._inner.close()
+        if hasattr(provider._inner, "close"):  # not those of this process
+            provider._inner.close()
     for close in reversed(opened):
         close()
 
@@ -147,6 +148,17 @@ def test_a_refused_key_is_reported_with_the_variable_that_holds_it(served, capsy
     assert "m: FAILED: 401 from http" in out
     assert "the server refused the key in THE_KEY: set the right one, with access to m, and start lqops again" in out
     assert not ModelOutage.objects.exists()
+
+
+def test_a_fallback_that_answers_does_not_hide_why_it_was_asked(served, capsys, settings):
+    offline = settings.LQOPS_MODELS["offline"]
+    served(answer(503, {"error": "loading model"}), fallback=["offline"])
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, "offline": offline}
+    with pytest.raises(CommandError, match="No answer from m"):
+        call_command("models", "test", "m")
+    out = capsys.readouterr().out
+    assert "m did not answer: 503 from http" in out
+    assert "offline answered instead." in out
 
 
 THOUGHT = {"prompt_tokens": 20, "completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 80}}

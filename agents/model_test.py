@@ -6,7 +6,7 @@ the server does not take is asked in another form, and that is remembered (agent
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -18,14 +18,20 @@ from agents.conf import clock
 from agents.enums import Phase, Purpose, TerminalReason, ToolIntent
 from agents.exceptions import InvalidTransition, ModelSuspended, RetryLater
 from agents.guard import guarded_tool_call
+from agents.guard.selftest import arm
 from agents.guard.tools import persisting
-from agents.ledger.model_servers import form_forget
+from agents.ledger.model_servers import form_forget, known_of
 from agents.ledger.outages import outage_try_now
-from agents.models import AgentSession, InferenceLog
+from agents.models import AgentSession, InferenceLog, ToolCall
+from agents.people.access import actor_of, require_start_permission
+from agents.runner import run_claimed
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_create, session_enter_phase
+from agents.sessions.model_facts import require_declared
 from agents.sessions.reads import call_latest
 from agents.types import Finished
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
 
 MAX_TOKENS: Final = 1_024  # also for what a model thinks
 CAP_USD: Final = Decimal("0.25")
@@ -82,6 +88,34 @@ class Answer:
     cost_usd: Decimal = Decimal(0)
 
 
+def model_test(*, model: str, by: User, now: datetime) -> dict[str, Any]:
+    """Test a model for a user who may start runs. An answer ends its outage, as that of any other call does."""
+    require_declared(model)
+    require_start_permission(by)
+    return run_test(model, by, by=by, now=now)
+
+
+def run_test(model: str, owner: User, *, by: User | None, now: datetime) -> dict[str, Any]:
+    """Ask the questions in a run of the owner, and return what came back and what was found out."""
+    arm()
+    answers: list[Answer] = []
+    session = claim_session(owner, now=now)
+    details = {"model": model, "session_id": str(session.public_id)}
+    recorder.append(SYSTEM_CHAIN, "model.tested", now=now, actor=actor_of(by), details=details)
+    run_claimed(session, lambda held: ask_model(held, model, answers))
+    row = AgentSession.objects.get(pk=session.pk)
+    return {
+        "model": model,
+        "ok": bool(answers) and answers[0].ok,
+        "session": str(row.public_id),
+        "error": row.error,
+        "cost_usd": str(row.cost_total_usd),
+        "actual_usd": str(row.cost_actual_usd),
+        "answers": [{**asdict(answer), "cost_usd": str(answer.cost_usd)} for answer in answers],
+        "server": known_of(model),
+    }
+
+
 @transaction.atomic
 def claim_session(owner: User, *, now: datetime) -> AgentSession:
     """Create the run of a test, held by the caller: queued and claimed in one transaction, so no worker takes it."""
@@ -114,7 +148,7 @@ def _answer(session: AgentSession, model: str, question: str, params: Mapping[st
         made = call_latest(session, key)
         data, error = result.data or {}, result.error
         if made is not None and made.model != model:  # a fallback
-            error = f"{model} did not answer; {made.model} did instead."
+            error = f"{model} did not answer: {_cause(session, key, model)} {made.model} answered instead."
     except (RetryLater, ModelSuspended) as away:
         made = call_latest(session, key)
         data, error = {}, (made.error if made else "") or str(away)
@@ -132,6 +166,14 @@ def _answer(session: AgentSession, model: str, question: str, params: Mapping[st
         reasoning_tokens=sum(one.reasoning_tokens for one in tried),
         cost_usd=sum((one.cost_estimate or Decimal(0) for one in tried), Decimal(0)),
     )
+
+
+def _cause(session: AgentSession, key: str, model: str) -> str:
+    """Return why the model itself did not answer, as a sentence."""
+    tried = ToolCall.objects.filter(session=session, key=key, model=model).order_by("-attempt").first()
+    cause = tried.error.strip() if tried else ""
+    cause = cause or "it is suspended, or too dear for the cap of a test."
+    return cause if cause.endswith((".", "?", "!")) else f"{cause}."
 
 
 def _has_number(text: str) -> bool:
