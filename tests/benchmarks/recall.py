@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.recall
 
-Runs on a throw-away SQLite file, or on the test database of LQOPS_TEST_DATABASE_URL. The questions, and what their kinds
-mean, are in tests/agents/knowledge/questions.toml.
+Runs on a throw-away SQLite file, or on the test database of LQOPS_TEST_DATABASE_URL. The questions, and what their
+kinds mean, are in tests/agents/knowledge/questions.toml.
 """
 
 import os
