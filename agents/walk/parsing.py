@@ -189,8 +189,10 @@ def _listed(value: object) -> list[Any]:
 
 
 def _as_object(item: object) -> dict[str, Any]:
-    """Return an item that is no object as the content of one."""
-    return item if isinstance(item, dict) else {"content": item}
+    """Return a text as the content of an object; anything else that is no object says nothing."""
+    if isinstance(item, dict):
+        return item
+    return {"content": item} if isinstance(item, str) else {}
 
 
 def _text(value: object, limit: int) -> str:

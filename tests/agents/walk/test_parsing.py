@@ -78,14 +78,14 @@ def test_an_empty_reply_has_no_structure():
 
 def test_items_without_a_text_are_dropped_and_counted():
     read = parse_analysis(json.dumps({name: ["text", 3, None, [{}], True, {}] for name in parsing.ITEMS}))
-    assert [one.content for one in read.findings] == ["text", "3"]
-    assert read.memories == ("text", "3")
-    assert read.precedents == (ParsedPrecedent("pattern", "text"), ParsedPrecedent("pattern", "3"))
+    assert [one.content for one in read.findings] == ["text"]
+    assert read.memories == ("text",)
+    assert read.precedents == (ParsedPrecedent("pattern", "text"),)
     assert read.artifacts == (ParsedArtifact("draft", "text"),)
-    assert read.privilege_concerns == read.scope_concerns == ("text", "3")
+    assert read.privilege_concerns == read.scope_concerns == ("text",)
     assert read.dropped == {
-        "findings": 4, "suggested_memories": 4, "suggested_precedents": 4, "artifacts": 5,
-        "privilege_concerns": 4, "scope_concerns": 4,
+        "findings": 5, "suggested_memories": 5, "suggested_precedents": 5, "artifacts": 5,
+        "privilege_concerns": 5, "scope_concerns": 5,
     }  # fmt: skip
 
 
