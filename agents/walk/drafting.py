@@ -215,7 +215,7 @@ def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
         missing = sum(one.end - one.start for one in reply.unread)
         lines = [f"- {one}" for one in reply.unread[:SHOWN_RANGES]]
         lines += [f"- and {len(reply.unread) - SHOWN_RANGES} more"] if len(reply.unread) > SHOWN_RANGES else []
-        text = "Nothing is known about these parts, and nothing was reported as missing from the documents:"
+        text = "Nothing is known about these parts. What a document lacks is only judged when all of it was read:"
         title = f"{missing:,} characters of the documents were not checked"
         yield Note(PARTIAL, "warn", title, "\n".join([text, *lines]))
     elif reply.unclosed:

@@ -91,11 +91,6 @@ class Reading:
     def documents(self) -> int:
         return len({passage.document_id for passage in self.passages})
 
-    @property
-    def cut_name(self) -> str:
-        """The name of the document that was cut; empty if only the number of characters is known."""
-        return next((passage.name for passage in self.passages if passage.document_id == self.cut_id), "")
-
 
 def intake(work: Slice) -> End | None:
     asked = _asked(work)
