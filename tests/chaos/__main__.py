@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -53,11 +54,12 @@ def chaos(installation, model, options):
     load = Load(installation, random.Random(source.random()))
     faults = Faults(installation, model, random.Random(source.random()))
     over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())  # ended early, it is judged all the same
     loading = threading.Thread(target=keep, args=(load.act, over, random.Random(source.random()), (0.05, 0.6)))
     loading.start()
     end = time.monotonic() + 60 * options.minutes
-    while time.monotonic() < end:
-        time.sleep(source.uniform(1, 6))
+    while time.monotonic() < end and not over.wait(source.uniform(1, 6)):
         faults.act()
         installation.ensure()
         if not loading.is_alive():

@@ -12,7 +12,9 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
+from urllib.request import urlopen
 
 from tests.flows.processes import ROOT, children_of, is_alive
 
@@ -225,8 +227,14 @@ class Installation:
         self.redis.start()
         up, work = self.supervisors
         up.start()
-        wait_until(lambda: answers(self.port), "the web process starts")
+        wait_until(self.is_healthy, "the web process starts")
         work.start()
+
+    def is_healthy(self):
+        """`up` holds its port from the first moment on; it answers when the migrations are done."""
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=5) as reply:
+            return reply.status == HTTPStatus.OK
+        return False
 
     def ensure(self):
         """Everything is there again, and going."""
