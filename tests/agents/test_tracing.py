@@ -158,6 +158,7 @@ def test_failed_call_and_broken_run_are_marked_by_type_alone(spans):
 
     call, slice_ = spans()[-2:]
     assert (call.name, call.attributes["error.type"]) == ("execute_tool send_letter", "error")
+    assert call.attributes["gen_ai.tool.name"] == "send_letter"
     assert call.status.status_code.name == "ERROR"
     assert slice_.attributes["lqops.outcome"] == "worker_error"
     assert CANARY not in call.to_json() + slice_.to_json()

@@ -102,7 +102,7 @@ def _inside(function: ast.FunctionDef) -> list[ast.AST]:
     pending, found = list(function.body), []
     while pending:
         node = pending.pop()
-        if not isinstance(node, ast.FunctionDef):
+        if not isinstance(node, ast.FunctionDef) and not _is_logged(node):
             found.append(node)
             pending += ast.iter_child_nodes(node)
     return found
@@ -132,9 +132,13 @@ def _changes(node: ast.AST) -> list[tuple[str, Callable[[Any], None]]]:  # noqa:
             return [(f"{value} becomes {value + 1}", lambda one: _set(one, value=value + 1))]
         case ast.Return(value=ast.expr() as value) if not _is_none(value):
             return [("returns None", lambda one: _set(one, value=ast.Constant(None)))]
-        case ast.Expr(value=ast.Call() as call) if not ast.unparse(call).startswith(QUIET):
+        case ast.Expr(value=ast.Call() as call):
             return [(f"{ast.unparse(call.func)}() is left out", lambda one: _set(one, value=ast.Constant(None)))]
     return []
+
+
+def _is_logged(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and ast.unparse(node).startswith(QUIET)
 
 
 def _truth(operand: ast.expr) -> ast.expr:

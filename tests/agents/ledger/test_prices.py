@@ -183,7 +183,8 @@ def test_no_row_is_no_price(row):
 
 
 def test_declaring_a_price_writes_the_row_and_the_record():
-    price_set(model="m", input_usd=USD(3), output_usd=USD("15.0000001"), actor="user:7", now=NOW, overhead_tokens=5)
+    price = {"model": "m", "input_usd": USD(3), "output_usd": USD("15.0000001"), "overhead_tokens": 5}
+    assert price_set(**price, actor="user:7", now=NOW) == ModelPrice.objects.get(model="m")
     assert rates("m") == (3, USD("15.000001"), 5)
     event = AuditEvent.objects.get(kind="model_price.set")
     assert (event.chain, event.actor, event.at) == (SYSTEM_CHAIN, "user:7", NOW)
