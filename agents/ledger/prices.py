@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 
 from agents.conf import clock
@@ -34,6 +34,13 @@ def longest_prefix_sql() -> str:
         f"SELECT {', '.join(PRICE_COLUMNS)} FROM {ModelPrice._meta.db_table} "  # noqa: S608
         "WHERE substr(%s, 1, length(model)) = model ORDER BY length(model) DESC LIMIT 1"
     )
+
+
+def price_now(model: str) -> Price:
+    """Return the price that the next call of the model would have."""
+    with connection.cursor() as cursor:
+        cursor.execute(longest_prefix_sql(), [model])
+        return declared_price(model, cursor.fetchone())
 
 
 def declared_price(model: str, row: Sequence[Any] | None) -> Price:

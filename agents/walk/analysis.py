@@ -6,8 +6,9 @@ is data and picks no phase of the run.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -19,15 +20,15 @@ from agents.engine.loop import BUSY, BUSY_WAIT, Answered
 from agents.engine.prompting import instructions_of, journaled_call, model_of, skills_of
 from agents.engine.replies import without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
-from agents.enums import Outcome, Purpose, TerminalReason, ToolIntent
-from agents.exceptions import Invalid, NotFound, SkillChanged
+from agents.enums import Outcome, TerminalReason, ToolIntent
+from agents.exceptions import Invalid, NotFound, SkillChanged, UnpricedModel
 from agents.guard import can_be_paid
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
 from agents.ledger.journal import is_made_again
 from agents.ledger.model_limits import ANSWER_TOKENS, answer_tokens, question_tokens
-from agents.ledger.prices import estimate_model_call
+from agents.ledger.prices import price_now
 from agents.models import AgentSession, Document, Message, PromptSkill, ToolCall
-from agents.policy.costs import usd
+from agents.policy.costs import worst_case
 from agents.policy.guardrails import CONTINUE, CUT_OFF, joined
 from agents.sessions.reads import arguments_asked, call_latest, calls_latest
 from agents.sessions.transcripts import (
@@ -40,7 +41,7 @@ from agents.sessions.transcripts import (
     transcript_of,
 )
 from agents.text.blocks import Part, nonce_of
-from agents.types import Asleep, End, Finished, SliceOver
+from agents.types import ZERO, Asleep, End, Finished, SliceOver
 from agents.walk.citations import ask_judges
 from agents.walk.intake import Passage, Slice, event_of
 from agents.walk.parsing import Analysis, parse_analysis
@@ -66,6 +67,7 @@ from agents.walk.sections import (
     SECTION,
     SECTION_CHARS,
     UNREADABLE,
+    USUAL_ANSWER_TOKENS,
     Answer,
     Section,
     Unread,
@@ -252,17 +254,16 @@ def reply_of(work: Slice) -> Reply:
 
 # --- The plan: how many sections there are, and about what they cost ---
 
+CENT: Final = Decimal("0.01")
+
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """How many characters of the documents one question holds, how many sections that makes, and about what they cost.
-
-    The cost is that of as many questions as there are sections, by what the model's last ones have cost.
-    """
+    """How many characters of the documents one question holds, how many sections that makes, about what they cost."""
 
     room: int
     sections: int
-    estimate_usd: Decimal
+    estimate_usd: Decimal | None
 
 
 def section_room(model: str, others: Sequence[Part]) -> int:
@@ -274,13 +275,23 @@ def section_room(model: str, others: Sequence[Part]) -> int:
     return min(window - taken, MOST_SECTION_CHARS)
 
 
-def plan_reading(passages: Sequence[Passage], *, room: int, model: str) -> ReadingPlan | None:
-    """Plan the sections; None if a question has no room for one."""
+def plan_reading(
+    passages: Sequence[Passage], *, room: int, model: str, others: Sequence[Part] = ()
+) -> ReadingPlan | None:
+    """Plan the sections; None if a question has no room for one. The other parts are those that every question has.
+
+    The cost is by the model's price, for all that is asked and an answer of usual length to each question; None for a
+    model without a price, which the guard refuses.
+    """
     if room < LEAST_SECTION_CHARS:
         return None
     sections = len(sections_of(passages, room=room))
-    estimate = estimate_model_call(model, Purpose.AUTONOMOUS_EXECUTOR, now=clock()) * sections
-    return ReadingPlan(room, sections, usd(estimate))
+    questions = sections + (sections > 1)  # and the one about what is missing
+    asked = sum(len(passage.text) for passage in passages) + questions * sum(len(part.text) for part in others)
+    with suppress(UnpricedModel):
+        cost = worst_case(price_now(model), asked // CHARS_PER_TOKEN, questions * USUAL_ANSWER_TOKENS)
+        return ReadingPlan(room, sections, cost.quantize(CENT, ROUND_UP))
+    return ReadingPlan(room, sections, None)
 
 
 def plan_of_documents(session: AgentSession, documents: Iterable[Document]) -> ReadingPlan:
@@ -288,9 +299,11 @@ def plan_of_documents(session: AgentSession, documents: Iterable[Document]) -> R
     passages = [Passage(str(document.public_id), document.name, 0, document.text) for document in documents]
     model = model_of(session.agent)
     others, _ = assembled(Slice(session, clock()), documents=False)
-    plan = plan_reading(passages, room=section_room(model, others), model=model)
+    plan = plan_reading(passages, room=section_room(model, others), model=model, others=others)
     if plan is None:
         raise Invalid(f"Nothing would be read: {NO_ROOM}.")
+    if plan.estimate_usd is None:
+        raise Invalid(f"Model {model} has no price, so it would be refused. Declare its price first.")
     return plan
 
 
@@ -344,16 +357,16 @@ class SectionReader:
 
     def _plan(self) -> None:
         """Decide once how much of the documents one question holds."""
-        passages = self._work.reading.passages
+        passages, (others, _) = self._work.reading.passages, self._others()
         if f"{ONLY}:1" in self._made:  # asked before questions had sections
             room = max(sum(len(passage.text) for passage in passages), LEAST_SECTION_CHARS)
         else:
-            room = section_room(self._model, self._others()[0])
-        plan = plan_reading(passages, room=room, model=self._model)
+            room = section_room(self._model, others)
+        plan = plan_reading(passages, room=room, model=self._model, others=others)
         if plan is None:
             self._note(room=0, stopped=NO_ROOM)
         else:
-            self._note(room=plan.room, sections=plan.sections, read=0, estimate_usd=str(plan.estimate_usd))
+            self._note(room=plan.room, sections=plan.sections, read=0, estimate_usd=str(plan.estimate_usd or ZERO))
 
     def _note(self, **notes: Any) -> None:
         self._noted = session_note_reading(self._session, **notes)

@@ -27,6 +27,7 @@ SECTION_CHARS: Final = 60_000  # of a model whose context window is not declared
 MOST_SECTION_CHARS: Final = 200_000
 LEAST_SECTION_CHARS: Final = 2_000
 CHARS_PER_TOKEN: Final = 3  # at least so many, in most languages
+USUAL_ANSWER_TOKENS: Final = 1_000
 MOST_HALVINGS: Final = 3
 MOST_PARTS: Final = 100  # of one answer
 MOST_LONG: Final = 3  # parts that used all their tokens; a model that repeats itself without end is not paid for more

@@ -39,7 +39,7 @@ NO_RECORD = {
     "event:dry_run": ({"source": "monitor"}, {"code": "would_spawn"}),
     "run-estimate:post": (
         lambda w: {name: str(w.rows[name].public_id) for name in ("playbook", "collection")},
-        {"sections": 1, "section_chars": 60_000, "estimate_usd": "0.005000"},
+        {"sections": 1, "section_chars": 60_000, "estimate_usd": "0.020000"},
     ),
     "ask_dry_run:post": ({"text": "Create an agent that watches prices"}, {"kind": "draft", "lever": True}),
 }

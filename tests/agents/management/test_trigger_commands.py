@@ -144,8 +144,8 @@ def test_run_now_estimates_without_starting_anything(owner, capsys):
     for chars in (100_000, 30_000):
         attach(collection, make_document(owner, text="word " * (chars // 5)))
     asked = ["run_now", "--playbook", playbook.name, "--owner", "ada", "--collection", collection.name, "--estimate"]
-    assert run(capsys, *asked) == "3 sections of up to 60,000 characters, about $0.015. Nothing was started.\n"
-    facts = {"sections": 3, "section_chars": 60_000, "estimate_usd": "0.015000"}
+    assert run(capsys, *asked) == "3 sections of up to 60,000 characters, about $0.20. Nothing was started.\n"
+    facts = {"sections": 3, "section_chars": 60_000, "estimate_usd": "0.20"}
     assert json.loads(run(capsys, *asked, "--json")) == facts
     document = str(make_document(owner, text="short").public_id)
     by_document = ["run_now", "--playbook", playbook.name, "--owner", "ada", "--document", document, "--estimate"]
@@ -155,6 +155,17 @@ def test_run_now_estimates_without_starting_anything(owner, capsys):
     assert run(capsys, *by_trigger).startswith("3 sections")
     assert not AgentSession.objects.exists()
     assert not AuditEvent.objects.exists()
+
+
+def test_an_estimate_goes_by_the_length_of_the_documents_and_the_price(owner, capsys, settings):
+    settings.LQOPS_MODEL_ROLES = {"main": ["priced"]}
+    playbook, document = make_playbook(owner), make_document(owner, text="word " * 150_000)
+    asked = ["run_now", "--playbook", playbook.name, "--owner", "ada", "--document", str(document.public_id)]
+    with pytest.raises(CommandError, match="Model priced has no price"):
+        run(capsys, *asked, "--estimate")
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, "priced": {"input_usd": "4", "output_usd": "0"}}
+    found = json.loads(run(capsys, *asked, "--estimate", "--json"))
+    assert 1 <= Decimal(found["estimate_usd"]) <= Decimal("1.1")  # 750,000 characters, about 250,000 tokens
 
 
 @pytest.mark.parametrize("more", [["--query", "late fees"], ["--goal", "Compare them."], []])

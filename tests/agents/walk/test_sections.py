@@ -102,7 +102,7 @@ def test_every_section_is_asked_about_once_and_quotes_are_found_in_the_whole_doc
     assert max(map(len, shown)) <= ROOM
     assert (session.run_result, session.result_reason) == (RunResult.FINDINGS, "Everything was checked.")
     assert session.metadata["reading"] == {
-        "room": ROOM, "sections": total, "read": total, "estimate_usd": "0.050000",
+        "room": ROOM, "sections": total, "read": total, "estimate_usd": "0.20",
     }  # fmt: skip
 
 
