@@ -33,12 +33,13 @@ def structured(request):
 
 
 class ModelServer:
-    """`with ModelServer() as model:` serves; `answer`, `status` and `free` say how, from the next request on."""
+    """`with ModelServer() as model:` serves; `answer`, `status`, `prompt_tokens` and `free` say how from then on."""
 
     def __init__(self):
         self.requests = []
         self.answer = structured
         self.status = 200
+        self.prompt_tokens = 50
         self.free = threading.Event()
         self.free.set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -66,7 +67,7 @@ class ModelServer:
         }
 
     def reset(self):
-        self.answer, self.status = structured, 200
+        self.answer, self.status, self.prompt_tokens = structured, 200, 50
         self.requests.clear()
         self.free.set()
 
@@ -97,12 +98,12 @@ class ModelServer:
 
 
 def _whole(model, request):
-    return "application/json", json.dumps(_reply(model.answer(request))).encode()
+    return "application/json", json.dumps(_reply(model, request)).encode()
 
 
 def _streamed(model, request):
     """The same answer as a server sends it piece by piece: the text, why it ends, and what it took."""
-    reply = _reply(model.answer(request))
+    reply = _reply(model, request)
     [choice] = reply["choices"]
     said = {"delta": choice["message"], "finish_reason": None}
     end = {"delta": {}, "finish_reason": choice["finish_reason"]}
@@ -111,12 +112,17 @@ def _streamed(model, request):
     return "text/event-stream", "".join(f"data: {line}\n\n" for line in lines).encode()
 
 
-def _reply(answer):
+def _reply(model, request):
+    answer = model.answer(request)
     text = answer if isinstance(answer, str) else json.dumps(answer)
     return {
         "id": "chat-1",
         "object": "chat.completion",
         "model": NAME,
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
-        "usage": {"prompt_tokens": 50, "completion_tokens": 20, "total_tokens": 70},
+        "usage": {
+            "prompt_tokens": model.prompt_tokens,
+            "completion_tokens": 20,
+            "total_tokens": model.prompt_tokens + 20,
+        },
     }
