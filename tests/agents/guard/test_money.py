@@ -213,3 +213,12 @@ def test_what_asks_no_model_or_one_without_a_price_is_no_question_of_money():
     session = make_session(max_cost_usd=Decimal(0))
     assert can(session, ToolIntent.EMIT_FINDING, {"title": "A", "content": "B"})
     assert can(session)
+
+
+def test_call_that_only_a_cheaper_fallback_leaves_room_for_can_be_paid(settings):
+    make_price(MODEL, output_usd="1000")
+    make_price("cheap")
+    session, long = make_session(max_cost_usd=Decimal("0.4")), ask(max_tokens=1_000)
+    assert not can(session, params=long)
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"provider": "scripted", "fallback": ["cheap"]}}
+    assert can(session, params=long)

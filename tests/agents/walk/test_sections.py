@@ -15,11 +15,12 @@ from agents.models import Approval, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
+from agents.sessions.halts import session_halt
 from agents.types import Usage
 from agents.walk.intake import Slice
 from agents.walk.walk import walk
 from tests.agents.walk.scene import blocks_of, lose, model, reply, run
-from tests.factories import make_price
+from tests.factories import NOW, make_price
 from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
@@ -269,6 +270,30 @@ def test_server_that_refuses_is_not_asked_about_the_rest(scene):
         session = run(scene.of_document(contract(6)))
     assert numbers(asked) == ["1", "2", "3"]
     assert len(partial(session)) == 4
+
+
+def test_fallback_reads_on_where_the_server_refuses_the_key(scene, settings):
+    declare(settings, fallback=["other"])
+    make_price("other")
+    refused = Step(error=ProviderError("no such key", fault=Fault.AUTH, contacted=True))
+    with model(EMPTY, EMPTY, refused) as asked, serving("other", ScriptedProvider([Step(EMPTY)])) as other:
+        session = run(scene.of_document(contract(5)))
+    assert numbers(asked)[:3] == ["1", "2", "3"]
+    assert sorted(set(numbers(asked)[:2] + numbers(other))) == ["", "1", "2", "3", "4", "5"]
+    assert session.run_result == RunResult.OK
+
+
+def test_halt_between_two_sections_ends_the_run_there(scene):
+    session = scene.of_document(contract(6))
+
+    def halt():
+        session_halt(session.pk, by=None, reason="Enough.", now=NOW)
+
+    with model(EMPTY, Step(EMPTY, before_reply=halt), EMPTY) as asked:
+        run(session)
+    assert numbers(asked) == ["1", "2"]
+    assert (session.status, session.run_result) == (Status.HALTED, RunResult.FAILED)
+    assert session.result["result"] == "failed"
 
 
 def test_answer_without_an_end_is_asked_for_in_halves(scene):
