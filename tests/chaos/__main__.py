@@ -56,7 +56,9 @@ def chaos(installation, model, options):
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())  # ended early, it is judged all the same
-    loading = threading.Thread(target=keep, args=(load.act, over, random.Random(source.random()), (0.05, 0.6)))
+    loading = threading.Thread(
+        target=keep, args=(load.act, over, random.Random(source.random()), (0.05, 0.6)), daemon=True
+    )
     loading.start()
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end and not over.wait(source.uniform(1, 6)):

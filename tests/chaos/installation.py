@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 from tests.flows.processes import ROOT, children_of, is_alive
 
-DISK = "600m"
+DISK = "2g"
 START_SECONDS = 120
 
 
@@ -66,7 +66,7 @@ class Disk:
         self.is_small = os.geteuid() == 0 and subprocess.run(mounting, capture_output=True, check=False).returncode == 0
 
     def fill(self):
-        with (self.folder / "ballast").open("wb") as out, suppress(OSError):
+        with suppress(OSError), (self.folder / "ballast").open("wb") as out:
             while True:
                 out.write(bytes(1 << 20))
                 out.flush()
