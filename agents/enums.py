@@ -142,7 +142,7 @@ class TriggerKind(models.TextChoices):
 
 
 class ApprovalMode(models.TextChoices):
-    """Which capability levels ask a person first: none, RESTRICTED and above, or CONTROLLED and above."""
+    """Which capability levels ask a person first: PRIVILEGED alone, RESTRICTED and above, or CONTROLLED and above."""
 
     AUTO = "auto"
     SEMI = "semi"

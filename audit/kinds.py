@@ -273,14 +273,18 @@ def receipt_names(receipt: Mapping[str, Any], user: AbstractBaseUser | Anonymous
     return {name: value for named in _known for name, value in named(receipt, user).items()}
 
 
-USER: Final = re.compile(r"\buser:(\d{1,18})\b", re.ASCII)
+USER: Final = re.compile(r"\buser:(\d{1,18})\b(?::key:([0-9a-z]{1,32}))?", re.ASCII)
 
 
 def usernames(actors: Iterable[str]) -> dict[str, str]:
-    """Return the username for each actor such as user:7 that is an existing user."""
-    pks = [int(found[1]) for actor in set(actors) if (found := USER.fullmatch(actor))]
-    users = get_user_model().objects.in_bulk(pks)
-    return {f"user:{pk}": user.get_username() for pk, user in users.items()}
+    """Return the name for each actor that is an existing user, such as user:7, with the key that they acted by."""
+    found = {actor: match for actor in set(actors) if (match := USER.fullmatch(actor))}
+    users = get_user_model().objects.in_bulk([int(match[1]) for match in found.values()])
+    known = {actor: (users[int(match[1])], match[2]) for actor, match in found.items() if int(match[1]) in users}
+    return {
+        actor: f"{user.get_username()}, by key {key}" if key else user.get_username()
+        for actor, (user, key) in known.items()
+    }
 
 
 def actors_of(receipt: Mapping[str, Any]) -> set[str]:

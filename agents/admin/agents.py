@@ -26,7 +26,7 @@ from agents.admin.display import (
     with_purposes,
     words,
 )
-from agents.admin.forms import OwnerForm
+from agents.admin.forms import NamesField, OwnerForm
 from agents.admin.sessions import CHANGE, halt_result, start_each
 from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, definition_of
@@ -41,6 +41,7 @@ from agents.loop.turns import PACE, alerts_pending
 from agents.models import Agent, AgentEvent, AgentSession, Sensor, Turn
 from agents.people.activity import duration_text, event_sentence
 from agents.roster.agents import (
+    WAIVERS,
     AutonomousSessions,
     agent_autonomous_sessions,
     agent_create,
@@ -325,13 +326,18 @@ def _halt_runs(action: ActionRequest) -> ActionResult:
 
 class AgentForm(OwnerForm):
     field_order = ["owner"]
+    waived_skills = NamesField(
+        required=False,
+        help_text="PRIVILEGED skills that run without approval in mode auto, separated by commas. Only superusers can "
+        "add to them.",
+    )
 
     class Meta:
         model = Agent
-        fields = ["name", "mode", "allow_high_risk", "enabled", "max_cost_per_day_usd"]
+        fields = ["name", "mode", "allow_high_risk", "waived_skills", "enabled", "max_cost_per_day_usd"]
         labels = {"max_cost_per_day_usd": "Cap per day (USD)", "allow_high_risk": "Allow high risk"}
         help_texts = {
-            "mode": "Calls that need approval. auto: none; semi: RESTRICTED and above; manual: CONTROLLED and above.",
+            "mode": "Calls that need approval. auto: PRIVILEGED; semi: and RESTRICTED; manual: and CONTROLLED.",
             "allow_high_risk": "In mode auto, high-risk calls run without approval. Only superusers can set it.",
             "max_cost_per_day_usd": "Maximum cost of all its runs per UTC day. Empty: no cap of its own.",
         }
@@ -402,7 +408,8 @@ class AgentAdmin(AgentDefinitionAdmin):
 
     def build_form(self, request: HttpRequest, row: Any) -> Any:
         form = super().build_form(request, row)
-        form.fields["allow_high_risk"].disabled = not current_user(request).is_superuser
+        for name in WAIVERS:
+            form.fields[name].disabled = not current_user(request).is_superuser
         return form
 
     def create(self, request: HttpRequest, form: Any) -> Agent:

@@ -34,6 +34,19 @@ _CLASSES: Final = (
 )
 
 
+class NamesField(forms.CharField):
+    """A list of names, written with commas between them."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        return [name for part in str(value or "").split(",") if (name := part.strip())]
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return sorted(initial or []) != sorted(self.to_python(data))
+
+
 class StyledFields:
     """Mixin for forms: gives every widget unfold's classes for its kind."""
 

@@ -49,8 +49,7 @@ class InstallationAdmin(FormAdmin):
 
 
 def set_cap(scope: BudgetScope, subject_id: int, cap: Decimal | None, request: HttpRequest) -> None:
-    actor = actor_of(current_user(request))
-    budget_set_cap(scope=scope, subject_id=subject_id, cap_usd=cap, actor=actor, now=clock())
+    budget_set_cap(scope=scope, subject_id=subject_id, cap_usd=cap, by=current_user(request), now=clock())
 
 
 class DayCapForm(ActionForm):

@@ -18,7 +18,7 @@ from agents.api.errors import NotOptedIn, ScopeMissing
 from agents.ask.fast_paths import scope_in_chat
 from agents.conf import clock
 from agents.models import ApiKey, Profile
-from agents.people.access import require_start_permission
+from agents.people.access import acting_by, require_start_permission
 from agents.people.keys import Scope, api_key_verify
 
 SCHEME: Final = b"bearer"
@@ -35,7 +35,7 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
         key = api_key_verify(given.strip().decode("latin-1"), now=clock())
         if key is None:
             raise AuthenticationFailed("The key is unknown, expired or revoked, or its user is not active.")
-        return key.user, key
+        return acting_by(key), key
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="lqops"'

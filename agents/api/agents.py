@@ -34,6 +34,7 @@ from agents.models import Agent, Alert, GateDay, Sensor, Turn
 from agents.people.access import require_start_permission
 from agents.roster.agents import (
     NAME_CHARS,
+    WAIVERS,
     agent_autonomous_sessions,
     agent_create,
     agent_delete,
@@ -88,7 +89,7 @@ IF_MATCH = OpenApiParameter(
 class AgentSerializer(RowSerializer):
     class Meta:
         model = Agent
-        fields = ["id", "name", "mode", "enabled", "max_cost_per_day_usd", "allow_high_risk", "created_at"]
+        fields = ["id", "name", "mode", "enabled", "max_cost_per_day_usd", *WAIVERS, "created_at"]
 
 
 class AgentDetailSerializer(AgentSerializer):
@@ -105,6 +106,12 @@ class AgentBody(Body):
     max_cost_per_day_usd = UsdField(required=False, allow_null=True)
     allow_high_risk = serializers.BooleanField(
         required=False, help_text="In mode auto, high-risk calls need no approval. Only superusers can set it."
+    )
+    waived_skills = serializers.ListField(
+        child=serializers.CharField(max_length=64),
+        required=False,
+        max_length=100,
+        help_text="PRIVILEGED skills that need no approval in mode auto. Only superusers can add to them.",
     )
 
 

@@ -69,7 +69,7 @@ class DecisionViewSet(OwnedViewSet[Row]):
         """Call a service on the row, with the API key for the audit log, and answer with the changed row."""
         row = self.get_object()
         data = self.body(body)
-        service(row.pk, **self.actor, key_id=self.key_id, **data, **more)
+        service(row.pk, **self.actor, **data, **more)
         return self.respond(row)
 
 
@@ -207,4 +207,4 @@ class QuestionViewSet(DecisionViewSet[Question]):
         """Answer the question; the run continues. 409 if it was answered, has expired, or its run has ended."""
         question = self.get_object()
         data = self.body(AnswerBody)
-        return self.respond(question_answer(question, **self.actor, key_id=self.key_id, **data))
+        return self.respond(question_answer(question, **self.actor, **data))

@@ -86,7 +86,7 @@ class AskView(SingleView):
         data = self.body(AskBody)
         if data.get("chat"):
             require_chat_scope(data["text"], request)
-        answer = self._fast_answer(data) or ask(**self.actor, key_id=self.key_id, **data)
+        answer = self._fast_answer(data) or ask(**self.actor, **data)
         return Response(AskSerializer(answer).data, status=STATUS[answer.kind])
 
     def scope_of_text(self) -> str:
@@ -100,7 +100,7 @@ class AskView(SingleView):
         scope = self.scope_of_text()
         if scope not in _NARROW:
             return None
-        answer = ask_within(_NARROW[scope], text=data["text"], **self.actor, key_id=self.key_id)
+        answer = ask_within(_NARROW[scope], text=data["text"], **self.actor)
         if answer is None:
             require_scope(KeyScope.WRITE, self.request)
             require_opt_in(self.request)
@@ -221,5 +221,5 @@ class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
         """
         data = self.body(MessageBody)
         require_chat_scope(data["message"], request)
-        session = send_message(text=data.pop("message"), **self.actor, key_id=self.key_id, **data)
+        session = send_message(text=data.pop("message"), **self.actor, **data)
         return Response(SaidSerializer(session).data, status=200 if session.status in TERMINAL else 202)

@@ -20,7 +20,6 @@ from agents.api.errors import LengthMissing
 from agents.api.fields import Body, has_field
 from agents.api.schema import describe, detail_action
 from agents.conf import clock
-from agents.models import ApiKey
 from agents.people.access import record_list, record_row_view
 
 Row = TypeVar("Row", bound=models.Model)
@@ -56,12 +55,6 @@ class BaseView(views.APIView):
     def actor(self) -> dict[str, Any]:
         """The user and the time: the arguments that every service takes."""
         return {"by": self.user, "now": self.now}
-
-    @property
-    def key_id(self) -> str:
-        """The public id of the API key, for the audit log; empty in a browser."""
-        key = self.request.auth
-        return str(key.public_id) if isinstance(key, ApiKey) else ""
 
     def body(self, kind: type[Body], *, partial: bool = False) -> dict[str, Any]:
         if "HTTP_TRANSFER_ENCODING" in self.request.META and not self.request.META.get("CONTENT_LENGTH"):

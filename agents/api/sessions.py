@@ -396,9 +396,7 @@ class RunNowView(SingleView):
 class PlanSerializer(serializers.Serializer[Any]):
     sections = serializers.IntegerField(help_text="How many sections the documents make, one question for each.")
     section_chars = serializers.IntegerField(source="room", help_text="The most characters of one section.")
-    estimate_usd = UsdField(
-        help_text="About what they cost, by the model's price and answers of usual length."
-    )
+    estimate_usd = UsdField(help_text="About what they cost, by the model's price and answers of usual length.")
 
 
 class RunEstimateView(SingleView):

@@ -128,7 +128,7 @@ def _decide(approval: Approval, action: str, typed: str, context: AskContext) ->
         text = f"{'Approves' if approves else 'Denies'} {approval.action}."
         return done(text, approval=str(approval.public_id))
     service = approval_approve if approves else approval_reject
-    decided = service(approval.pk, by=context.user, digest=digest, now=context.now, key_id=context.key_id)
+    decided = service(approval.pk, by=context.user, digest=digest, now=context.now)
     return done(
         f"{decided.action} is {'approved' if approves else 'denied'}.",
         approval=str(decided.public_id),

@@ -51,11 +51,9 @@ _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _MAX_NAME_CHARS: Final = 2_000
 
 
-def ask(
-    *, text: str, by: User, now: datetime, agent: Agent | None = None, chat: UUID | None = None, key_id: str = ""
-) -> Answer:
+def ask(*, text: str, by: User, now: datetime, agent: Agent | None = None, chat: UUID | None = None) -> Answer:
     """Answer a request, start a run that does, or draft what it asks for."""
-    context = _checked(AskContext(by, now, text, agent, key_id, in_chat=chat is not None), chat)
+    context = _checked(AskContext(by, now, text, agent, in_chat=chat is not None), chat)
     decision = _decide(context)
     if isinstance(decision, Strategy):
         return replace(_carry_out(decision, context, chat), strategy=decision)
@@ -64,9 +62,9 @@ def ask(
     return decision
 
 
-def ask_within(scope: Scope, *, text: str, by: User, now: datetime, key_id: str = "") -> Answer | None:
+def ask_within(scope: Scope, *, text: str, by: User, now: datetime) -> Answer | None:
     """The answer of a fast path of this scope; None, and nothing is done, if the request is for something else."""
-    return fast_answer(_checked(AskContext(by, now, text, key_id=key_id), None), scope)
+    return fast_answer(_checked(AskContext(by, now, text), None), scope)
 
 
 def send_message(
@@ -77,14 +75,13 @@ def send_message(
     agent: Agent | None = None,
     chat: UUID | None = None,
     max_cost_usd: Decimal | None = None,
-    key_id: str = "",
 ) -> AgentSession:
     """Send a message to an agent: always a session in a chat, which is over at once if a fast path answered.
 
     Nothing is drafted for a message: the strategy only decides how it is worked on.
     """
     require_start_permission(by)
-    context = _checked(AskContext(by, now, text, agent, key_id, max_cost_usd=max_cost_usd, in_chat=True), chat)
+    context = _checked(AskContext(by, now, text, agent, max_cost_usd=max_cost_usd, in_chat=True), chat)
     decision = _decide(context)
     if isinstance(decision, Answer):
         return _keep(decision, context, chat)

@@ -55,7 +55,6 @@ class AskContext:
     now: datetime
     text: str
     agent: Agent | None = None
-    key_id: str = ""
     max_cost_usd: Decimal | None = None
     in_chat: bool = False
     running: AgentSession | None = None

@@ -3,7 +3,7 @@
 A ticket that is returned here is not used yet; the guard uses it in the transaction that authorises the call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
@@ -42,10 +42,11 @@ def denied(call: Call, detail: str, error: str, *, outcome: Outcome = Outcome.DE
 def consent(call: Call) -> Approval | ToolResult | None:
     """Return None if nobody needs to be asked, an approved ticket, or what the run gets while there is none."""
     asks = call.capability.level.rank >= Level.CONTROLLED.rank or call.risk is not None
-    mode, waived = _mode(call.session) if asks else (ApprovalMode.SEMI, False)
+    mode, waived, waived_skills = _mode(call.session) if asks else (ApprovalMode.SEMI, False, ())
     # A superuser can waive the risk of a skill's call in mode auto; never a review that somebody asked for.
     waived = waived and mode == ApprovalMode.AUTO and call.tool.is_skill
-    if not needs_person(call.capability, mode=mode, risk=call.risk, allow_high_risk=waived):
+    skills = waived_skills if call.tool.is_skill else ()
+    if not needs_person(call.capability, mode=mode, risk=call.risk, allow_high_risk=waived, waived_skills=skills):
         return None
     known = approval_for(call.session, call.key)
     ticket = _ask(call) if known is None or _is_outranked(known, call) else known
@@ -79,15 +80,15 @@ def _limited(call: Call, asked: Callable[[datetime], str] | None) -> ToolResult 
     return denied(call, "rate_limited", why, outcome=Outcome.RATE_LIMITED) if why else None
 
 
-def _mode(session: AgentSession) -> tuple[str, bool]:
-    """Return the agent's mode and whether high risk is waived, read now: an operator may have tightened them.
+def _mode(session: AgentSession) -> tuple[str, bool, Collection[str]]:
+    """Return the agent's mode and what is waived for it, read now: an operator may have tightened them.
 
     A session whose agent was deleted asks for everything.
     """
     if session.agent_id is None:
-        return ApprovalMode.SEMI, False
-    row = Agent.objects.filter(pk=session.agent_id).values_list("mode", "allow_high_risk").first()
-    return row or (ApprovalMode.MANUAL, False)
+        return ApprovalMode.SEMI, False, ()
+    row = Agent.objects.filter(pk=session.agent_id).values_list("mode", "allow_high_risk", "waived_skills").first()
+    return row or (ApprovalMode.MANUAL, False, ())
 
 
 @transaction.atomic

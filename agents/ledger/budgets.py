@@ -6,7 +6,9 @@ Lock order everywhere: session → budgets → system chain. Nothing here decide
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet, Value
 
@@ -15,7 +17,9 @@ from agents.enums import BudgetScope
 from agents.exceptions import LeaseLost
 from agents.models import Agent, AgentSession, Budget, Installation, Trigger
 from agents.models.fields import MicroUSDField
+from agents.people.access import actor_of, bound_owners, require_may_loosen
 from agents.policy.costs import WARN_FRACTION, passes_warning
+from agents.policy.loosening import loosened
 from agents.types import Ledger
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -93,15 +97,18 @@ _CAPPED: dict[BudgetScope, type[Installation | Agent | Trigger]] = {
 
 @transaction.atomic
 def budget_set_cap(
-    *, scope: BudgetScope, subject_id: int, cap_usd: Decimal | None, actor: str, now: datetime | None = None
+    *, scope: BudgetScope, subject_id: int, cap_usd: Decimal | None, by: User | None, now: datetime | None = None
 ) -> None:
-    """Set a scope's daily cap, for today's row too: the next call is judged by it."""
+    """Set a scope's daily cap, for today's row too: the next call is judged by it. Raising it loosens."""
     if scope == BudgetScope.INSTALLATION and cap_usd is None:
         raise ValueError("The installation must have a daily cap; set an amount of US dollars.")
     subject_id = 0 if scope == BudgetScope.INSTALLATION else subject_id
     now = now or clock()
-    owners = _CAPPED[scope].objects.filter(pk=1 if scope == BudgetScope.INSTALLATION else subject_id)
-    old = owners.values_list("max_cost_per_day_usd", flat=True).get()
+    whole = scope == BudgetScope.INSTALLATION
+    capped: QuerySet[Any] = _CAPPED[scope].objects.filter(pk=1 if whole else subject_id)
+    old = capped.values_list("max_cost_per_day_usd", flat=True).get()
+    looser = loosened({"max_cost_per_day_usd": old}, {"max_cost_per_day_usd": cap_usd})
+    require_may_loosen(by, looser, bound=bound_owners() if whole else capped.values_list("owner_id", flat=True))
     day = now.astimezone(UTC).date()
     # Lock the installation's row first, as every call does, so that nobody opens the day with the old cap and no two
     # transactions wait for each other.
@@ -109,8 +116,8 @@ def budget_set_cap(
     Budget.objects.filter(scope=scope, subject_id=subject_id, day=day).update(cap_usd=cap_usd, warned=False)
     name = Budget(scope=scope, subject_id=subject_id).name
     details = {"budget": name, "cap_usd": _text(cap_usd), "old_cap_usd": _text(old)}
-    recorder.append(SYSTEM_CHAIN, "budget.cap_set", now=now, actor=actor, subject=name, details=details)
-    owners.update(max_cost_per_day_usd=cap_usd)  # last: a halt of all work waits for this row
+    recorder.append(SYSTEM_CHAIN, "budget.cap_set", now=now, actor=actor_of(by), subject=name, details=details)
+    capped.update(max_cost_per_day_usd=cap_usd)  # last: a halt of all work waits for this row
 
 
 def _text(amount: Decimal | None) -> str | None:

@@ -56,7 +56,7 @@ class Agent(models.Model):
         max_length=8,
         choices=ApprovalMode,
         default=ApprovalMode.SEMI,
-        help_text="What asks a person first. auto: nothing; semi: RESTRICTED and above; manual: CONTROLLED and above.",
+        help_text="What asks first. auto: PRIVILEGED; semi: RESTRICTED and above; manual: CONTROLLED and above.",
     )
     enabled = models.BooleanField(default=True)
     max_cost_per_day_usd = MicroUSDField(
@@ -65,6 +65,11 @@ class Agent(models.Model):
     allow_high_risk = models.BooleanField(
         default=False,
         help_text="In mode auto, calls of high risk run without being asked about. Only superusers set it.",
+    )
+    waived_skills = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="PRIVILEGED skills that run without being asked about in mode auto. Only superusers add to them.",
     )
 
     # As its file says: agents.definitions reads it
@@ -81,6 +86,7 @@ class Agent(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
+        permissions = [("loosen", "Can loosen what binds agents: modes, caps, levels, reviews")]
         constraints = [models.UniqueConstraint(fields=["owner", "name"], name="agent_name_per_owner")]
 
     def __str__(self) -> str:

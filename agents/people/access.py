@@ -4,20 +4,24 @@ A stranger gets "not found", never "not yours". `by=None` is the system itself (
 staff may do, but never what only the owner may do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 from datetime import datetime
 from typing import Any, Final
 
+from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
-from django.db.models import Model
+from django.db.models import Model, Q, QuerySet
 
 from agents.exceptions import NotAllowed, NotFound
-from agents.models import AgentSession
+from agents.models import AgentSession, ApiKey
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 
 START_PERMISSION = "agents.add_agentsession"
 HALT_PERMISSION = "agents.halt_everything"
+LOOSEN_PERMISSION = "agents.loosen"
 NOT_FOUND: Final = "There is nothing of that kind here."
 
 
@@ -50,14 +54,54 @@ def require_halt_permission(by: User) -> None:
         )
 
 
-# --- Actors in the audit log ---
+def require_may_loosen(by: User | None, loosened: Sequence[str], *, bound: Iterable[int | None]) -> None:
+    """Allow those who may loosen what binds agents; with four eyes on, nobody whom it binds.
+
+    By an API key only with the scope `admin`. A command on the host may: it has the database anyway.
+    """
+    if not loosened or by is None:
+        return
+    what = f"This loosens {', '.join(loosened)}"
+    if not by.is_active or not by.has_perm(LOOSEN_PERMISSION):
+        raise NotAllowed(f"{what}: that needs the permission {LOOSEN_PERMISSION} (role admin). Tightening is free.")
+    key = key_of(by)
+    if key is not None and ADMIN_SCOPE not in key.scopes:
+        raise NotAllowed(f"{what}: that needs an API key with the scope {ADMIN_SCOPE}, or a signed-in person.")
+    if settings.LQOPS_FOUR_EYES and by.pk in set(bound):
+        raise NotAllowed(f"{what}, which binds yourself: with four eyes on, somebody else with the right must do it.")
+
+
+def bound_owners() -> QuerySet[User, int]:
+    """Return everybody who has an agent or a trigger: whom settings of the whole installation bind."""
+    has_any = Q(lqops_agents__isnull=False) | Q(lqops_triggers__isnull=False)
+    return get_user_model().objects.filter(has_any).values_list("pk", flat=True)
+
+
+# --- Actors in the audit log. Somebody who acts by an API key carries the key ---
+
+ADMIN_SCOPE: Final = "admin"
 
 SYSTEM: Final = "system"
 COMMAND: Final = "command"  # somebody at a terminal who gave no name
 
 
+def acting_by(key: ApiKey) -> User:
+    """Return the key's user, who acts by this key."""
+    user: Any = copy(key.user)
+    user.acts_by = key
+    return user  # type: ignore[no-any-return]
+
+
+def key_of(user: User) -> ApiKey | None:
+    return getattr(user, "acts_by", None)
+
+
 def actor_of(user: User | None, unnamed: str = SYSTEM) -> str:
-    return unnamed if user is None else f"user:{user.pk}"
+    """Return the name of an actor in the audit log: the user, and the prefix of the key that they act by."""
+    if user is None:
+        return unnamed
+    key = key_of(user)
+    return f"user:{user.pk}:key:{key.prefix}" if key else f"user:{user.pk}"
 
 
 def record_act(

@@ -4,7 +4,7 @@ A key has 256 random bits, so a plain SHA-256 of it cannot be searched. Its pref
 compared in constant time. Scopes limit what a key may do; it sees the rows of its user.
 
 Whoever creates a key can act as its user. So people create keys for themselves. A superuser may create keys for others,
-but never one with the scope `decide`. A command on the host may create any key: it has the database anyway.
+but none with the scopes `decide` or `admin`. A command on the host may create any key: it has the database anyway.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from django.db.models import Q
 
 from agents.exceptions import Invalid, NotAllowed
 from agents.models import ApiKey
-from agents.people.access import record_act
+from agents.people.access import ADMIN_SCOPE, record_act
 from audit.redaction import redact
 
 MARK: Final = "lqk"
@@ -38,6 +38,7 @@ class Scope(StrEnum):
     READ = "read"
     WRITE = "write"
     DECIDE = "decide"
+    ADMIN = ADMIN_SCOPE
 
 
 @transaction.atomic
@@ -100,8 +101,8 @@ def _require_maker(*, user: User, by: User | None, scopes: list[str]) -> None:
         return
     if not by.is_superuser:
         raise NotAllowed("Only a superuser may create a key for somebody else: whoever has it can act as its user.")
-    if Scope.DECIDE in scopes:
-        raise NotAllowed("A key with the scope decide can only be created by its user.")
+    if own := {Scope.DECIDE, Scope.ADMIN} & set(scopes):
+        raise NotAllowed(f"A key with the scope {', '.join(sorted(own))} can only be created by its user.")
 
 
 def _is_valid(key: ApiKey, now: datetime) -> bool:

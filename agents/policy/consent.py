@@ -7,7 +7,7 @@ arguments; change any of them and it is another call.
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from agents.enums import ApprovalMode, Level, Risk
@@ -39,12 +39,23 @@ _ADDRESS: Final = re.compile(
 _UNSEEN: Final = frozenset({"Cf", "Mn", "Me"})  # categories of characters that separate others and hardly show
 
 
-def needs_person(capability: Capability, *, mode: str, risk: Risk | None = None, allow_high_risk: bool = False) -> bool:
-    """Decide by declaration, level and mode; high risk always asks, unless a superuser waived it."""
+def needs_person(
+    capability: Capability,
+    *,
+    mode: str,
+    risk: Risk | None = None,
+    allow_high_risk: bool = False,
+    waived_skills: Collection[str] = (),
+) -> bool:
+    """Decide by declaration, level and mode; PRIVILEGED and high risk always ask, unless a superuser waived them.
+
+    PRIVILEGED is waived for one skill of one agent, and in mode auto alone.
+    """
     if capability.requires_approval or (risk == Risk.HIGH and not allow_high_risk):
         return True
-    asks_from = _ASKS_FROM.get(ApprovalMode(mode))
-    return asks_from is not None and capability.level.rank >= asks_from.rank
+    asks_from = _ASKS_FROM.get(ApprovalMode(mode), Level.PRIVILEGED)
+    is_waived = mode == ApprovalMode.AUTO and capability.name in waived_skills
+    return capability.level.rank >= asks_from.rank and not is_waived
 
 
 def call_digest(

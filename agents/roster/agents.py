@@ -21,14 +21,18 @@ from agents.ledger.budgets import budget_set_cap
 from agents.loop.heartbeat import heartbeat_of, heartbeat_start, heartbeat_stop
 from agents.loop.reads import AUTONOMOUS, running
 from agents.models import Agent, AgentSession
-from agents.people.access import SYSTEM, actor_of, require_access
+from agents.people.access import SYSTEM, actor_of, require_access, require_may_loosen
+from agents.policy.loosening import LOOSER, loosened
 from agents.roster.loops import loop_awaits_renewal, loop_start, loop_stop
+from agents.skills.registry import installed_skills
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
 
 WAIVER: Final = "allow_high_risk"
-FIELDS: Final = frozenset({"name", "mode", "enabled", "max_cost_per_day_usd", WAIVER})
+WAIVED_SKILLS: Final = "waived_skills"
+WAIVERS: Final = (WAIVER, WAIVED_SKILLS)
+FIELDS: Final = frozenset({"name", "mode", "enabled", "max_cost_per_day_usd", *WAIVERS})
 NAME_CHARS: Final = 120
 
 
@@ -47,12 +51,12 @@ def agent_create(*, owner: User, name: str, by: User | None, now: datetime, **fi
     """Create an agent. Without a mode it is `semi`."""
     require_access(by, owner_id=owner.pk, permission="agents.add_agent")
     given = _checked({"name": name, **fields})
-    _require_superuser(given, by)
+    _require_may_set(Agent(owner=owner), given, by)
     if Agent.objects.filter(owner=owner, name=given["name"]).exists():
         raise Invalid(f"{owner} has an agent named {given['name']!r} already; choose another name.")
     agent = Agent.objects.create(owner=owner, edited_by=by, created_at=now, **given)
-    waiver = {WAIVER: True} if agent.allow_high_risk else {}
-    agent_record(agent, "agent.created", actor=actor_of(by), now=now, **_recorded_settings(agent), **waiver)
+    waived = {name: getattr(agent, name) for name in WAIVERS if getattr(agent, name)}
+    agent_record(agent, "agent.created", actor=actor_of(by), now=now, **_recorded_settings(agent), **waived)
     return agent
 
 
@@ -67,23 +71,23 @@ def agent_edit(*, agent: Agent, by: User | None, now: datetime, **changes: Any) 
     changed = {name: value for name, value in _checked(changes).items() if getattr(row, name) != value}
     if not changed:
         return row
-    _require_superuser(changed, by)
+    _require_may_set(row, changed, by)
     if "mode" in changed:
         _check_mode(row, changed["mode"])
-    if changed.get(WAIVER):
-        _require_no_sessions(row, "calls of high risk cannot be allowed now")
+    if _loosened_waivers(row, changed):
+        _require_no_sessions(row, "calls that must be asked about cannot be allowed now")
     if "name" in changed and Agent.objects.filter(owner_id=row.owner_id, name=changed["name"]).exists():
         raise Invalid(f"There is an agent named {changed['name']!r} already; choose another name.")
     fields = sorted(changed)
     if "max_cost_per_day_usd" in changed:
         cap = changed.pop("max_cost_per_day_usd")
-        budget_set_cap(scope=BudgetScope.AGENT, subject_id=row.pk, cap_usd=cap, actor=actor_of(by), now=now)
+        budget_set_cap(scope=BudgetScope.AGENT, subject_id=row.pk, cap_usd=cap, by=by, now=now)
     Agent.objects.filter(pk=row.pk).update(**changed, edited_by=by)
     row.refresh_from_db()
     if not row.enabled and "enabled" in changed:
         agent_stop(agent=row, by=None, now=now, actor=actor_of(by))
-    waiver = {WAIVER: row.allow_high_risk} if WAIVER in changed else {}
-    details = {"fields": fields, **_recorded_settings(row), **waiver}
+    waived: dict[str, Any] = {name: changed[name] for name in WAIVERS if name in changed}
+    details = {"fields": fields, **_recorded_settings(row), **waived}
     agent_record(row, "agent.edited", actor=actor_of(by), now=now, **details)
     return row
 
@@ -120,13 +124,31 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
         raise Invalid(f"{given['mode']!r} is no approval mode; choose one of {', '.join(ApprovalMode.values)}.")
     if not isinstance(given.get(WAIVER, False), bool):
         raise Invalid(f"{WAIVER} is {given[WAIVER]!r}; it must be true or false.")
+    if WAIVED_SKILLS in given:
+        given[WAIVED_SKILLS] = _checked_skills(given[WAIVED_SKILLS])
     return given
 
 
-def _require_superuser(given: dict[str, Any], by: User | None) -> None:
-    """Only a superuser may set the waiver; whoever may change an agent may take it back."""
-    if given.get(WAIVER) and not (by is not None and by.is_active and by.is_superuser):
-        raise NotAllowed(f"{WAIVER}: only a superuser may let calls of high risk run without approval.")
+def _checked_skills(names: Any) -> list[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Invalid(f"{WAIVED_SKILLS} is {names!r}; it must be a list of names of skills.")
+    if unknown := sorted(set(names) - installed_skills().keys()):
+        raise Invalid(f"{WAIVED_SKILLS}: no installed skill is named {', '.join(unknown)}.")
+    return sorted(set(names))
+
+
+def _require_may_set(agent: Agent, given: dict[str, Any], by: User | None) -> None:
+    """Check who may loosen what. Only a superuser may waive; whoever may change an agent may take it back."""
+    before = {name: getattr(agent, name) for name in LOOSER if hasattr(agent, name)}
+    waived = _loosened_waivers(agent, given)
+    if waived and not (by is not None and by.is_active and by.is_superuser):
+        raise NotAllowed(f"Only a superuser may waive {', '.join(waived)}.")
+    require_may_loosen(by, loosened(before, given), bound=[agent.owner_id])
+
+
+def _loosened_waivers(agent: Agent, given: dict[str, Any]) -> tuple[str, ...]:
+    before = {name: getattr(agent, name) for name in WAIVERS}
+    return loosened(before, {name: value for name, value in given.items() if name in WAIVERS})
 
 
 def _check_mode(agent: Agent, mode: str) -> None:

@@ -18,15 +18,17 @@ from django.db.models import Model, QuerySet
 from agents.definitions.in_force import COLUMN_SETTINGS, checked_definition, stored_definition
 from agents.definitions.loader import sort_problems, write_definition
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem, TriggerSpec
-from agents.enums import TriggerKind
+from agents.enums import Level, TriggerKind
 from agents.exceptions import Superseded
 from agents.knowledge.documents import collection_create
 from agents.ledger.budgets import budgets_lock
 from agents.ledger.trigger_health import trigger_lock
-from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
-from agents.people.access import actor_of, require_access
+from agents.models import Agent, Collection, Playbook, Project, PromptSkill, SkillSetting, Trigger
+from agents.people.access import actor_of, require_access, require_may_loosen
+from agents.policy.loosening import loosened
 from agents.roster.agents import agent_create, agent_edit, agent_record, agent_stop_removed
 from agents.sensors.rows import sensors_sync
+from agents.skills.registry import installed_skills
 from agents.triggers.triggers import trigger_create, trigger_edit
 
 DEFAULT_FILE: Final = "agent.yaml"
@@ -84,6 +86,8 @@ def definition_write(
     if version is not None and version != row.definition_version:
         raise Superseded(_newer_version(row, version))
     before = _previous(row)
+    looser = loosened({"highest_level": _highest_level(before)}, {"highest_level": _highest_level(definition)})
+    require_may_loosen(by, looser, bound=[row.owner_id])
     plan = triggers_plan(row, definition, before, file=file)
     stopped = agent_stop_removed(agent=row, definition=definition, now=now, actor=actor_of(by))
     sensors_sync(row, stored_definition(new_text), now)  # problems name the file agent.yaml, as the agent's page does
@@ -178,6 +182,15 @@ def _previous(row: Agent) -> AgentDefinition | None:
         return stored_definition(row.definition) if row.definition else None
     except DefinitionError:
         return None
+
+
+def _highest_level(definition: AgentDefinition | None) -> Level:
+    """Return the highest level of the skills that an agent is offered."""
+    installed = installed_skills()
+    names = installed.keys() if definition is None or definition.skills is None else definition.skills
+    set_here = dict(SkillSetting.objects.exclude(level="").values_list("name", "level"))
+    levels = [Level(set_here.get(name, installed[name].level)) for name in names if name in installed]
+    return max(levels, key=lambda level: level.rank, default=Level.SAFE)
 
 
 def _settings(definition: AgentDefinition, before: AgentDefinition | None) -> dict[str, Any]:

@@ -194,13 +194,11 @@ def approval_request(session: AgentSession, call: ApprovalSubject, *, now: datet
 
 
 @transaction.atomic
-def approval_approve(
-    approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "", key_id: str = ""
-) -> Approval:
-    """Approve the call whose digest the person saw. `key_id` is the API key they used, if any."""
+def approval_approve(approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "") -> Approval:
+    """Approve the call whose digest the person saw."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
-    _decided(approval, "approval.approved", by=by, key_id=key_id, now=now, four_eyes=settings.LQOPS_FOUR_EYES)
+    _decided(approval, "approval.approved", by=by, now=now, four_eyes=settings.LQOPS_FOUR_EYES)
     return approval
 
 
@@ -214,7 +212,6 @@ def approval_approve_edited(
     fits: Fits,
     now: datetime,
     note: str = "",
-    key_id: str = "",
 ) -> Approval:
     """Approve the call with changed arguments. The ticket gets a new digest and keeps the original."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
@@ -234,7 +231,7 @@ def approval_approve_edited(
     approval.save(update_fields=["original_arguments", "original_digest", "arguments", "digest"])
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
     changes = {"old_digest": approval.original_digest, "four_eyes": settings.LQOPS_FOUR_EYES}
-    _decided(approval, "approval.edited", by=by, key_id=key_id, now=now, **changes)
+    _decided(approval, "approval.edited", by=by, now=now, **changes)
     return approval
 
 
@@ -249,13 +246,11 @@ def edited(approval: Approval, arguments: Mapping[str, Any], *, fits: Fits) -> d
 
 
 @transaction.atomic
-def approval_reject(
-    approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "", key_id: str = ""
-) -> Approval:
+def approval_reject(approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "") -> Approval:
     """Deny the call. The model gets the note; the same call is refused for the rest of the session."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now, own_is_fine=True)
     _resolve(approval, ApprovalStatus.REJECTED, by=by, now=now, note=note)
-    _decided(approval, "approval.rejected", by=by, key_id=key_id, now=now)
+    _decided(approval, "approval.rejected", by=by, now=now)
     return approval
 
 
@@ -284,7 +279,6 @@ def standing_create(
     now: datetime,
     free_arguments: tuple[str, ...] = (),
     uses: int = MAX_STANDING_USES,
-    key_id: str = "",
 ) -> StandingApproval:
     """Approve the call and, for this session, calls like it.
 
@@ -312,7 +306,7 @@ def standing_create(
     )
     approval.standing = standing
     approval.save(update_fields=["standing"])
-    who: dict[str, Any] = {"by": by, "key_id": key_id, "now": now, "standing_id": str(standing.public_id)}
+    who: dict[str, Any] = {"by": by, "now": now, "standing_id": str(standing.public_id)}
     _decided(approval, "approval.standing_created", action=approval.action, uses=uses, **who)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note="")
     _decided(approval, "approval.approved", **who)
@@ -370,10 +364,8 @@ def _go_on(session_pk: int, *, now: datetime) -> None:
         session_wake(session_pk, now=now)
 
 
-def _decided(approval: Approval, kind: str, *, by: User, key_id: str, now: datetime, **details: Any) -> None:
-    """Record a person's decision, with the API key they used, if any."""
-    used_key = {"key_id": key_id} if key_id else {}
-    _record(approval, kind, now=now, actor=actor_of(by), **used_key, **details)
+def _decided(approval: Approval, kind: str, *, by: User, now: datetime, **details: Any) -> None:
+    _record(approval, kind, now=now, actor=actor_of(by), **details)
 
 
 def _record(approval: Approval, kind: str, *, now: datetime, actor: str, **details: Any) -> None:

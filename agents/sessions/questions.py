@@ -25,13 +25,11 @@ from audit.redaction import redact
 # --- Ends ---
 
 
-def question_end(
-    question: Question, status: QuestionStatus, *, now: datetime, actor: str, key_id: str = "", **changed: Any
-) -> bool:
+def question_end(question: Question, status: QuestionStatus, *, now: datetime, actor: str, **changed: Any) -> bool:
     """End a pending question. Return False if it has ended before. The caller holds its session's row."""
     if not Question.objects.filter(pk=question.pk, status=QuestionStatus.PENDING).update(status=status, **changed):
         return False
-    details = {"question_id": str(question.public_id), "status": str(status)} | ({"key_id": key_id} if key_id else {})
+    details = {"question_id": str(question.public_id), "status": str(status)}
     recorder.append(question.session.chain, "question.closed", now=now, actor=actor, details=details)
     return True
 
@@ -82,8 +80,8 @@ def may_answer(session: AgentSession, by: User) -> bool:
 
 
 @transaction.atomic
-def question_answer(question: Question, *, answer: str, by: User, now: datetime, key_id: str = "") -> Question:
-    """Answer, and let the run go on. `key_id` is the API key the person used, if any."""
+def question_answer(question: Question, *, answer: str, by: User, now: datetime) -> Question:
+    """Answer, and let the run go on."""
     session = session_lock(question.session_id)
     if not may_answer(session, by):
         raise NotAllowed(f"{by} may not answer this question: it is for the run's owner and for approvers.")
@@ -93,7 +91,7 @@ def question_answer(question: Question, *, answer: str, by: User, now: datetime,
     given = {"answer": text, "answered_by": by, "answered_at": now}
     in_time = now < question.expires_at
     answered = QuestionStatus.ANSWERED
-    if not in_time or not question_end(question, answered, now=now, actor=actor_of(by), key_id=key_id, **given):
+    if not in_time or not question_end(question, answered, now=now, actor=actor_of(by), **given):
         raise InvalidTransition("The question has been answered, has expired, or its run is over.")
     session_wake(session.pk, now=now)
     question.refresh_from_db()

@@ -26,8 +26,9 @@ from agents.definitions.schema import AgentDefinition, Problem
 from agents.enums import Level
 from agents.exceptions import Invalid, NotAllowed, NotFound
 from agents.models import SkillCount, SkillSetting
-from agents.people.access import actor_of
+from agents.people.access import actor_of, bound_owners, require_may_loosen
 from agents.policy.guardrails import YIELD
+from agents.policy.loosening import loosened
 from agents.policy.schedule import hour_of
 from agents.skills.skill import Skill, skill
 from agents.types import SkillStanding
@@ -158,7 +159,7 @@ def limit_of(level: Level, chosen: int | None) -> int | None:
 
 @transaction.atomic
 def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes: Unpack[SkillChanges]) -> SkillSetting:
-    """Change a skill's settings. Operators may raise a level; only a superuser may lower it."""
+    """Change a skill's settings. Operators may raise a level; lowering it loosens."""
     if not by.has_perm(PERMISSION):
         raise NotAllowed("You may not change skill settings.")
     SkillSetting.objects.bulk_create([SkillSetting(name=name)], ignore_conflicts=True)
@@ -195,8 +196,7 @@ def _level(row: SkillSetting, wanted: str | None, *, declared: Level, by: User) 
     if wanted and wanted not in Level.values:
         raise Invalid(f"The level must be one of {', '.join(Level.values)}, not {wanted!r}.")
     before, after = Level(row.level or declared), Level(wanted or declared)
-    if after.rank < before.rank and not by.is_superuser:
-        raise NotAllowed(f"Only a superuser may lower {row.name} from {before} to {after}.")
+    require_may_loosen(by, loosened({"level": before}, {"level": after}), bound=bound_owners())
     return wanted or ""
 
 

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db import models, transaction
 from pydantic import TypeAdapter, ValidationError
 
+from agents.conf import default_session_cap
 from agents.definitions.schema import KEYS_OF_ONE_KIND, REQUIRED_KEYS, TRIGGER_KINDS, TriggerSpec
 from agents.definitions.values import Amount, Zone, path_text
 from agents.enums import BudgetScope, TriggerKind
@@ -19,9 +20,10 @@ from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
-from agents.people.access import actor_of, require_access
+from agents.people.access import require_access, require_may_loosen
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from agents.policy.loosening import LOOSER, loosened
 from agents.text.clean import one_line
 from agents.triggers.signing import OLD_SECRET_LASTS, secret_of
 from audit.kinds import LABEL
@@ -189,6 +191,7 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
         return row
     if row.kind == TriggerKind.WATCH and "collection" in changed:
         raise Invalid("A watch keeps the collection that it was made for: make another watch for another collection.")
+    _require_may_set(row, changed, by)
     old_cap = row.max_cost_usd
     row.edited_by = by
     for name, value in changed.items():
@@ -225,6 +228,8 @@ def triggers_set_cap(
     # All locks before the first audit row: see the lock order in trigger_health.
     rows = [_own(pk, by) for pk in sorted({trigger.pk for trigger in triggers})]
     changed = [(row, row.max_cost_usd) for row in rows if row.max_cost_usd != checked]
+    for row, _ in changed:
+        _require_may_set(row, {"max_cost_usd": checked}, by)
     for row, _ in changed:
         row.max_cost_usd = checked
         row.edited_by = by
@@ -297,6 +302,16 @@ def _own(trigger_pk: int, by: User | None, *, verb: str = "change") -> Trigger:
     return row
 
 
+def _require_may_set(row: Trigger, changed: Mapping[str, Any], by: User | None) -> None:
+    """Check who may loosen. Without a cap of its own, a trigger has the installation's default."""
+    after = dict(changed)
+    if "max_cost_usd" in after:
+        after["max_cost_usd"] = default_session_cap() if after["max_cost_usd"] is None else after["max_cost_usd"]
+    before = {name: getattr(row, name) for name in LOOSER if hasattr(row, name)}
+    before["max_cost_usd"] = default_session_cap() if row.max_cost_usd is None else row.max_cost_usd
+    require_may_loosen(by, loosened(before, after), bound=[row.owner_id])
+
+
 def _next_run(trigger: Trigger, now: datetime) -> datetime | None:
     if trigger.kind != TriggerKind.SCHEDULE:
         return None
@@ -306,7 +321,7 @@ def _next_run(trigger: Trigger, now: datetime) -> datetime | None:
 def _set_day_cap(row: Trigger, *, by: User | None, now: datetime) -> None:
     """Set today's budget too: the next call is judged by it."""
     cap = row.max_cost_per_day_usd
-    budget_set_cap(scope=BudgetScope.TRIGGER, subject_id=row.pk, cap_usd=cap, actor=actor_of(by), now=now)
+    budget_set_cap(scope=BudgetScope.TRIGGER, subject_id=row.pk, cap_usd=cap, by=by, now=now)
 
 
 def _record_cap(row: Trigger, old: Decimal | None, *, by: User | None, now: datetime) -> None:

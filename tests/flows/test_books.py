@@ -47,7 +47,7 @@ def many_calls(count, seed):
     make_price(MODEL, input_usd="0.15", output_usd="0.60", overhead_tokens=400)
     agent = make_agent()
     for scope, subject in (("installation", 0), ("agent", agent.pk)):
-        budget_set_cap(scope=scope, subject_id=subject, cap_usd=Decimal(10_000), actor="system", now=NOW)
+        budget_set_cap(scope=scope, subject_id=subject, cap_usd=Decimal(10_000), by=None, now=NOW)
     sessions = [make_session(agent=agent, owner=agent.owner, max_cost_usd=Decimal(1_000)) for _ in range(5)]
     steps = scripted(rng, count)
     asked = {"model": MODEL, "prompt": "Is it in order?", "max_tokens": 64}

@@ -70,7 +70,7 @@ def four_processes_under_one_agent():
     make_price(MODEL, input_usd="0", output_usd="10")
     agent = make_agent()
     now = clock()
-    budget_set_cap(scope=BudgetScope.AGENT, subject_id=agent.pk, cap_usd=CALLS * ESTIMATE, actor="user:1", now=now)
+    budget_set_cap(scope=BudgetScope.AGENT, subject_id=agent.pk, cap_usd=CALLS * ESTIMATE, by=None, now=now)
     sessions = [make_session(agent=agent, owner=agent.owner) for _ in range(40)]
     pks = [session.pk for session in sessions]
     workers = [Worker("spend_in_threads", session_pks=pks[n : n + 10], output_tokens=500) for n in range(0, 40, 10)]

@@ -332,7 +332,7 @@ class World:
         make_trigger(kind=TriggerKind.SCHEDULE, collection=self.collection, **plan, **every)
         make_watch(self.collection, agent=agent, max_cost_usd=Decimal("0.01"))
         make_price(MODEL, input_usd="1", output_usd="10")
-        budget_set_cap(scope="agent", subject_id=agent.pk, cap_usd=Decimal("0.03"), actor="system", now=START)
+        budget_set_cap(scope="agent", subject_id=agent.pk, cap_usd=Decimal("0.03"), by=None, now=START)
 
     def reply(self):
         if self.model_is_away:

@@ -84,7 +84,7 @@ class Budgets(Machine):
         invalidate_estimates()
         make_price(MODEL, input_usd="10", output_usd="100")
         agent = make_agent()
-        budget_set_cap(scope="agent", subject_id=agent.pk, cap_usd=CAP, actor="system")
+        budget_set_cap(scope="agent", subject_id=agent.pk, cap_usd=CAP, by=None)
         self.budget = Budget.objects.get(scope="agent")
         self.rows = [make_session(agent=agent, owner=agent.owner, lease_until=clock()) for _ in range(2)]
         self.open, self.number = [], 0

@@ -215,7 +215,7 @@ CASES = {
     ("budget", "set_cap"): Case(
         budget,
         lambda row, by, now: budget_set_cap(
-            scope=BudgetScope.AGENT, subject_id=row.subject_id, cap_usd=Decimal(3), actor=actor_of(by), now=now
+            scope=BudgetScope.AGENT, subject_id=row.subject_id, cap_usd=Decimal(3), by=by, now=now
         ),
         lambda row: {"cap": "3"},
     ),

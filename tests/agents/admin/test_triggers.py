@@ -80,12 +80,26 @@ def test_cap_is_set_in_the_list(client):
     rows = [make_trigger(name="a", max_cost_usd="1"), make_trigger(name="b")]
     before = last_event()
 
-    save_list(client, rows, ["2.5", ""])
+    save_list(client, rows, ["0.5", ""])
 
     rows[0].refresh_from_db()
-    assert (rows[0].max_cost_usd, rows[0].edited_by) == (Decimal("2.5"), user)
+    assert (rows[0].max_cost_usd, rows[0].edited_by) == (Decimal("0.5"), user)
     assert kinds_since(before) == ["autonomous_trigger.cap_set"]
-    assert AuditEvent.objects.latest("pk").details["cap_usd"] == "2.5"
+    assert AuditEvent.objects.latest("pk").details["cap_usd"] == "0.5"
+
+
+def test_higher_cap_in_the_list_is_for_admins(client):
+    sign_in(client, "operator")
+    row = make_trigger(name="a", max_cost_usd="1")
+
+    assert "agents.loosen" in text_of(save_list(client, [row], ["2.5"]))
+    row.refresh_from_db()
+    assert row.max_cost_usd == 1
+
+    sign_in(client, "admin")
+    save_list(client, [row], ["2.5"])
+    row.refresh_from_db()
+    assert row.max_cost_usd == Decimal("2.5")
 
 
 def test_empty_cap_in_the_list_is_the_default(client):

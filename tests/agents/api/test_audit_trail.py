@@ -322,7 +322,7 @@ def trail(stage):
             "system" if event.chain == "system" else "session",
             "owner" if event.actor == owner else event.actor,
             event.subject.partition(":")[0],
-            sorted(event.details.keys() - {"key_id"}),
+            sorted(event.details),
         )
         for event in events_
     ]

@@ -48,7 +48,7 @@ def test_answer_resumes_the_run_and_records_the_key(api, person):
     assert "a1B2" not in response.json()["answer"]
     assert AgentSession.objects.get().status == Status.QUEUED
     event = AuditEvent.objects.get(kind="question.closed")
-    assert (event.actor, event.details["key_id"]) == (f"user:{person.pk}", str(ApiKey.objects.get().public_id))
+    assert event.actor == f"user:{person.pk}:key:{ApiKey.objects.get().prefix}"
 
 
 def test_closed_question_cannot_be_answered(api, person):

@@ -128,7 +128,7 @@ def test_failing_small_model_is_not_retried(loop, unattended, messages, settings
 
 def test_prediction_leaves_the_daily_budget_to_the_run(loop, unattended, messages):
     cap, agent = Decimal("0.011"), unattended.agent_id  # two questions, and nothing besides
-    budget_set_cap(scope=BudgetScope.AGENT, subject_id=agent, cap_usd=cap, actor="system", now=NOW)
+    budget_set_cap(scope=BudgetScope.AGENT, subject_id=agent, cap_usd=cap, by=None, now=NOW)
     with script(ACTS, DONE):
         assert loop().run() == Answered("All done.")
     assert messages(role="tool")[0].content == f"did it\n{SKIPPED}"
@@ -137,7 +137,7 @@ def test_prediction_leaves_the_daily_budget_to_the_run(loop, unattended, message
 
 def test_free_skill_runs_after_the_daily_budget_is_used_up(loop, unattended, messages):
     cap, agent = Decimal("0.006"), unattended.agent_id
-    budget_set_cap(scope=BudgetScope.AGENT, subject_id=agent, cap_usd=cap, actor="system", now=NOW)
+    budget_set_cap(scope=BudgetScope.AGENT, subject_id=agent, cap_usd=cap, by=None, now=NOW)
     with script(ACTS, DONE), pytest.raises(BudgetRefused):
         loop().run()
     assert messages(role="tool")[0].content == f"did it\n{SKIPPED}"

@@ -360,7 +360,7 @@ def test_a_standing_approval_ends(approver):
 
 
 def test_a_worker_starts_although_the_day_s_budget_is_spent():
-    budget_set_cap(scope="installation", subject_id=0, cap_usd=Decimal(0), actor="system", now=NOW)
+    budget_set_cap(scope="installation", subject_id=0, cap_usd=Decimal(0), by=None, now=NOW)
     assert [check for check in selftest.run_checks() if not check.ok] == []
 
 

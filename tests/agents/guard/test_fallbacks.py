@@ -187,7 +187,7 @@ def test_the_cap_is_latched_only_when_no_fallback_serves():
 
 
 def test_a_shared_budget_that_is_used_up_leaves_a_cheaper_fallback(dear):
-    budget_set_cap(scope=BudgetScope.INSTALLATION, subject_id=0, cap_usd=Decimal("0.10"), actor="test", now=NOW)
+    budget_set_cap(scope=BudgetScope.INSTALLATION, subject_id=0, cap_usd=Decimal("0.10"), by=None, now=NOW)
     with serving(OTHER, ScriptedProvider([ANSWER])):
         assert call(make_session()).ok
     reprice(OTHER, "2000")

@@ -95,7 +95,7 @@ def test_a_shared_budget_refuses_without_latching_and_says_which_and_until_when(
     agent, trigger = make_agent(), make_trigger()
     session = make_session(current_phase=Phase.TURN, agent=agent, trigger=trigger)
     subject = {BudgetScope.AGENT: agent.pk, BudgetScope.TRIGGER: trigger.pk}.get(scope, 0)
-    budget_set_cap(scope=scope, subject_id=subject, cap_usd=Decimal("0.012"), actor="user:1", now=NOW)
+    budget_set_cap(scope=scope, subject_id=subject, cap_usd=Decimal("0.012"), by=None, now=NOW)
     run(session)
     run(session)
     with pytest.raises(BudgetRefused) as refused:

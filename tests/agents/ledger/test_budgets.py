@@ -28,7 +28,7 @@ def lock(agent=None, trigger=None, now=NOW):
 
 def set_cap(scope, subject, cap, now=NOW):
     cap = None if cap is None else USD(cap)
-    budget_set_cap(scope=scope, subject_id=subject, cap_usd=cap, actor="user:7", now=now)
+    budget_set_cap(scope=scope, subject_id=subject, cap_usd=cap, by=None, now=now)
 
 
 def owner_of(scope):
@@ -272,7 +272,7 @@ def test_a_new_cap_is_recorded_with_the_old_one(scope):
     set_cap(scope, subject, "0.5")
     event = AuditEvent.objects.get(kind="budget.cap_set")
     name = "installation" if scope == BudgetScope.INSTALLATION else f"{scope}:{subject}"
-    assert (event.chain, event.actor, event.subject, event.at) == (SYSTEM_CHAIN, "user:7", name, NOW)
+    assert (event.chain, event.actor, event.subject, event.at) == (SYSTEM_CHAIN, "system", name, NOW)
     assert event.details == {"budget": name, "cap_usd": "0.5", "old_cap_usd": None if old is None else str(old)}
 
 
@@ -323,7 +323,7 @@ def test_a_cap_that_is_not_an_amount_changes_nothing(cap):
 @pytest.mark.django_db
 def test_a_cap_is_set_for_the_day_that_the_clock_shows(monkeypatch):
     monkeypatch.setattr(budgets, "clock", lambda: NOW)
-    budget_set_cap(scope=BudgetScope.INSTALLATION, subject_id=0, cap_usd=USD(0), actor="system")
+    budget_set_cap(scope=BudgetScope.INSTALLATION, subject_id=0, cap_usd=USD(0), by=None)
     assert (Budget.objects.get().day, Budget.objects.get().cap_usd) == (TODAY, 0)
 
 

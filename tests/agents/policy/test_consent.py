@@ -15,7 +15,7 @@ from agents.types import Capability
 from tests.table import every_row
 
 ASKS = {
-    "auto": set(),
+    "auto": {"PRIVILEGED"},
     "semi": {"RESTRICTED", "PRIVILEGED"},
     "manual": {"CONTROLLED", "RESTRICTED", "PRIVILEGED"},
 }
@@ -45,6 +45,15 @@ def test_high_risk_always_asks(mode, level):
 def test_waived_high_risk_falls_back_to_mode_and_level(mode, level):
     asks = needs_person(Capability("tool", level=level), mode=mode, risk=Risk.HIGH, allow_high_risk=True)
     assert asks is (level.value in ASKS[mode.value])
+
+
+@every_row(("mode", "level"), TABLE)
+def test_privileged_is_waived_for_one_skill_and_in_mode_auto_alone(mode, level):
+    asks = [needs_person(Capability(name, level=level), mode=mode, waived_skills=["pay"]) for name in ("pay", "other")]
+    asked = level.value in ASKS[mode.value]
+    assert asks == [asked and mode != ApprovalMode.AUTO, asked]
+    assert needs_person(Capability("pay", level=level, requires_approval=True), mode=mode, waived_skills=["pay"])
+    assert needs_person(Capability("pay", level=level), mode=mode, risk=Risk.HIGH, waived_skills=["pay"])
 
 
 @every_row("risk", [None, Risk.LOW, Risk.MEDIUM])

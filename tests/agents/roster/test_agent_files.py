@@ -33,7 +33,7 @@ def kinds():
 
 
 def test_import_creates_an_agent_and_audits_it():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
 
     defined = imported(owner)
 
@@ -54,7 +54,7 @@ def test_import_creates_an_agent_and_audits_it():
 
 
 def test_same_text_with_other_line_breaks_changes_nothing():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     imported(owner)
 
     again = imported(owner, "\ufeff" + TEXT.replace("\n", "\r\n"))
@@ -65,7 +65,7 @@ def test_same_text_with_other_line_breaks_changes_nothing():
 
 
 def test_changed_text_becomes_the_next_version_and_is_applied():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     agent = imported(owner).agent
     text = "name: Night watch\nmode: semi\nmax_cost_per_day_usd: 3\n"
 
@@ -78,7 +78,7 @@ def test_changed_text_becomes_the_next_version_and_is_applied():
 
 
 def test_import_with_a_known_name_is_the_next_version():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     agent = make_agent(owner=owner, name="Watch", mode=ApprovalMode.SEMI)
 
     assert imported(owner).agent == agent
@@ -90,7 +90,7 @@ def test_text_without_a_name_takes_the_name_of_its_file():
 
 
 def test_settings_changed_by_people_stay_until_the_text_changes_them():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     agent = imported(owner, TEXT + "enabled: true\n").agent
     agent_edit(agent=agent, by=owner, now=NOW, enabled=False, max_cost_per_day_usd=Decimal(1))
     agent.refresh_from_db()
@@ -106,7 +106,7 @@ def test_settings_changed_by_people_stay_until_the_text_changes_them():
 
 
 def test_removed_settings_return_to_defaults_except_name_and_mode():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     agent = imported(owner, TEXT + "enabled: false\n").agent
 
     agent = definition_write(agent=agent, text="description: bare\n", by=owner, now=NOW).agent
@@ -125,7 +125,7 @@ def test_agent_without_a_text_takes_its_first_one():
 
 
 def test_mode_is_not_loosened_while_sessions_are_active():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     agent = imported(owner).agent
     make_session(owner=owner, agent=agent)
 
@@ -137,7 +137,7 @@ def test_mode_is_not_loosened_while_sessions_are_active():
 
 
 def test_name_of_another_agent_is_refused_with_its_line():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     make_agent(owner=owner, name="Taken")
 
     with pytest.raises(DefinitionError) as caught:
@@ -189,7 +189,7 @@ def test_refused_text_changes_nothing():
 
 
 def test_sessions_keep_the_version_they_started_with():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     agent = imported(owner).agent
     session = session_create(owner=owner, agent=agent, now=NOW)
     newer = definition_write(agent=agent, text=TEXT + "description: newer\n", by=owner, now=NOW).agent
@@ -206,7 +206,7 @@ def test_sessions_keep_the_version_they_started_with():
 
 
 def test_sensors_become_rows_and_a_broken_one_shows_its_problem():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     sensor = "{name: feed, type: poll, interval: 5, source: {tool: get_market_data}}"
     agent = imported(owner, f"{TEXT}sensors:\n- {sensor}\n- {{name: bad, type: poll, source: {{tool: now}}}}\n").agent
 
@@ -220,7 +220,7 @@ def test_sensors_become_rows_and_a_broken_one_shows_its_problem():
 
 
 def test_rolled_back_change_leaves_the_agent_unchanged():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     agent = imported(owner).agent
     with transaction.atomic():
         definition_write(agent=agent, text="name: Other\n", by=owner, now=NOW)
@@ -230,7 +230,7 @@ def test_rolled_back_change_leaves_the_agent_unchanged():
 
 
 def test_export_returns_the_stored_text():
-    owner = make_user()
+    owner = make_user(is_superuser=True)
     text = "# by hand\n" + TEXT
     agent = imported(owner, text).agent
 

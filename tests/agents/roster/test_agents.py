@@ -118,9 +118,9 @@ def test_only_a_superuser_may_waive_approval_of_high_risk_calls():
     owner, root = make_user(), make_user(is_superuser=True)
     agent = make_agent(owner=owner)
     for by in (owner, None):
-        with pytest.raises(NotAllowed, match="only a superuser"):
+        with pytest.raises(NotAllowed, match="Only a superuser may waive"):
             agent_edit(agent=agent, by=by, now=NOW, allow_high_risk=True)
-    with pytest.raises(NotAllowed, match="only a superuser"):
+    with pytest.raises(NotAllowed, match="Only a superuser may waive"):
         agent_create(owner=owner, name="bold", by=owner, now=NOW, allow_high_risk=True)
     with pytest.raises(Invalid, match="true or false"):
         agent_edit(agent=agent, by=root, now=NOW, allow_high_risk="yes")
@@ -137,7 +137,7 @@ def test_only_a_superuser_may_waive_approval_of_high_risk_calls():
 def test_high_risk_waiver_is_refused_while_sessions_are_active():
     agent = make_agent()
     make_session(agent=agent)
-    with pytest.raises(InvalidTransition, match="high risk cannot be allowed now"):
+    with pytest.raises(InvalidTransition, match="must be asked about cannot be allowed now"):
         agent_edit(agent=agent, by=make_user(is_superuser=True), now=NOW, allow_high_risk=True)
 
 

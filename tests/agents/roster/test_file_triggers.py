@@ -36,7 +36,7 @@ triggers:
 
 @pytest.fixture
 def owner():
-    user = make_user()
+    user = make_user(is_superuser=True)
     playbook_create(owner=user, name="Terms", positions=[Position(issue="i")], by=user, now=NOW)
     return user
 

@@ -22,7 +22,8 @@ from agents.guard import guarded_tool_call
 from agents.guard.calls import fitting
 from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool
-from agents.models import Agent, AgentEvent, AgentSession, Approval, Notification, StandingApproval
+from agents.models import Agent, AgentEvent, AgentSession, ApiKey, Approval, Notification, StandingApproval
+from agents.people.access import acting_by
 from agents.sessions.approvals import (
     MAX_PENDING,
     approval_approve,
@@ -33,6 +34,7 @@ from agents.sessions.approvals import (
 )
 from agents.sessions.halts import session_halt
 from agents.types import Capability
+from audit.kinds import usernames
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, ask, tool
 from tests.factories import NOW, make_agent, make_price, make_session, make_user
@@ -102,13 +104,17 @@ def test_requests_and_decisions_are_activity_of_the_session(approver, letter):
 
 def test_a_decision_names_the_api_key_that_was_used_if_any(approver, letter):
     session = make_session()
-    for key, key_id in (("turn:1", ""), ("turn:2", "key-1")):
+    for key, by in (("turn:1", approver), ("turn:2", acting_by(ApiKey(user=approver, prefix="ab12")))):
         send(session, key=key)
         ticket = Approval.objects.get(status=ApprovalStatus.PENDING)
-        approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW, key_id=key_id)
+        approval_approve(ticket.pk, by=by, digest=ticket.digest, now=NOW)
     first, second = AuditEvent.objects.filter(kind="approval.approved").order_by("seq")
-    assert "key_id" not in first.details
-    assert second.details["key_id"] == "key-1"
+    assert first.actor == f"user:{approver.pk}"
+    assert second.actor == f"user:{approver.pk}:key:ab12"
+    assert usernames([first.actor, second.actor, "user:99", "system"]) == {
+        first.actor: approver.username,
+        second.actor: f"{approver.username}, by key ab12",
+    }
 
 
 def test_a_no_is_told_to_the_model_and_holds_for_the_rest_of_the_session(approver, letter):
@@ -358,7 +364,7 @@ def test_brakes_are_asked_again_when_the_ticket_is_used(approver):
 @pytest.mark.parametrize(
     ("mode", "level", "asks"),
     [
-        (ApprovalMode.AUTO, Level.PRIVILEGED, False),
+        (ApprovalMode.AUTO, Level.PRIVILEGED, True),
         (ApprovalMode.SEMI, Level.CONTROLLED, False),
         (ApprovalMode.MANUAL, Level.CONTROLLED, True),
     ],

@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sample_skills")]
 
 @pytest.fixture
 def session():
-    return make_session(Status.RUNNING, current_phase=Phase.ANALYSIS, agent=make_agent(mode="auto"))
+    agent = make_agent(mode="auto", waived_skills=["reign"])
+    return make_session(Status.RUNNING, current_phase=Phase.ANALYSIS, agent=agent)
 
 
 def ask(session, skill, key="", now=NOW, **arguments):

@@ -1,0 +1,60 @@
+"""Which changes loosen what binds an agent: one table, by the name of the setting. Pure.
+
+Whoever is bound by a setting may tighten it. Loosening needs a permission of its own.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from agents.enums import ApprovalMode, Level
+
+_MODES: Final = tuple(ApprovalMode)  # the loosest first
+
+
+def _is_more(before: Decimal | int | None, after: Decimal | int | None) -> bool:
+    """Of limits, where None is none."""
+    return before is not None and (after is None or after > before)
+
+
+def _is_laxer_mode(before: str, after: str) -> bool:
+    return _MODES.index(ApprovalMode(after)) < _MODES.index(ApprovalMode(before))
+
+
+def _is_lower(before: str, after: str) -> bool:
+    return Level(after).rank < Level(before).rank
+
+
+def _is_higher(before: str, after: str) -> bool:
+    return _is_lower(after, before)
+
+
+def _is_wider(before: Collection[str], after: Collection[str]) -> bool:
+    return not set(after) <= set(before)
+
+
+def _is_on(before: bool, after: bool) -> bool:  # noqa: FBT001 a row of the table below
+    return after and not before
+
+
+def _is_off(before: bool, after: bool) -> bool:  # noqa: FBT001 a row of the table below
+    return before and not after
+
+
+# What a setting is called, and whether a new value is looser.
+LOOSER: Final[Mapping[str, tuple[str, Callable[[Any, Any], bool]]]] = {
+    "mode": ("the approval mode", _is_laxer_mode),
+    "max_cost_usd": ("the cap of a run", _is_more),
+    "max_cost_per_day_usd": ("the cap of a day", _is_more),
+    "allow_high_risk": ("the approval of calls of high risk", _is_on),
+    "waived_skills": ("the approval of PRIVILEGED skills", _is_wider),
+    "review_flagged": ("the review of flagged results", _is_off),
+    "level": ("the level of a skill", _is_lower),
+    "highest_level": ("the level of the skills that are offered", _is_higher),
+}
+
+
+def loosened(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what `after` loosens, in words; settings that it does not name stay as they are."""
+    rows = ((words, is_looser, name) for name, (words, is_looser) in LOOSER.items() if name in after)
+    return tuple(words for words, is_looser, name in rows if is_looser(before[name], after[name]))
