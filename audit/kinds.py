@@ -162,10 +162,10 @@ _KINDS = (
     _kind("skill.changed", "The files of skill {skill} changed; it does not run until accepted.", also="digest"),
     _kind("skill.accepted", "Skill {skill} was accepted.", also="digest version"),
     _kind("skill.enabled", "Skill {skill} was switched, enabled: {enabled}."),
-    _kind("agent.created", "Agent {agent_id} was created.", also="mode cap_usd allow_high_risk"),
+    _kind("agent.created", "Agent {agent_id} was created.", also="mode cap_usd allow_high_risk waived_skills"),
     _kind("agent.started", "Agent {agent_id} was started."),
     _kind("agent.stopped", "Agent {agent_id} was stopped."),
-    _kind("agent.edited", "Agent {agent_id} was changed.", also="fields mode cap_usd allow_high_risk"),
+    _kind("agent.edited", "Agent {agent_id} was changed.", also="fields mode cap_usd allow_high_risk waived_skills"),
     _kind(
         "agent.defined",
         "Agent {agent_id} uses version {version} of its definition.",
