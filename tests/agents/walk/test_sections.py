@@ -182,12 +182,12 @@ def test_instructions_of_the_agent_take_room_from_the_sections(scene, settings):
 
 def test_many_short_documents_fit_with_the_marks_around_them(scene, settings):
     declare(settings, context_window=16_384)
-    for number in range(150):
+    for number in range(220):
         scene.document(f"Note {number}.", name=f"note-{number}-{'x' * 60}.txt")
     with model(EMPTY) as asked:
         session = run(scene.session(collection=str(scene.collection.public_id)))
     assert questions_fit(asked, tokens=16_384 - 4_096)
-    assert sum(block.kind == "document" for one in asked.requests for block in blocks_of(one)) == 150
+    assert sum(block.kind == "document" for one in asked.requests for block in blocks_of(one)) == 220
     assert session.run_result == RunResult.OK
 
 
