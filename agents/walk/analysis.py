@@ -72,6 +72,7 @@ from agents.walk.sections import (
     Section,
     Unread,
     answer_to,
+    marked_chars,
     merged,
     sections_of,
     unread_of,
@@ -209,8 +210,11 @@ def _cut_off(work: Slice) -> Iterator["Unread"]:
 
 
 MOST_WAITS: Final = 5
-NO_ROOM: Final = "the playbook or skill, the context and the memories leave no room in the model's context window"
+NO_ROOM: Final = (
+    "the playbook or skill, the instructions, the context and the memories leave no room in the model's context window"
+)
 NOT_ASKED: Final = "the question was refused before it went out"
+NOT_SAID: Final = "the model's answers do not say what each section deals with"
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,11 @@ class Reply:
     failed: str = ""
     unread: tuple[Unread, ...] = ()
     unclosed: str = ""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the answers say of everything that was to be read if there is a concern."""
+        return self.analysis is None or (self.analysis.has_verdict and not self.unread)
 
 
 def analysis(work: Slice) -> End | None:
@@ -266,6 +275,12 @@ class ReadingPlan:
     estimate_usd: Decimal | None
 
 
+def beside_documents(work: Slice) -> list[Part]:
+    """Return what every question holds beside the documents: the other inputs, and the agent's instructions."""
+    others, _ = assembled(work, documents=False)
+    return [*others, Part("instructions", instructions_of(work.session.agent), {})]
+
+
 def section_room(model: str, others: Sequence[Part]) -> int:
     """Return how many characters of the documents a question has room for, beside its other parts."""
     window = question_tokens(model, answer=answer_tokens(model)) * CHARS_PER_TOKEN
@@ -287,7 +302,7 @@ def plan_reading(
         return None
     sections = len(sections_of(passages, room=room))
     questions = sections + (sections > 1)  # and the one about what is missing
-    asked = sum(len(passage.text) for passage in passages) + questions * sum(len(part.text) for part in others)
+    asked = sum(map(marked_chars, passages)) + questions * sum(len(part.text) for part in others)
     with suppress(UnpricedModel):
         cost = worst_case(price_now(model), asked // CHARS_PER_TOKEN, questions * USUAL_ANSWER_TOKENS)
         return ReadingPlan(room, sections, cost.quantize(CENT, ROUND_UP))
@@ -298,7 +313,7 @@ def plan_of_documents(session: AgentSession, documents: Iterable[Document]) -> R
     """Plan a run over these documents. The session need not be saved; nothing is written."""
     passages = [Passage(str(document.public_id), document.name, 0, document.text) for document in documents]
     model = model_of(session.agent)
-    others, _ = assembled(Slice(session, clock()), documents=False)
+    others = beside_documents(Slice(session, clock()))
     plan = plan_reading(passages, room=section_room(model, others), model=model, others=others)
     if plan is None:
         raise Invalid(f"Nothing would be read: {NO_ROOM}.")
@@ -333,7 +348,7 @@ class SectionReader:
             if section.total > 1:
                 self._note(read=int(section.path))
         for parts in self._cut_up():
-            if all(self._answer(part).analysis is not None for part in parts):
+            if all(self._seen_in(part) is not None for part in parts):
                 end = self._ask(_closing_key(parts), partial(self._closing_question, parts))
                 if end is not None or self._is_stopped:
                     return end
@@ -350,14 +365,14 @@ class SectionReader:
             if closing.analysis is not None:
                 analyses.append(_about(closing.analysis, parts[0].passages[0].document_id))
             else:
-                unclosed = unclosed or closing.why or self._stopped or NOT_ASKED
+                unclosed = unclosed or closing.why or self._stopped or NOT_SAID
         return Reply(merged(analyses), unread=unread, unclosed=unclosed)
 
     # --- The plan, and what became of it ---
 
     def _plan(self) -> None:
         """Decide once how much of the documents one question holds."""
-        passages, (others, _) = self._work.reading.passages, self._others()
+        passages, others = self._work.reading.passages, beside_documents(self._work)
         if f"{ONLY}:1" in self._made:  # asked before questions had sections
             room = max(sum(len(passage.text) for passage in passages), LEAST_SECTION_CHARS)
         else:
@@ -412,6 +427,11 @@ class SectionReader:
 
     def _answer(self, section: Section) -> Answer:
         return answer_to(section.key, self._made)
+
+    def _seen_in(self, section: Section) -> tuple[str, ...] | None:
+        """Return what the section deals with; None if it was not checked, or the answer does not say."""
+        found = self._answer(section).analysis
+        return None if found is None else found.seen
 
     def _unread(self) -> Iterator[Unread]:
         for part in self._leaves:
@@ -484,8 +504,7 @@ class SectionReader:
 
     def _closing_question(self, parts: Sequence[Section]) -> dict[str, Any]:
         """Ask what is missing from a document, now that each of its sections has said what it deals with."""
-        seen = [(part, self._answer(part).analysis) for part in parts]
-        lines = [f"{part}: {'; '.join(one.seen) or 'nothing'}" for part, one in seen if one is not None]
+        lines = [f"{part}: {'; '.join(self._seen_in(part) or ()) or 'nothing'}" for part in parts]
         targets = [part for part in self._others()[0] if part.kind in {"playbook", "skill"}]
         [document] = parts[0].passages
         about = {"id": document.document_id, "name": document.name}

@@ -163,6 +163,10 @@ def test_suspended_model_can_be_accepted_from_here(client):
     row = SuspendedModel.objects.create(model="offline", bound_usd=1, actual_usd=2)
     link = reverse("admin:agents_suspendedmodel_act", args=[row.pk, "accept"])
     assert link in text_of(client.get(reverse(PAGE)))
+    accepted = client.post(link, {"confirmed": "1"}, follow=True)
+    assert accepted.redirect_chain == [(reverse("admin:agents_suspendedmodel_changelist"), 302)]
+    assert "accepted again" in text_of(accepted)
+    row.save(force_insert=True)
     sign_in(client, "operator")
     assert link not in text_of(client.get(reverse(PAGE)))
 
