@@ -49,7 +49,7 @@ def outgoing_request(session: AgentSession, request: ModelRequest) -> OutgoingRe
     if not request.anonymize or is_in_process(request.model):
         return OutgoingRequest(request)
     project = session.project
-    anonymizer = Anonymizer(project.parties.splitlines() if project else ())
+    anonymizer = Anonymizer([*(project.parties.splitlines() if project else ()), *request.parties])
     return OutgoingRequest(anonymizer.hide_request(request), anonymizer)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agents.definitions.playbooks import Position
 from agents.enums import ApprovalStatus, NoticeKind, Outcome, RunResult, Status
-from agents.knowledge.playbooks import playbook_create
+from agents.knowledge.playbooks import playbook_create, playbook_edit
 from agents.models import Approval, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
@@ -104,8 +104,33 @@ def test_every_section_is_asked_about_once_and_quotes_are_found_in_the_whole_doc
     assert max(map(len, shown)) <= ROOM
     assert (session.run_result, session.result_reason) == (RunResult.FINDINGS, "Everything was checked.")
     assert session.metadata["reading"] == {
-        "room": ROOM, "sections": total, "read": total, "estimate_usd": "0.20",
+        "room": ROOM, "sections": total, "read": total, "estimate_usd": "0.20", "names": [],
     }  # fmt: skip
+
+
+def test_all_sections_are_checked_against_the_same_playbook_although_it_is_changed_meanwhile(scene):
+    def change():
+        positions = [Position("Another", standard="Other words.")]
+        playbook_edit(playbook=scene.playbook, positions=positions, by=scene.owner, now=NOW)
+
+    with model(EMPTY, Step(EMPTY, before_reply=change), EMPTY) as asked:
+        session = run(scene.of_document(contract(5)))
+    targets = [[block for block in blocks_of(request) if block.kind == "playbook"] for request in asked.requests]
+    assert len(targets) == 6
+    assert {(found.text, found.attributes["name"]) for [found] in targets} == {
+        (targets[0][0].text, scene.playbook.name)
+    }
+    assert session.run_result == RunResult.OK
+
+
+def test_name_that_one_section_tells_is_hidden_in_all(scene):
+    text = contract(4, a1="Between Wolfhart Ltd and Mr John Goldsmith.", a3="Wolfhart pays. Goldsmith signs.")
+    with model(EMPTY) as asked:
+        session = run(scene.of_document(text))
+    sent = [str(request.messages) for request in asked.requests]
+    assert len(sent) == 5
+    assert not [text for text in sent if "Wolfhart" in text or "Goldsmith" in text]
+    assert session.metadata["reading"]["names"] == ["John Goldsmith", "Wolfhart Ltd"]
 
 
 def test_what_is_missing_is_asked_after_the_last_section(scene):
