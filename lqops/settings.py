@@ -377,5 +377,6 @@ LQOPS_KNOWN_SECRETS = [
     EMAIL_HOST_PASSWORD,
     LQOPS_METRICS_TOKEN,
     *(env.optional_secret(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
+    *env.named_secrets("LQOPS_MODEL_KEY_", but=("FILE",)).values(),  # keys of models that are declared in the admin
     *(form for value in LQOPS_SECRETS.values() for form in masked_forms(value)),
 ]
