@@ -200,7 +200,7 @@ class Meter:
             raise ProviderError("The session was halted.", fault=Fault.CANCELLED)
         if time.monotonic() >= self._ends_at:
             if self._limit is not None:  # the caller's patience says nothing about the server
-                raise ProviderError(f"No answer within {self._limit:.0f} seconds.", fault=Fault.CANCELLED)
+                raise ProviderError(f"No answer within {self._limit:.3g} seconds.", fault=Fault.CANCELLED)
             raise ProviderError("The model took too long to answer.", fault=Fault.TIMEOUT)
 
 
