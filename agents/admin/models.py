@@ -28,6 +28,10 @@ from agents.policy.model_catalogue import KEY_PREFIX, PRICES, ROLES, ROLES_KEY, 
 from agents.sessions.model_facts import model_try_now, models_known
 from agents.types import FORM_PARTS
 
+# Names of rows on the pages.
+DeclaredModel._meta.verbose_name = "model"
+DeclaredModel._meta.verbose_name_plural = "models set here"
+
 VIEW: Final = "agents.view_modelprice"
 TRY: Final = "agents.change_agentsession"
 NO_ONE: Final = "none"  # an empty list, where an empty field means what the file says
@@ -211,7 +215,10 @@ class DeclaredModelAdmin(FormAdmin):
     empty_text = "Nothing is set here: every model is as the models file declares it."
     form = DeclaredModelForm
     fieldsets = [
-        ("Model", {"fields": ["model", "roles", "fallback"]}),
+        (
+            "Model",
+            {"description": "An empty field: as the models file says.", "fields": ["model", "roles", "fallback"]},
+        ),
         ("Server", {"fields": ["provider", "url", "name", "key_env", "key_header"]}),
         ("Requests", {"fields": ["context_window", "max_tokens", "reasoning", "extra"]}),
     ]
@@ -242,7 +249,10 @@ class DeclaredModelAdmin(FormAdmin):
             link = f"{reverse('admin:agents_modelprice_add')}?model={model}"
             messages.warning(
                 request,
-                format_html('It has no price yet, so its calls are refused. <a href="{}">Set its price</a>.', link),
+                format_html(
+                    'It has no price yet, so its calls are refused. <a class="lq-link" href="{}">Set its price</a>.',
+                    link,
+                ),
             )
         return HttpResponseRedirect(reverse("admin:models"))
 

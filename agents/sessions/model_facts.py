@@ -93,6 +93,11 @@ class ModelFacts:
         return self.state not in {ModelState.ANSWERED, ModelState.NEVER_ASKED} or bool(self.problem)
 
     @property
+    def changed(self) -> frozenset[str]:
+        """What is set here of a model that the file declares."""
+        return self.set_here if self.origin == Origin.CHANGED else frozenset()
+
+    @property
     def longest_answer(self) -> str:
         return "" if self.max_tokens is None else json.dumps(self.max_tokens).strip("{}").replace('"', "")
 

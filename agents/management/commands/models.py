@@ -82,7 +82,7 @@ def _line(found: dict[str, Any]) -> str:
 def _price(found: dict[str, Any]) -> str:
     named = zip(PRICES, _PRICE_NAMES, strict=True)
     parts = [f"${found['prices'][key]} {name}" for key, name in named if found["prices"][key] is not None]
-    return f"{', '.join(parts)} per million tokens (by {found['prices_from']})" if parts else "no price"
+    return f"{', '.join(parts)} per million tokens ({found['prices_from']})" if parts else "no price"
 
 
 def _declared_lines(found: dict[str, Any]) -> str:

@@ -266,14 +266,12 @@ def test_what_an_anthropic_model_refuses_is_remembered(served, capsys):
     assert [request["max_tokens"] for request in server.requests] == [1_024, 1_024, 16, 256, 1_024]
     listed = run(capsys, "list")
     assert "context_window 200000, max_tokens 8192\n" in listed
-    assert "$1 in, $1 out per million tokens (by declared)  answered 2" in listed
+    assert "$1 in, $1 out per million tokens (declared)  answered 2" in listed
 
 
 def test_the_source_of_prices_is_shown(served, capsys):
     served(answer(), cache_read_usd="0.1", prices_from="genai-prices 0.2.1, data of 2026-10-20 or later")
-    shown = (
-        "$1 in, $1 out, $0.1 read from a cache per million tokens (by genai-prices 0.2.1, data of 2026-10-20 or later)"
-    )
+    shown = "$1 in, $1 out, $0.1 read from a cache per million tokens (genai-prices 0.2.1, data of 2026-10-20 or later)"
     assert shown in run(capsys)
     assert json.loads(run(capsys, "--json"))[0]["prices_from"].startswith("genai-prices")
 
