@@ -18,6 +18,7 @@ from agents.providers import registry
 from agents.providers.base import ProviderError
 from agents.types import ModelRequest
 from audit.models import AuditEvent
+from tests.agents.providers.hostile_servers import answer, reply, serving
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
@@ -116,6 +117,17 @@ def test_name_is_looked_up_again_at_every_connection(change, monkeypatch, settin
         provider.stream(request, lambda chunk: None)
     assert (refused.value.contacted, refused.value.fault) == (False, "not_served")
     provider._inner.close()
+
+
+def test_connection_goes_to_the_address_that_was_checked(change, monkeypatch, settings):
+    settings.LQOPS_NET_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    monkeypatch.setattr(registry, "_made", {})
+    with serving(answer(200, reply("fine"))) as server:
+        change(**{**NEW, "url": server.url})
+        provider = registry.provider_for("new")
+        request = ModelRequest("new", ({"role": "user", "content": "x"},), 5)
+        assert provider.stream(request, lambda chunk: None).text == "fine"
+        provider._inner.close()
 
 
 def test_change_that_another_row_does_not_allow_is_refused(change, restore):

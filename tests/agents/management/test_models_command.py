@@ -3,12 +3,15 @@
 import json
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
+from agents.conf import clock
 from agents.enums import Status
-from agents.model_test import QUESTIONS
-from agents.models import AgentSession, InferenceLog, ModelOutage, ModelServer, ToolCall
+from agents.exceptions import Invalid
+from agents.model_test import QUESTIONS, model_test
+from agents.models import AgentSession, DeclaredModel, InferenceLog, ModelOutage, ModelServer, ToolCall
 from agents.providers import registry
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
 from tests.anthropic_wire import begins, ends, refused, streams, text
@@ -230,6 +233,44 @@ def test_a_fallback_that_answers_does_not_hide_why_it_was_asked(served, capsys, 
     out = capsys.readouterr().out
     assert "m did not answer: 503 from 127.0.0.1" in out
     assert "offline answered instead." in out
+
+
+def silent(connection, body):
+    """Takes the request and says nothing until the client gives up."""
+    connection.settimeout(30)
+    connection.recv(1)
+
+
+def test_a_test_that_somebody_waits_for_ends_in_time_and_makes_no_outage(served, monkeypatch):
+    served(silent, total_seconds=5)
+    monkeypatch.setattr("agents.model_test.TEST_SECONDS", 0.4)
+    found = model_test(model="m", by=User.objects.get(), now=clock())
+    [answer_] = found["answers"]
+    assert (found["ok"], answer_["answered"], answer_["took_ms"] < 4_000) == (False, False, True)
+    assert answer_["error"].startswith("No answer within 0.")
+    assert not ModelOutage.objects.exists()
+
+
+def test_questions_beyond_the_time_of_a_test_are_not_asked(served, monkeypatch):
+    server = served(answering)
+    monkeypatch.setattr("agents.model_test.TEST_SECONDS", 0)
+    [answer_] = model_test(model="m", by=User.objects.get(), now=clock())["answers"]
+    assert (answer_["error"], server.requests) == ("Not asked: 0 seconds are over.", [])
+
+
+def test_unknown_role_is_refused_before_a_run_begins(served):
+    served(answering)
+    with pytest.raises(Invalid, match="There is no role 'chief'; known: main, small, judges, console"):
+        model_test(model="m", by=User.objects.get(), now=clock(), role="chief")
+    assert not AgentSession.objects.exists()
+
+
+def test_changed_model_and_row_that_cannot_be_used_are_listed(served, capsys):
+    served(answering)
+    DeclaredModel.objects.create(model="m", settings={"context_window": 9_000}, changed_at=clock())
+    assert "file, changed here: context_window" in run(capsys)
+    DeclaredModel.objects.update(settings={"fallback": ["gone"]})
+    assert "not in force, the file applies: fallback: 'gone' is not another model" in run(capsys)
 
 
 THOUGHT = {"prompt_tokens": 20, "completion_tokens": 90, "completion_tokens_details": {"reasoning_tokens": 80}}
