@@ -150,6 +150,7 @@ GOOD = 'provider = "openai_compatible"\nurl = "http://x/v1"\ninput_usd = "1"\nou
         ("[models.a]\ncolour = 3\n", "models.a.colour is not a known key"),
         ('[models.a]\nprovider = "openai_compatible"\n', "url is missing"),
         (f"[models.a]\n{GOOD}[roles]\nmain = 'b'\n", "there is no model 'b'"),
+        (f"[models.a]\n{GOOD}[roles]\nchief = 'a'\n", "roles.chief is not a known role; known: main, small, judges"),
         (f"[models.a]\n{GOOD}[rolls]\nmain = 'a'\n", r"unknown table \[rolls\]"),
         ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "free"'), "not an amount"),
         ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "-1"'), "not an amount"),

@@ -119,6 +119,11 @@ def test_name_is_looked_up_again_at_every_connection(change, monkeypatch, settin
     provider._inner.close()
 
 
+def test_declaration_passes_the_checks_of_the_file(change):
+    with pytest.raises(Invalid, match=r"max_tokens\.default is 0: it must be a whole number from 1"):
+        change(**NEW, max_tokens=0)
+
+
 def test_connection_goes_to_the_address_that_was_checked(change, monkeypatch, settings):
     settings.LQOPS_NET_ALLOW_NETWORKS = ["127.0.0.0/8"]
     monkeypatch.setattr(registry, "_made", {})
