@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("agents", "0008_results_memories_documents"),
+        ("agents", "0009_consent"),
     ]
 
     operations = [

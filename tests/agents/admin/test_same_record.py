@@ -307,9 +307,7 @@ CASES = {
         lambda row, by, now: set_skill(row, by, now, hourly_limit=None),
     ),
     ("declaredmodel", "delete"): Case(
-        lambda by: DeclaredModel.objects.create(
-            model="offline", settings={"context_window": 9_000}, changed_at=clock()
-        ),
+        lambda by: DeclaredModel.objects.create(model=f"m{DeclaredModel.objects.count()}", changed_at=clock()),
         lambda row, by, now: model_restore(model=row.model, actor=actor_of(by), now=now),
     ),
     ("suspendedmodel", "accept"): Case(
