@@ -188,6 +188,12 @@ _KINDS = (
     ),
     _kind("model.accepted", "Model {model} was accepted again."),
     _kind("model.try_now", "Model {model} is to be tried again at once."),
+    _kind(
+        "model.declared",
+        "Model {model} was changed in the admin: {keys}.",
+        also="digest host name key_env context_window roles fallback",
+    ),
+    _kind("model.restored", "What was set of model {model} in the admin was removed."),
     _kind("model.tested", "Model {model} was tested by run {session_id}."),
     _kind("model.away", "Model {model} did not answer; runs wait for it."),
     _kind("model.back", "Model {model} answered again after {seconds} seconds."),

@@ -14,7 +14,16 @@ from agents.models.calls import (
     ToolCall,
 )
 from agents.models.knowledge import Attachment, Chunk, Collection, Document, Playbook, PlaybookPosition, PromptSkill
-from agents.models.money import Budget, Halt, Installation, ModelOutage, ModelPrice, ModelServer, SuspendedModel
+from agents.models.money import (
+    Budget,
+    DeclaredModel,
+    Halt,
+    Installation,
+    ModelOutage,
+    ModelPrice,
+    ModelServer,
+    SuspendedModel,
+)
 from agents.models.operations import (
     Alarm,
     ApiKey,
