@@ -9,8 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from audit import admin as audit_admin
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
-from audit.recorder import record_skill_call
-from tests.audit.samples import NOW, RUN, record_session, row, start
+from tests.audit.samples import NOW, RUN, record_session, record_skill_call, row, start
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.audit.urls")]
 EVENTS = "/admin/audit/auditevent/"

@@ -9,8 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 
 from audit.models import SkillAudit
-from audit.recorder import record_skill_call
-from tests.audit.samples import RUN, call, edit, later, record_session, remove, start
+from tests.audit.samples import RUN, call, edit, later, record_session, record_skill_call, remove, start
 from tests.lqops import processes
 from tests.table import every_row
 

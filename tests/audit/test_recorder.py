@@ -6,9 +6,9 @@ from django.db import OperationalError, connection, transaction
 
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent, SkillAudit
-from audit.recorder import EMPTY, AuditContention, Head, append, chain_head, close_chain, record_skill_call
+from audit.recorder import EMPTY, AuditContention, Head, append, chain_head, close_chain
 from audit.rows import GENESIS, event_hash
-from tests.audit.samples import NOW, RUN, call, later, row, start
+from tests.audit.samples import NOW, RUN, call, later, record_skill_call, row, start
 
 pytestmark = pytest.mark.django_db
 

@@ -3,8 +3,7 @@ from django.db import DatabaseError, connection, transaction
 
 from audit import models
 from audit.models import AuditEvent, SkillAudit
-from audit.recorder import record_skill_call
-from tests.audit.samples import NOW, RUN, record_session, row, sql
+from tests.audit.samples import NOW, RUN, record_session, record_skill_call, row, sql
 
 pytestmark = pytest.mark.django_db
 
