@@ -89,7 +89,7 @@ def _lines(
     digest = hashlib.sha256()
     counts = {"events": 0, "checkpoints": 0}
     signed_from = None
-    for what, value in _parts(selection, encode):
+    for what, value in _parts(selection, checkpoint["n"], encode):
         line = encode(what, value)
         digest.update(line.encode("ascii"))
         counts["checkpoints" if what == CHECKPOINT else "events"] += what != "header"
@@ -111,20 +111,20 @@ def _lines(
     yield encode(MANIFEST, signed(manifest))
 
 
-def _parts(selection: Selection, encode: Encoder) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parts(selection: Selection, newest: int, encode: Encoder) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the header of a table, the checkpoints and the events."""
     if encode is _csv:
         yield "header", {name: name for name in COLUMNS}
     if not selection.has_gaps:
         for line in read_lines(Path(settings.LQOPS_CHECKPOINT_FILE)):
-            if line.checkpoint and _is_about(line.checkpoint, selection.chain):
+            if line.checkpoint and (line.checkpoint["n"] == newest or _is_about(line.checkpoint, selection.chain)):
                 yield CHECKPOINT, line.checkpoint
     for row in stream(AuditEvent.objects.filter(**selection.rows)):
         yield "event", {**row.columns(), "hash": row.hash}
 
 
 def _is_about(checkpoint: dict[str, Any], chain: str) -> bool:
-    """Whether an export of this chain needs the checkpoint: it names a row of it, or a new key; all need the first."""
+    """Whether an export of this chain needs the checkpoint: it names a row of it, or a new key."""
     return chain in {"", SYSTEM_CHAIN} or chain in checkpoint["open"] or "next_key" in checkpoint
 
 

@@ -84,7 +84,8 @@ class Export:
         self.count, self.last[chain] = self.count + 1, (seq, found)
         self.first.setdefault(chain, found)
         if (chain, kind) == ("system", "audit.chain_opened"):
-            need(self.opened.setdefault(details["opened"], details["first_hash"]) == details["first_hash"], "reopens")
+            start = details["first_hash"]
+            need(self.opened.setdefault(details["opened"], start) == start, f"{name} opens a chain again")
         elif (chain, kind) == ("system", "audit.chain_closed"):
             end = (details["last_seq"], details["last_hash"])
             need(self.closed.setdefault(details["closed"], end) == end, f"{name} closes a chain again")
@@ -153,5 +154,5 @@ if __name__ == "__main__":
         with Path(given.export).open("rb") as file:
             found = verify(file, given.key, known_checkpoints(given.kept, given.witness, given.witness_key))
     except (InvalidSignature, ValueError, OSError) as error:
-        sys.exit(f"Refused: {error or 'a counter-signature is wrong'}")
+        sys.exit(f"Refused: {str(error) or 'a counter-signature is wrong'}")
     print(f"Verified: {found}")
