@@ -13,7 +13,7 @@ from audit.checkpoints import replace_key, write_checkpoint
 from audit.export import Selection, UnknownChain, export_log
 from audit.keys import public_key, signed
 from audit.models import SYSTEM_CHAIN, AuditEvent
-from audit.recorder import append, chain_head
+from audit.recorder import append, chain_head, close_chain
 from audit.restores import accept_restore
 from audit.rows import UnreadableRow, canonical, digest
 from audit.verify import verify_log
@@ -342,16 +342,14 @@ def test_chain_that_goes_on_after_its_closing_is_found(unguarded, verdict):
     assert f"comes with chain {RUN}" in verdict(export())[1]
 
 
-@pytest.mark.parametrize(
-    ("kind", "details"),
-    [
-        ("audit.chain_opened", {"opened": RUN, "first_hash": "6"}),
-        ("audit.chain_closed", {"closed": RUN, "last_seq": 1, "last_hash": "6"}),
-    ],
-)
-def test_second_opening_or_closing_is_found(verdict, kind, details):
-    append(SYSTEM_CHAIN, kind, now=later(99), details=details)
-    assert "again" in verdict(export())[1]
+def test_short_run_rewritten_with_a_second_opening_and_closing_is_refused(unguarded, verdict):
+    """No checkpoint names its rows, and `system` itself is intact."""
+    edit(RUN, 1, actor="user:666")
+    hash_chain_again(RUN)
+    first, last = row(RUN, 1), chain_head(RUN)
+    append(SYSTEM_CHAIN, "audit.chain_opened", now=later(99), details={"opened": RUN, "first_hash": first.hash})
+    close_chain(RUN, now=later(99), after=last)
+    assert f"comes with chain {RUN}" in verdict(export())[1]
 
 
 def test_gap_in_the_database_is_found(unguarded, verdict):
@@ -450,10 +448,10 @@ def test_export_older_than_the_kept_copy_is_refused(checkpoints, checkpoint_file
 def test_counter_signature_shows_a_history_written_anew(unguarded, checkpoints, checkpoint_file, tmp_path, verdict):
     second, secret = tmp_path / "witness.jsonl", "the key of the second host, also a long one"
     countersign(checkpoint_file, key=public_key(), into=second, secret=secret, now=later(95))
-    options = ("--witness", second, "--witness-key", public_key(secret))
+    options = ("--kept", second, "--witness-key", public_key(secret))
     assert verdict(export(), *options)[0] == 0
     assert verdict(export(), *options[:3], public_key())[0] == 1
-    assert verdict(export(), *options, "--kept", checkpoint_file)[0] == 0
+    assert verdict(export(), "--kept", checkpoint_file, *options[2:])[0] == 1
     checkpoint_file.unlink()
     for step in range(4):
         write_checkpoint(now=later(300 + step))

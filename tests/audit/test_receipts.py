@@ -226,7 +226,7 @@ def test_approvals_halts_and_other_events_are_separate_lists():
 
 
 def test_refused_call_names_its_skill_and_its_brake():
-    receipt = fold(events(called("denied", None, name="send", brake="approval", detail="rejected"), called("success")))
+    receipt = fold(events(called("denied", None, name="send", brake="approval", detail="rejected")))
     [refused] = receipt["refused_calls"]
     assert (refused["what"], refused["brake"], refused["detail"]) == ("skill send", "approval", "rejected")
     assert receipt["events"][0]["sentence"] == "Skill send: refused, by approval."

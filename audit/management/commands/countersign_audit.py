@@ -15,7 +15,7 @@ class Command(ActingCommand):
     help = (
         "Counter-sign the newest line of a copy of the checkpoint file with a key of your own, on a second host that "
         "the operators of the first cannot change; no database is needed. Refuses a file that does not continue what "
-        "was counter-signed before. verify_export.py takes the counter-signatures with --witness. Exit code 1: refused."
+        "was counter-signed before. verify_export.py takes it with --kept and --witness-key. Exit code 1: refused."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -61,9 +61,9 @@ def test_others_are_refused(api, auditor):
     ("query", "status", "code"),
     [
         ({"chain": "nobody"}, 404, "not_found"),
-        ({"kind": "gossip"}, 400, "invalid"),
-        ({"type": "xml"}, 400, "invalid"),
-        ({"colour": "red"}, 400, "invalid"),
+        ({"kind": "gossip"}, 422, "invalid"),
+        ({"type": "xml"}, 422, "invalid"),
+        ({"colour": "red"}, 422, "invalid"),
     ],
 )
 def test_wrong_query_is_refused(auditor, query, status, code):
