@@ -163,7 +163,7 @@ def test_skill_calls_are_filtered_by_level(admin_client):
 
 # --- Export ---
 
-EXPORT = f"{EVENTS}export"
+EXPORT = f"{EVENTS}export/"
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
@@ -173,7 +173,7 @@ def test_audit_log_is_exported_from_its_page(viewer, checkpoint_file, form):
     assert "Export the audit log" in viewer.get(EXPORT).content.decode()
     response = viewer.post(EXPORT, {"format": form, "chain": RUN})
     text = response.getvalue().decode()
-    assert (response.status_code, response["Cache-Control"]) == (200, "no-store")
+    assert (response.status_code, "no-store" in response["Cache-Control"]) == (200, True)
     assert response["Content-Disposition"].endswith(f'.{form}"')
     assert (text.count(RUN) > 7, "lqops-audit-export/1" in text.splitlines()[-1]) == (True, True)
     event = AuditEvent.objects.get(kind="audit.exported")
