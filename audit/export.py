@@ -58,9 +58,7 @@ class Selection:
         return bool(self.since or self.kind)
 
 
-def export_log(
-    selection: Selection, *, form: str, by: str, now: datetime, key_id: str = ""
-) -> Generator[str, None, None]:
+def export_log(selection: Selection, *, form: str, by: str, now: datetime) -> Generator[str, None, None]:
     """Record the export, write a checkpoint and return the lines of the file.
 
     Raises UnknownChain, or OSError when no checkpoint can be written. At a row that cannot be read the lines end with
@@ -68,7 +66,7 @@ def export_log(
     """
     if selection.chain and not AuditEvent.objects.filter(chain=selection.chain).exists():
         raise UnknownChain(f"There is no chain {selection.chain!r}.")
-    details = {"format": form, **selection.named, "key_id": key_id}
+    details = {"format": form, **selection.named}
     given = {name: value for name, value in details.items() if value}
     append(SYSTEM_CHAIN, EXPORTED, now=now, actor=by, details=given)
     checkpoint = write_checkpoint(now=now)

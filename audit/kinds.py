@@ -230,7 +230,7 @@ _KINDS = (
         also="first_line last_line",
     ),
     _kind("audit.key_replaced", "The key that signs checkpoints was replaced by {new_key}.", also="old_key"),
-    _kind("audit.exported", "The audit log was exported as {format}.", also="chain since kind key_id"),
+    _kind("audit.exported", "The audit log was exported as {format}.", also="chain since kind"),
     _kind("audit.skill_audits_sealed", "{rows} skill audits from before they were chained were sealed.", also="digest"),
 )
 

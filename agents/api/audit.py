@@ -11,6 +11,7 @@ from agents.api.fields import Body
 from agents.api.schema import describe
 from agents.api.sse import StreamView
 from agents.exceptions import NotFound
+from agents.people.access import actor_of
 from audit.export import TYPES, Selection, UnknownChain, export_log
 from audit.kinds import KINDS
 from audit.views import READ_ALL, download
@@ -51,7 +52,7 @@ class AuditExportView(StreamView):
         chosen, now = self.query(ExportQuery), self.now
         form = chosen.pop("type")
         try:
-            lines = export_log(Selection(**chosen), form=form, by=f"user:{self.user.pk}", now=now, key_id=self.key_id)
+            lines = export_log(Selection(**chosen), form=form, by=actor_of(self.user), now=now)
         except UnknownChain as error:
             raise NotFound(str(error)) from None
         except OSError as error:

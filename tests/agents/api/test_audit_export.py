@@ -38,8 +38,8 @@ def test_auditor_exports_one_run(auditor, kind):
     response = client_of(auditor, "read").get(EXPORT, {"type": kind, "chain": RUN})
     assert "lqops-audit-export/1" in lines_of(response)[-1]
     event = AuditEvent.objects.get(kind="audit.exported")
-    assert (event.actor, event.details["chain"]) == (f"user:{auditor.pk}", RUN)
-    assert event.details["key_id"] == str(auditor.lqops_api_keys.get().public_id)
+    key = auditor.lqops_api_keys.get()
+    assert (event.actor, event.details["chain"]) == (f"user:{auditor.pk}:key:{key.prefix}", RUN)
 
 
 def test_filters_are_those_of_the_command(auditor):
