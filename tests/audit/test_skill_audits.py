@@ -90,13 +90,14 @@ def test_row_without_a_place_is_found(calls):
     assert "without an event of their own" in found()[0]
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL takes no such value")
-@pytest.mark.parametrize(
-    ("column", "value"), [("created_at", "yesterday"), ("session_id", "nobody"), ("created_at", 7)]
-)
-def test_unreadable_row_is_found(calls, column, value):
-    sql(f"UPDATE audit_skillaudit SET {column} = %s WHERE id = 1", value)
-    assert "was changed or added" in found()[0]
+if connection.vendor == "sqlite":  # PostgreSQL takes no such value
+
+    @pytest.mark.parametrize(
+        ("column", "value"), [("created_at", "yesterday"), ("session_id", "nobody"), ("created_at", 7)]
+    )
+    def test_unreadable_row_is_found(calls, column, value):
+        sql(f"UPDATE audit_skillaudit SET {column} = %s WHERE seq = 8", value)
+        assert "was changed or added" in found()[0]
 
 
 def test_event_with_unreadable_details_is_found(calls):
