@@ -17,9 +17,11 @@ class AgentsConfig(AppConfig):
 
     def ready(self) -> None:
         from agents.knowledge.documents import document_attached
+        from agents.ledger.boundary import halt_reasons
         from agents.sessions.reads import receipt_names
-        from audit.kinds import register_receipt_names
+        from audit.kinds import register_halt_reasons, register_receipt_names
 
+        register_halt_reasons(halt_reasons)
         register_receipt_names(receipt_names)
         document_attached.connect(_fire_watches)
         post_migrate.connect(_make_first_rows, sender=self)

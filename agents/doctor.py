@@ -8,6 +8,7 @@ from agents.models import Installation, ModelOutage, SuspendedModel
 from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live, missing_migrations
 from agents.skills.registry import skills_left_out
 from audit import models
+from audit.keys import public_key
 
 SQLITE_NORMAL = 1
 
@@ -36,6 +37,7 @@ def diagnose() -> list[Check]:
         Check.of("every model answers", ok=not away, fault=f"not answering: {', '.join(away)}"),
         Check.of("no model fails every request", ok=not failing, fault=f"failing: {', '.join(failing)}"),
         Check.of("hosts have free disk, a checkpoint file and the same keys", ok=not of_hosts, fault=of_hosts),
+        Check.of(f"checkpoints are signed with the key {public_key()}", ok=not here.checkpoint_fault, fault=of_hosts),
         Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
     ]
 

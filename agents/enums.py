@@ -117,6 +117,18 @@ class AgentState(models.TextChoices):
     BUDGET_EXCEEDED = "budget_exceeded"
 
 
+class Brake(models.TextChoices):
+    """What refused a call, on its audit event: one of the three brakes, or what stands beside them."""
+
+    COST = "R4"
+    HALT = "R5"
+    GRANT = "R6"
+    APPROVAL = "approval"
+    RATE = "rate_limit"
+    ARGUMENTS = "arguments"
+    SKILL = "skill"
+
+
 class Outcome(models.TextChoices):
     STARTED = "started"
     SUCCESS = "success"

@@ -8,22 +8,30 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from unfold.admin import ModelAdmin
+from unfold.decorators import action
 from unfold.views import ChangeList
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from audit import utc_now
+from audit.export import TYPES, Selection, UnknownChain, export_log
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.receipts import event_sentence
-from audit.recorder import AUDITED_LEVELS
+from audit.skill_audits import AUDITED_LEVELS
+from audit.views import download
 
 COUNTED_ROWS = 10_000
 SHORT_ID = 8
@@ -136,8 +144,32 @@ def id_in(term: str) -> UUID | None:
         return None
 
 
+class ExportForm(forms.Form):
+    """What to export. The file is signed: docs/audit.md says how to verify it."""
+
+    format = forms.ChoiceField(choices=[(form, form.upper()) for form in TYPES], widget=UnfoldAdminSelectWidget)
+    chain = forms.CharField(
+        required=False,
+        max_length=64,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="The full id of a run, or system. Empty: the whole audit log.",
+    )
+    since = forms.DateTimeField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="First time, in UTC, such as 2026-01-31 14:30. Leaves out what links events. Empty: from the start.",
+    )
+    kind = forms.ChoiceField(
+        required=False,
+        choices=[("", "All"), *((kind, kind) for kind in sorted(KINDS))],
+        widget=UnfoldAdminSelectWidget,
+        help_text="Only events of one kind. Leaves out what links events.",
+    )
+
+
 @admin.register(AuditEvent)
 class AuditEventAdmin(ReadOnlyAdmin):
+    actions_list = ("export",)
     sortable_by = ()
     list_per_page = 100
     list_display = ("at", "sentence", "kind", "actor", "receipt", "seq")
@@ -150,6 +182,32 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         # Within one chain its index serves; over all rows the id does.
         return ("-seq",) if request.GET.get("q") else ("-id",)
+
+    @action(description="Export", url_path="export", permissions=["view"])
+    def export(self, request: HttpRequest) -> HttpResponseBase:
+        """Choose what to export, and download it."""
+        form = ExportForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            now, chosen = utc_now(), dict(form.cleaned_data)
+            file = chosen.pop("format")
+            try:
+                lines = export_log(Selection(**chosen), form=file, by=f"user:{request.user.pk}", now=now)
+                return download(request, lines, form=file, now=now)
+            except UnknownChain as error:
+                form.add_error("chain", str(error))
+            except OSError as error:
+                form.add_error(None, f"No checkpoint can be written: {error.strerror}.")
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "Export the audit log",
+            "form": form,
+            "parts": [{"fields": list(form)}],
+            "may_save": True,
+            "save_label": "Export",
+            "back": reverse("admin:audit_auditevent_changelist"),
+        }
+        return TemplateResponse(request, "admin/form.html", context)
 
     @admin.display(description="Event")
     def sentence(self, event: AuditEvent) -> str:

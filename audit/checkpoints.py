@@ -1,9 +1,13 @@
 """Signed heads of the chains in a file outside the database: they show rows cut from the end of a chain.
 
-One JSON line per checkpoint; `prev` is the SHA-256 of the line before, `signature` an HMAC-SHA256 with LQOPS_AUDIT_KEY
-over the rest. Lines are only appended. A line that a crash left half-written stays as it is: the next checkpoint starts
-on a new line, chains to the last genuine line and carries the digest of the damaged text in `damaged`, so that
-verify_audit can tell a crash from an edit.
+One JSON line per checkpoint; `prev` is the SHA-256 of the line before, `signature` is made with the key pair of the
+installation (audit/keys.py). A line is genuine if it is signed with the present key, or if a genuine line names its
+digest in `prev`: so lines of former keys stay genuine, and those of older versions, which have an HMAC-SHA256 with
+LQOPS_AUDIT_KEY for a signature and no `key`.
+
+Lines are only appended. A line that a crash left half-written stays as it is: the next checkpoint starts on a new
+line, chains to the last genuine line and carries the digest of the damaged text in `damaged`, so that verify_audit can
+tell a crash from an edit.
 """
 
 import fcntl
@@ -13,8 +17,10 @@ import json
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from errno import EPERM
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,12 +28,19 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Max
 
+from audit.keys import is_signed, public_key, signed
 from audit.models import SYSTEM_CHAIN, AuditEvent
-from audit.recorder import chain_head
+from audit.recorder import append, chain_head
 from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, GENESIS, UnreadableRow, canonical, stream
 
 EVERY: Final = timedelta(minutes=5)
 EVERY_ROWS: Final = 1_000
+KEY_REPLACED: Final = "audit.key_replaced"
+FOREIGN: Final = "its newest line is signed with another key; if LQOPS_AUDIT_KEY was changed, restart lqops"
+
+
+class ForeignCheckpoint(OSError):
+    """The newest line is signed with a key that is not the present one: a line after it would hide that."""
 
 
 class Named(NamedTuple):
@@ -58,6 +71,12 @@ class _Tail:
     damaged: list[bytes]
     ends_open: bool
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a line after the last genuine one is signed with another key."""
+        parsed = map(_parsed, self.damaged)
+        return any(isinstance(line, dict) and is_signed(line) for line in parsed)
+
 
 def write_checkpoint(
     *, now: datetime, path: Path | None = None, restored: dict[str, Any] | None = None
@@ -66,21 +85,40 @@ def write_checkpoint(
 
     `restored` is the acceptance of a restore (audit/restores.py), which the line carries.
     """
+    return _write(now, path, ("", {} if restored is None else {"restored": restored}))
+
+
+def replace_key(secret: str, *, by: str, now: datetime) -> dict[str, Any]:
+    """Append the last line of the present key, which names the key made from `secret`, and the first line of that.
+
+    From then on only the new key signs: whoever still runs with the old one is refused.
+    """
+    new = public_key(secret)
+    append(SYSTEM_CHAIN, KEY_REPLACED, now=now, actor=by, details={"old_key": public_key(), "new_key": new})
+    return _write(now, None, ("", {"next_key": new}), (secret, {}))
+
+
+def _write(now: datetime, path: Path | None, *lines: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """Append lines at once, each signed with the key of its secret, and return the last."""
     target = _file(path)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(target, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         tail = _read_tail(descriptor)
-        checkpoint = _heads(now, tail)
-        if restored is not None:
-            checkpoint["restored"] = restored
-        checkpoint["signature"] = _signature(checkpoint)
-        text = canonical(checkpoint).encode("ascii") + b"\n"
+        if tail.is_foreign:
+            raise ForeignCheckpoint(EPERM, FOREIGN)
+        text, checkpoint = b"", _heads(now, tail)
+        for secret, more in lines:
+            written = signed({**checkpoint, **more}, secret)
+            line = canonical(written).encode("ascii")
+            text += line + b"\n"
+            checkpoint |= {"n": checkpoint["n"] + 1, "prev": _sha256(line)}
+            checkpoint.pop("damaged", None)
         _append(descriptor, b"\n" + text if tail.ends_open else text)
     finally:
         os.close(descriptor)
-    return checkpoint
+    return written
 
 
 def last_checkpoint(path: Path | None = None) -> dict[str, Any] | None:
@@ -101,7 +139,11 @@ def checkpoint_fault(path: Path | None = None) -> str:
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if target.exists():
-            os.close(os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+            descriptor = os.open(target, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                return FOREIGN if _read_tail(descriptor).is_foreign else ""
+            finally:
+                os.close(descriptor)
         elif not os.access(target.parent, os.W_OK | os.X_OK):
             return f"{target.parent} is not writable"
     except OSError as error:
@@ -119,15 +161,17 @@ def checkpoint_due(now: datetime, path: Path | None = None) -> bool:
 
 def read_lines(path: Path) -> Iterator[Line]:
     """Yield every line, checked by its signature and by its place after the line before it."""
+    genuine = _genuine_places(path)
     before: dict[str, Any] | None = None
     before_digest = GENESIS
     damaged: list[bytes] = []
     forged = False
-    number = 0
+    number = place = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
             line = raw.removesuffix(b"\n")
-            checkpoint = _genuine(line)
+            checkpoint: Any = _parsed(line) if place in genuine else None
+            place += len(raw)
             if checkpoint is None:
                 damaged.append(line)
                 if isinstance(_parsed(line), dict):
@@ -170,6 +214,7 @@ def _heads(now: datetime, tail: _Tail) -> dict[str, Any]:
         "n": last["n"] + 1,
         "system": {"seq": system.seq, "hash": system.hash},
         "open": {chain: [head.seq, head.hash] for chain, head in heads.items() if head.seq},
+        "log": _first_hash(),
         "rows": AuditEvent.objects.count(),
         "last_id": AuditEvent.objects.aggregate(last=Max("id"))["last"] or 0,
         "prev": tail.digest,
@@ -205,23 +250,53 @@ def _append(descriptor: int, line: bytes) -> None:
         raise OSError(f"only {written} of {len(line)} bytes of a checkpoint were written; is the disk full?")
 
 
+def _first_hash() -> str:
+    """Return what names this audit log among others: the hash of the first row of `system`; empty before it."""
+    first = AuditEvent.objects.filter(chain=SYSTEM_CHAIN, seq=1)
+    return first.values_list("hash", flat=True).first() or ""
+
+
 def _read_tail(descriptor: int) -> _Tail:
     """Read backwards, so that the cost does not grow with the file."""
-    size = os.fstat(descriptor).st_size
-    if size == 0:
-        return _Tail(None, GENESIS, [], ends_open=False)
     damaged: list[bytes] = []
-    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
-        ends_open = data[size - 1] != ord("\n")
-        end = size if ends_open else size - 1
-        while end >= 0:
-            start = data.rfind(b"\n", 0, end) + 1
-            line = data[start:end]
-            if (checkpoint := _genuine(line)) is not None:
+    ends_open = False
+    with _mapped(descriptor) as data:
+        ends_open = bool(data) and data[-1] != ord("\n")
+        for _, line, checkpoint in _backwards(data):
+            if checkpoint is not None:
                 return _Tail(checkpoint, _sha256(line), damaged, ends_open)
             damaged.insert(0, line)
-            end = start - 1
     return _Tail(None, GENESIS, damaged, ends_open)
+
+
+def _genuine_places(path: Path) -> set[int]:
+    """Return where in the file genuine lines start."""
+    with path.open("rb") as file, _mapped(file.fileno()) as data:
+        return {start for start, _, checkpoint in _backwards(data) if checkpoint is not None}
+
+
+@contextmanager
+def _mapped(descriptor: int) -> Iterator[mmap.mmap | bytes]:
+    size = os.fstat(descriptor).st_size
+    if not size:  # cannot be mapped
+        yield b""
+        return
+    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def _backwards(data: mmap.mmap | bytes) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
+    """Yield the lines from the last to the first: where it starts, its text, and the checkpoint if it is genuine."""
+    wanted = ""
+    end = len(data) - (data[-1:] == b"\n") if data else -1
+    while end >= 0:
+        start = data.rfind(b"\n", 0, end) + 1
+        line = data[start:end]
+        checkpoint = _genuine(line, wanted)
+        if checkpoint is not None:
+            wanted = checkpoint["prev"]
+        yield start, line, checkpoint
+        end = start - 1
 
 
 def _place_fault(checkpoint: dict[str, Any], before: dict[str, Any] | None, digest: str, damaged: list[bytes]) -> str:
@@ -233,20 +308,27 @@ def _place_fault(checkpoint: dict[str, Any], before: dict[str, Any] | None, dige
     return ""
 
 
-def _signature(checkpoint: dict[str, Any]) -> str:
-    key = settings.LQOPS_AUDIT_KEY.encode()
-    return hmac.new(key, canonical(checkpoint).encode("ascii"), hashlib.sha256).hexdigest()
-
-
-def _genuine(line: bytes) -> dict[str, Any] | None:
+def _genuine(line: bytes, wanted: str) -> dict[str, Any] | None:
+    """Return the checkpoint in a line that is signed with the present key, or has the digest that is wanted."""
     parsed = _parsed(line)
     if not isinstance(parsed, dict):
         return None
-    signature = parsed.pop("signature", "")
+    if _sha256(line) == wanted:
+        return parsed
+    if "key" in parsed:
+        return parsed if parsed["key"] == public_key() and is_signed(parsed) else None
+    return parsed if _has_mac(parsed) else None
+
+
+def _has_mac(checkpoint: dict[str, Any]) -> bool:
+    """Whether a line of an older version has the right signature."""
+    whole = {name: value for name, value in checkpoint.items() if name != "signature"}
     try:
-        return parsed if hmac.compare_digest(signature, _signature(parsed)) else None
+        text = canonical(whole).encode("ascii")
+        mac = hmac.new(settings.LQOPS_AUDIT_KEY.encode(), text, hashlib.sha256).hexdigest()
+        return hmac.compare_digest(checkpoint.get("signature", ""), mac)
     except (TypeError, ValueError):  # a signature that is not ASCII text, or a number that JSON does not know
-        return None
+        return False
 
 
 def _parsed(line: bytes) -> object:

@@ -5,7 +5,7 @@ anything is written. Also finds the usernames for the user ids in events.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from string import Formatter
 from types import MappingProxyType
@@ -43,6 +43,7 @@ def _kind(name: str, sentence: str, *, terminal: bool = False, also: str = "") -
 
 
 _TOTALS = "result charged_usd actual_usd tokens calls"
+_REFUSED = "tool name model phase brake"  # the call at which a brake ended the run
 
 _KINDS = (
     # Runs
@@ -62,18 +63,21 @@ _KINDS = (
     _kind(
         "autonomous_session.tool_call",
         "{tool}: {outcome}.",
-        also="call_id name phase cost_usd actual_usd model detail budget projected_usd cap_usd approval_id anonymize "
-        "instead_of",
+        also="call_id name phase cost_usd actual_usd model detail brake budget projected_usd cap_usd approval_id "
+        "anonymize instead_of skill_audit",
     ),
-    _kind("autonomous_session.halt_requested", "A halt was requested.", also="halt_id scope"),
+    _kind("autonomous_session.halt_requested", "A halt was requested.", also="halt_id scope reason_digest"),
     _kind(
-        "autonomous_session.halted", "The run was halted: {reason}.", terminal=True, also=f"{_TOTALS} halt_id detail"
+        "autonomous_session.halted",
+        "The run was halted: {reason}.",
+        terminal=True,
+        also=f"{_TOTALS} {_REFUSED} halt_id reason_digest detail",
     ),
     _kind(
         "autonomous_session.cost_cap_reached",
         "The run was halted: the next call would bring it to {projected_usd} USD, above its cap of {cap_usd} USD.",
         terminal=True,
-        also=f"{_TOTALS} reason",
+        also=f"{_TOTALS} {_REFUSED} reason",
     ),
     _kind("autonomous_session.completed", "Run ended: {reason}.", terminal=True, also=_TOTALS),
     _kind("autonomous_session.failed", "The run failed: {reason}.", terminal=True, also=f"{_TOTALS} error_type"),
@@ -206,7 +210,7 @@ _KINDS = (
         also="cap_usd judge",
     ),
     # The installation and its people
-    _kind("organisation.halted", "All work was halted.", also="halt_id sessions"),
+    _kind("organisation.halted", "All work was halted.", also="halt_id sessions reason_digest"),
     _kind("organisation.released", "The halt of all work was released.", also="halt_id"),
     _kind("people.opted_in", "User {user_id} opted in to unattended runs."),
     _kind("people.opted_out", "User {user_id} opted out of unattended runs."),
@@ -225,6 +229,9 @@ _KINDS = (
         "A restore from a backup was accepted: {rows} events are missing, of {chains} signed chains and others.",
         also="first_line last_line",
     ),
+    _kind("audit.key_replaced", "The key that signs checkpoints was replaced by {new_key}.", also="old_key"),
+    _kind("audit.exported", "The audit log was exported as {format}.", also="chain since kind"),
+    _kind("audit.skill_audits_sealed", "{rows} skill audits from before they were chained were sealed.", also="digest"),
 )
 
 KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _KINDS})
@@ -277,6 +284,19 @@ def register_receipt_names(named: Named) -> None:
 def receipt_names(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> Mapping[str, Any]:
     """Return the names that this user may see beside the receipt; none without a registered function."""
     return {name: value for named in _known for name, value in named(receipt, user).items()}
+
+
+HaltReasons = Callable[[Collection[int]], Mapping[int, str]]
+_reasons: list[HaltReasons] = []
+
+
+def register_halt_reasons(reasons: HaltReasons) -> None:
+    """Register the function that returns the reasons of halts by their ids; the audit log holds their digests."""
+    _reasons[:] = [reasons]
+
+
+def halt_reasons(ids: Collection[int]) -> dict[int, str]:
+    return {pk: text for reasons in _reasons for pk, text in reasons(ids).items()}
 
 
 USER: Final = re.compile(r"\buser:(\d{1,18})\b(?::key:([0-9a-z]{1,32}))?", re.ASCII)

@@ -62,8 +62,14 @@ class PendingEvent(models.Model):
 
 
 class SkillAudit(models.Model):
-    """Input and output of a skill call, redacted and cut, for people who may see content."""
+    """Input and output of a skill call, redacted and cut, for people who may see content.
 
+    Row `seq` of `chain` is the event of the call and holds the digest of this row. Rows from before there were such
+    events have no place; one event of `system` holds the digest of them all.
+    """
+
+    chain = models.CharField(max_length=64, blank=True)
+    seq = models.BigIntegerField(null=True, blank=True)
     skill_name = models.CharField(max_length=128)
     input_summary = models.CharField(max_length=200)
     output_summary = models.CharField(max_length=200)
@@ -77,6 +83,7 @@ class SkillAudit(models.Model):
 
     class Meta:
         indexes = [
+            models.Index(fields=["chain", "seq"], name="audit_skill_place"),
             models.Index(fields=["-created_at", "-id"], name="audit_skill_newest"),
             models.Index(fields=["skill_name", "-created_at", "-id"], name="audit_skill_name"),
             models.Index(fields=["user_id", "-created_at", "-id"], name="audit_skill_user"),
@@ -92,42 +99,44 @@ class SkillAudit(models.Model):
 #
 # They stop the application, not the owner of the database, who can drop them; verify_audit finds edits made then.
 
-TABLES = ("audit_auditevent", "audit_skillaudit")
+# What keeps a new row from taking the place of another, by table.
+TABLES = {"audit_auditevent": "id = NEW.id OR (chain = NEW.chain AND seq = NEW.seq)", "audit_skillaudit": "id = NEW.id"}
 MESSAGE = "audit rows are append-only"
 
-_ABORT = f"SELECT RAISE(ABORT, '{MESSAGE}')"
+_ABORT = f"BEGIN SELECT RAISE(ABORT, '{MESSAGE}'); END"
 _SQLITE = {
-    "install": [
-        f"CREATE TRIGGER IF NOT EXISTS {{table}}_no_{{verb}} BEFORE {{verb}} ON {{table}} BEGIN {_ABORT}; END",
-    ],
-    "remove": ["DROP TRIGGER IF EXISTS {table}_no_{verb}"],
-    "verbs": ["UPDATE", "DELETE"],
+    "UPDATE": "BEFORE UPDATE ON {table}",
+    "DELETE": "BEFORE DELETE ON {table}",
+    # INSERT OR REPLACE deletes the row that is in its place, and the trigger on DELETE is not asked.
+    "REPLACE": "BEFORE INSERT ON {table} WHEN EXISTS (SELECT 1 FROM {table} WHERE {taken})",
 }
 _RAISE = f"$$ BEGIN RAISE EXCEPTION '{MESSAGE}'; END $$"
+_FUNCTION = f"CREATE OR REPLACE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS {_RAISE}"
 _FOR_EACH = "FOR EACH STATEMENT EXECUTE FUNCTION audit_append_only()"
-_POSTGRESQL = {
-    "install": [
-        f"CREATE OR REPLACE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS {_RAISE}",
-        f"CREATE OR REPLACE TRIGGER {{table}}_no_{{verb}} BEFORE {{verb}} ON {{table}} {_FOR_EACH}",
-    ],
-    "remove": ["DROP TRIGGER IF EXISTS {table}_no_{verb} ON {table}"],
-    "verbs": ["UPDATE", "DELETE", "TRUNCATE"],
+_POSTGRESQL = {verb: f"BEFORE {verb} ON {{table}} {_FOR_EACH}" for verb in ("UPDATE", "DELETE", "TRUNCATE")}
+_TRIGGERS = {
+    "sqlite": {verb: f"CREATE TRIGGER IF NOT EXISTS {{name}} {when} {_ABORT}" for verb, when in _SQLITE.items()},
+    "postgresql": {verb: f"CREATE OR REPLACE TRIGGER {{name}} {when}" for verb, when in _POSTGRESQL.items()},
 }
-_DIALECTS = {"sqlite": _SQLITE, "postgresql": _POSTGRESQL}
+_BEFORE = {"sqlite": "SELECT 1", "postgresql": _FUNCTION}
+_REMOVE = {"sqlite": "DROP TRIGGER IF EXISTS {name}", "postgresql": "DROP TRIGGER IF EXISTS {name} ON {table}"}
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
-    _run(connection, "install")
+    with connection.cursor() as cursor:
+        cursor.execute(_BEFORE[connection.vendor])
+        for table, verb, name in _names(connection):
+            cursor.execute(_TRIGGERS[connection.vendor][verb].format(table=table, name=name, taken=TABLES[table]))
 
 
 def remove(connection: BaseDatabaseWrapper) -> None:
-    _run(connection, "remove")
+    with connection.cursor() as cursor:
+        for table, _, name in _names(connection):
+            cursor.execute(_REMOVE[connection.vendor].format(table=table, name=name))
 
 
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
     """Return the names of triggers that should exist and do not."""
-    verbs = _DIALECTS[connection.vendor]["verbs"]
-    wanted = {f"{table}_no_{verb}".lower() for table in TABLES for verb in verbs}
     query = {
         "sqlite": "SELECT name FROM sqlite_master WHERE type = 'trigger'",
         "postgresql": "SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D'",
@@ -135,13 +144,9 @@ def missing(connection: BaseDatabaseWrapper) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(query)
         found = {str(name).lower() for (name,) in cursor.fetchall()}
-    return sorted(wanted - found)
+    return sorted({name.lower() for _, _, name in _names(connection)} - found)
 
 
-def _run(connection: BaseDatabaseWrapper, what: str) -> None:
-    dialect = _DIALECTS[connection.vendor]
-    with connection.cursor() as cursor:
-        for table in TABLES:
-            for verb in dialect["verbs"]:
-                for statement in dialect[what]:
-                    cursor.execute(statement.format(table=table, verb=verb))
+def _names(connection: BaseDatabaseWrapper) -> list[tuple[str, str, str]]:
+    """Return the table, the verb and the name of each trigger."""
+    return [(table, verb, f"{table}_no_{verb}") for table in TABLES for verb in _TRIGGERS[connection.vendor]]

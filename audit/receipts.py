@@ -10,9 +10,9 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any, Final
 
-from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, USER, sentence
+from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, USER, halt_reasons, sentence
 from audit.models import SYSTEM_CHAIN, AuditEvent
-from audit.rows import GENESIS, StoredRow, stream
+from audit.rows import GENESIS, StoredRow, digest, stream
 
 STARTED: Final = f"{SESSION_PREFIX}started"
 PHASE: Final = f"{SESSION_PREFIX}phase_transition"
@@ -23,10 +23,12 @@ HALT_REQUESTED: Final = f"{SESSION_PREFIX}halt_requested"
 OPEN: Final = "started"
 HALTS: Final = frozenset({HALT_REQUESTED, f"{SESSION_PREFIX}halted", CAP_REACHED})
 WAITING: Final = "approval_pending"
+CHANGED_REASON: Final = "(was changed after it was given)"
 SCALARS: Final = tuple(sorted(KINDS[STARTED].details))
 TOTALS: Final = ("charged_usd", "actual_usd", "tokens", "calls")
 LARGEST_USD: Final = Decimal(10) ** 12
-_COPIED: Final = ("tool", "name", "phase", "model", "detail", "budget", "projected_usd", "cap_usd", "approval_id")
+_NAMED: Final = ("tool", "name", "model", "phase", "brake")
+_COPIED: Final = (*_NAMED, "detail", "budget", "projected_usd", "cap_usd", "approval_id")
 
 
 class UnknownChain(LookupError):
@@ -38,11 +40,24 @@ def build_receipt(chain: str) -> dict[str, Any]:
     events = [row.converted() for row in stream(AuditEvent.objects.filter(chain=chain))]
     if not events or chain == SYSTEM_CHAIN:
         raise UnknownChain(f"{chain!r} is not the id of a recorded session.")
-    return {"session_id": chain, **fold(events)}
+    return {"session_id": chain, **fold(events, _halt_reasons(events))}
 
 
-def fold(events: Iterable[StoredRow]) -> dict[str, Any]:
-    """Turn converted rows, in their order, into a receipt; pure."""
+def _halt_reasons(events: Iterable[StoredRow]) -> dict[int, str]:
+    """Return the reason of each halt by the number of its first row. The row has its digest: a changed one is told."""
+    found: dict[int, StoredRow] = {}
+    for event in events:
+        if event.kind in HALTS and event.details.get("reason_digest"):
+            found.setdefault(event.details["halt_id"], event)
+    texts = halt_reasons(list(found)) if found else {}
+    return {
+        event.seq: texts[pk] if digest(texts.get(pk)) == event.details["reason_digest"] else CHANGED_REASON
+        for pk, event in found.items()
+    }
+
+
+def fold(events: Iterable[StoredRow], reasons: Mapping[int, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Turn converted rows, in their order, into a receipt; pure. `reasons` are those of halts, by row."""
     rows = list(events)
     start = next((event for event in reversed(rows) if event.kind == STARTED), None)
     end = next((event for event in rows if event.kind in TERMINAL_KINDS), None)
@@ -59,6 +74,7 @@ def fold(events: Iterable[StoredRow]) -> dict[str, Any]:
 
     def summary(event: StoredRow) -> dict[str, Any]:
         text = sentences.sentence(event.kind, event.details)
+        text = f"{text} Reason: {reasons[event.seq]}" if reasons.get(event.seq) else text
         return {**_place(event), "kind": event.kind, "actor": event.actor, "sentence": text}
 
     def detailed(event: StoredRow) -> dict[str, Any]:
@@ -84,7 +100,8 @@ def fold(events: Iterable[StoredRow]) -> dict[str, Any]:
         ],
         "tool_calls": calls,
         "approvals": [{**detailed(event), "what": what(event)} for event in approvals],
-        "halts": [detailed(event) for event in halts],
+        "refused_calls": [call for call in calls if call["refused"]] + _refused_at_end(end),
+        "halts": [{**detailed(event), "reason": reasons.get(event.seq)} for event in halts],
         "other_events": [detailed(event) for event in others],
         "events": [summary(event) for event in rows],
         "notes": [f"Row {event.seq} has an unreadable amount." for event in finals if not _has_readable_amounts(event)],
@@ -131,6 +148,15 @@ def _call(events: list[StoredRow], halts: list[int]) -> dict[str, Any]:
         if event.kind == RESOLVED:
             entry |= {"resolution": event.details.get("decision"), "resolved_by": event.actor}
     return entry
+
+
+def _refused_at_end(end: StoredRow | None) -> list[dict[str, Any]]:
+    """Return the call at which a brake ended the run, which has no row of its own."""
+    if end is None or not end.details.get("brake"):
+        return []
+    refused = {"outcome": "denied", "detail": end.details.get("reason"), "ended_at": end.at.isoformat()}
+    named = {name: end.details.get(name) for name in _NAMED}
+    return [{**named, "what": call_label(end.details), **refused}]
 
 
 def _ending(end: StoredRow | None) -> dict[str, Any]:
@@ -258,6 +284,14 @@ LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "no_target": "nothing to check against",
             "partial": "a part of it was not checked",
         },
+        "brake": {
+            "R4": "R4 (cost)",
+            "R5": "R5 (halt)",
+            "R6": "R6 (grant)",
+            "rate_limit": "the rate limit",
+            "arguments": "the check of arguments",
+            "skill": "the settings of skills",
+        },
         "decision": {"did_not_happen": "did not happen"},
         "cause": {"takeover": "taken over from another", "queue": "next in the queue"},
     }
@@ -303,6 +337,8 @@ def event_sentence(kind: str, details: Mapping[str, Any]) -> str:
     if "action" in details:
         labels["approval_id"] = f"of {labels['action']}"
     text = sentence(kind, labels)
+    if kind == CALL and details.get("brake"):
+        text = f"{text[:-1]}, by {labels['brake']}."
     return f"{text} Result: {details['result']}." if details.get("result") else text
 
 

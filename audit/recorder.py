@@ -12,20 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
 from django.db import OperationalError, connection, transaction
 
 from audit import current_request_id
 from audit.kinds import LABEL, checked_details
 from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent, SkillAudit
-from audit.redaction import redact
-from audit.rows import GENESIS, canonical, event_hash
+from audit.rows import GENESIS, event_hash
+from audit.skill_audits import SKILL_AUDIT, skill_digest
 
 FREE_TRIES: Final = 2
 MAX_TRIES: Final = 1_000
-SUMMARY_CHARS: Final = 200
-AUDITED_LEVELS: Final = frozenset({"CONTROLLED", "RESTRICTED", "PRIVILEGED"})
 
 _FIELDS = {field.name: field for field in AuditEvent._meta.concrete_fields if not field.primary_key}
 _COLUMNS = tuple(_FIELDS)
@@ -33,6 +30,18 @@ _PENDING = tuple(field.name for field in PendingEvent._meta.concrete_fields if n
 _LOCK: Final = {
     "postgresql": "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
     "sqlite": "SELECT %s",  # no lock needed: the transaction holds the write lock
+}
+
+
+_MARKS: Final = ", ".join(["%s"] * len(_COLUMNS))
+_TABLE: Final = AuditEvent._meta.db_table
+_INTO: Final = f"INSERT INTO {_TABLE} ({', '.join(_COLUMNS)})"
+_TAKEN: Final = f"SELECT 1 FROM {_TABLE} WHERE chain = %s AND seq = %s"  # noqa: S608 names of our columns
+# One row, or none if the number is taken.
+_INSERT: Final = {
+    "postgresql": f"{_INTO} VALUES ({_MARKS}) ON CONFLICT (chain, seq) DO NOTHING",
+    # The trigger against INSERT OR REPLACE refuses every row whose number is taken.
+    "sqlite": f"{_INTO} SELECT {_MARKS} WHERE NOT EXISTS ({_TAKEN})",
 }
 
 
@@ -70,13 +79,23 @@ def append(
     request_id: str = "",
     details: Mapping[str, Any] | None = None,
     after: Head | None = None,
+    skill_call: SkillAudit | None = None,
 ) -> Head:
     """Append one event and return the new head. `after` is a head that the caller has just seen: saves a query.
 
     The first event of a session's chain also writes `audit.chain_opened` into `system`, in the same transaction.
+    A `skill_call` is stored with the event, which holds its digest.
     """
+    if skill_call is not None:
+        details = {**(details or {}), SKILL_AUDIT: skill_digest(vars(skill_call))}
     fields = _fields(chain, kind, now=now, actor=actor, subject=subject, request_id=request_id, details=details)
-    return _append(fields, after)
+    if skill_call is None:
+        return _append(fields, after)
+    with transaction.atomic():
+        head = _append(fields, after)
+        skill_call.chain, skill_call.seq = chain, head.seq
+        skill_call.save(force_insert=True)
+    return head
 
 
 def append_soon(
@@ -205,18 +224,14 @@ def _append_first(fields: dict[str, Any]) -> Head | None:
 
 def _insert(fields: dict[str, Any], head: Head) -> Head | None:
     seq = head.seq + 1
-    digest = event_hash(seq=seq, prev_hash=head.hash, **fields)
-    row = {**fields, "seq": seq, "prev_hash": head.hash, "hash": digest}
-    meta = AuditEvent._meta
+    found = event_hash(seq=seq, prev_hash=head.hash, **fields)
+    row = {**fields, "seq": seq, "prev_hash": head.hash, "hash": found}
     values = [_FIELDS[name].get_db_prep_save(row[name], connection) for name in _COLUMNS]
-    names = ", ".join(_COLUMNS)
-    marks = ", ".join(["%s"] * len(_COLUMNS))
+    if connection.vendor == "sqlite":
+        values += [fields["chain"], seq]
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO {meta.db_table} ({names}) VALUES ({marks}) ON CONFLICT (chain, seq) DO NOTHING",  # noqa: S608
-            values,
-        )
-        return Head(seq, digest) if cursor.rowcount == 1 else None
+        cursor.execute(_INSERT[connection.vendor], values)
+        return Head(seq, found) if cursor.rowcount == 1 else None
 
 
 def _label(name: str, value: str) -> str:
@@ -224,37 +239,3 @@ def _label(name: str, value: str) -> str:
     if len(value) > longest or not LABEL.fullmatch(value):
         raise ValueError(f"audit {name} {value!r} must be a label of at most {longest} characters, such as 'user:7'.")
     return value
-
-
-def record_skill_call(
-    *,
-    skill_name: str,
-    arguments: object,
-    output: str | None,
-    capability_level: str,
-    risk_level: str | None,
-    duration_ms: int,
-    now: datetime,
-    chat_id: str = "",
-    user_id: int | None = None,
-    session_id: UUID | None = None,
-) -> SkillAudit | None:
-    """Write a SkillAudit row for a call of level CONTROLLED or above; none for SAFE and MONITORED.
-
-    Redacts first, cuts afterwards: a cut can never leave half a key behind.
-    """
-    if capability_level not in AUDITED_LEVELS:
-        return None
-    given = arguments if isinstance(arguments, str) else canonical(arguments)
-    return SkillAudit.objects.create(
-        skill_name=skill_name,
-        input_summary=redact(given)[:SUMMARY_CHARS],
-        output_summary=redact(output or "")[:SUMMARY_CHARS],
-        capability_level=capability_level,
-        risk_level=risk_level,
-        duration_ms=duration_ms,
-        chat_id=chat_id,
-        user_id=user_id,
-        session_id=session_id,
-        created_at=now,
-    )

@@ -1,4 +1,4 @@
-"""Rows of the audit log as the database holds them: canonical JSON, hashes, and the export as JSON lines.
+"""Rows of the audit log as the database holds them: canonical JSON and hashes.
 
 Rows are streamed without model instances, in bounded memory. A tampered row may hold what Django's own conversion
 would fail on, so time and details are read raw and converted here. Reads only: judging is audit/verify.py's task.
@@ -6,7 +6,7 @@ would fail on, so time and details are read raw and converted here. Reads only: 
 
 import hashlib
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -94,7 +94,7 @@ class StoredRow(NamedTuple):
             raise _unreadable(self, "a value that JSON does not know") from error
 
 
-class _AsStored(Func):
+class AsStored(Func):
     """A column without Django's conversion; the cast also turns off the one of SQLite's driver."""
 
     template = "%(expressions)s"
@@ -106,40 +106,41 @@ class _AsStored(Func):
 
 def stream(rows: QuerySet[AuditEvent]) -> Iterator[StoredRow]:
     """Yield the rows, chain by chain and each chain in its order."""
-    names = [_AsStored(name) if name in {"at", "details"} else name for name in StoredRow._fields]
+    names = [AsStored(name) if name in {"at", "details"} else name for name in StoredRow._fields]
     raw = rows.order_by("chain", "seq").values_list(*names)
     return map(StoredRow._make, raw.iterator(chunk_size=CHUNK))
 
 
-def exported_lines(*, chain: str = "", since: datetime | None = None, kind: str = "") -> Generator[str, None, None]:
-    """Yield each row as a JSON line: every hashed column and the hash; filters leave rows out.
+def stored_microseconds(moment: Any) -> int:
+    """Return the time of a column as whole microseconds; SQLite has text. Raises TypeError or ValueError."""
+    if isinstance(moment, str):
+        return (datetime.fromisoformat(moment) - _NAIVE_EPOCH) // _MICROSECOND
+    return microseconds(moment)
 
-    Raises UnreadableRow at a row that cannot be read; verify_audit says what is wrong with it.
-    """
-    given = {"chain": chain, "at__gte": since, "kind": kind}
-    filters = {name: value for name, value in given.items() if value}
-    for row in stream(AuditEvent.objects.filter(**filters)):
-        yield canonical({**row.columns(), "hash": row.hash})
+
+def decoded(details: Any) -> dict[str, Any]:
+    """Return stored details as an object; raises UnreadableRow."""
+    try:
+        found = _DECODER.decode(details)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnreadableRow("no readable details") from error
+    if not isinstance(found, dict):
+        raise UnreadableRow("details that are not an object")
+    return found
 
 
 def _microseconds(row: StoredRow) -> int:
-    moment = row.at
     try:
-        if isinstance(moment, str):
-            return (datetime.fromisoformat(moment) - _NAIVE_EPOCH) // _MICROSECOND
-        return microseconds(moment)
+        return stored_microseconds(row.at)
     except (TypeError, ValueError) as error:
         raise _unreadable(row, "no readable time") from error
 
 
 def _details(row: StoredRow) -> dict[str, Any]:
     try:
-        details = _DECODER.decode(row.details)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise _unreadable(row, "no readable details") from error
-    if not isinstance(details, dict):
-        raise _unreadable(row, "details that are not an object")
-    return details
+        return decoded(row.details)
+    except UnreadableRow as error:
+        raise _unreadable(row, str(error)) from error
 
 
 def _unreadable(row: StoredRow, what: str) -> UnreadableRow:

@@ -1,8 +1,9 @@
 """Verify the audit log: every link of every chain in one pass, then the checkpoints.
 
 A chain alone shows edits, insertions and removals in its middle; the rows in `system` show a dropped chain; only a
-checkpoint shows rows cut from the end. A restore that somebody has accepted (audit/restores.py) excuses the rows that
-it lost. Changes nothing, and keeps one small entry per chain in memory.
+checkpoint shows rows cut from the end. Skill audits are compared with the digests that their events hold. A restore
+that somebody has accepted (audit/restores.py) excuses the rows that it lost. Changes nothing, and keeps one small entry
+per chain in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,8 +20,10 @@ from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import EMPTY, Head
 from audit.restores import Restore, restore_in
 from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, StoredRow, UnreadableRow, stream
+from audit.skill_audits import SKILL_AUDIT, skill_audit_faults
 
 PROGRESS_ROWS: Final = 10_000
+_MARK: Final = f'"{SKILL_AUDIT}"'
 LOOKUP_HEADS: Final = 200  # SQLite refuses expressions deeper than 1,000
 
 
@@ -95,6 +98,8 @@ def verify_log(*, head: Path | None = None, progress: Callable[[int], None] | No
         if progress and report.rows % PROGRESS_ROWS == 0:
             progress(report.rows)
     check.finish()
+    for fault in skill_audit_faults(check.skill_audits):
+        report.add(Problem(fault.chain, fault.what, fault.seq))
     if head is not None:
         _verify_checkpoints(head, report)
     return report
@@ -124,6 +129,7 @@ class _Check:
     """Checks rows in their order."""
 
     def __init__(self, report: Report) -> None:
+        self.skill_audits = 0  # events that hold the digest of one
         self._report = report
         self._chains: dict[str, _Seen] = {}
         self._openings: dict[str, tuple[int, object]] = {}
@@ -135,6 +141,7 @@ class _Check:
             self._chains[row.chain] = _Seen(row.hash, EMPTY, row.id)
             self._report.chains += 1
         self._report.rows += 1
+        self.skill_audits += _MARK in str(row.details)
         seen = self._chains[row.chain]
         wrong = _link_fault(row, seen.last) or _content_fault(row)
         if wrong is not None:

@@ -1,24 +1,30 @@
-"""A run's receipt as a page and as JSON: authorise, build, present.
+"""A run's receipt as a page and as JSON: authorise, build, present. Also the public key, and an export as a download.
 
 `may_read_receipt` alone decides who may read a receipt, from the receipt itself, so nothing here needs to know what a
 session is. Anybody else gets the same 404 as for a session that does not exist.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.core.handlers.asgi import ASGIRequest
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import path
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from audit import recorder, utc_now
+from audit.checkpoints import KEY_REPLACED
+from audit.export import TYPES, file_name
+from audit.keys import public_key
 from audit.kinds import actors_of, receipt_names, usernames
-from audit.models import SYSTEM_CHAIN
+from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.receipts import NAMES, UnknownChain, build_receipt, label_of, outcome_sentence, started_by, with_names
 from audit.rows import UnreadableRow
 from audit.verify import verify_chain
@@ -52,7 +58,6 @@ def receipt_page(request: HttpRequest, chain: str) -> HttpResponse:
         "owner": names.get(f"user:{receipt['owner_id']}", f"user {receipt['owner_id']}"),
         "outcome": outcome_sentence(receipt, names),
         "started_by": started_by(receipt, names),
-        "refusals": [call for call in context["tool_calls"] if call["refused"]],
         "problems": verify_chain(chain).problems,
     }
     return _with_policy(render(request, "audit/receipt.html", context))
@@ -124,6 +129,50 @@ def _names(receipt: Mapping[str, Any]) -> dict[str, str]:
     return {**NAMES, **{actor: f"{name} ({actor.replace(':', ' ')})" for actor, name in known.items()}}
 
 
+# --- The public key, for whoever verifies an export ---
+
+
+@require_safe
+def audit_key(request: HttpRequest) -> HttpResponse:
+    """Return the public key that signs checkpoints and exports, and those that it has replaced."""
+    replaced = AuditEvent.objects.filter(chain=SYSTEM_CHAIN, kind=KEY_REPLACED).order_by("seq")
+    former = [{"replaced_at": event.at.isoformat(), **event.details} for event in replaced]
+    return JsonResponse({"algorithm": "Ed25519", "key": public_key(), "former": former})
+
+
+# --- An export as a download ---
+
+CHUNK_LINES: Final = 500
+
+
+def download(
+    request: HttpRequest, lines: Generator[str, None, None], *, form: str, now: datetime
+) -> StreamingHttpResponse:
+    """Send the lines of an export as they are made."""
+    sent = _async_chunks(lines) if isinstance(request, ASGIRequest) else _chunks(lines)
+    headers = {
+        "Content-Disposition": f'attachment; filename="{file_name(form, now)}"',
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",  # proxies must not buffer
+    }
+    return StreamingHttpResponse(sent, content_type=TYPES[form], headers=headers)
+
+
+def _chunks(lines: Generator[str, None, None]) -> Generator[bytes, None, None]:
+    while chunk := "".join(islice(lines, CHUNK_LINES)):
+        yield chunk.encode("ascii")
+
+
+async def _async_chunks(lines: Generator[str, None, None]) -> AsyncIterator[bytes]:
+    """Read in the request's own thread, which has the connection. Django would collect all of a plain iterator."""
+    chunks = _chunks(lines)
+    try:
+        while chunk := await sync_to_async(lambda: next(chunks, b""))():
+            yield chunk
+    finally:
+        await sync_to_async(lines.close)()
+
+
 # --- URLs ---
 
 app_name = "audit"
@@ -131,4 +180,5 @@ app_name = "audit"
 urlpatterns = [
     path("receipts/<str:chain>/", receipt_page, name="receipt"),
     path("receipts/<str:chain>.json", receipt_json, name="receipt-json"),
+    path(".well-known/lqops-audit-key", audit_key, name="key"),
 ]

@@ -23,7 +23,7 @@ from agents.models import Playbook, PlaybookPosition, PromptSkill, SkillSetting
 from agents.skills.registry import MAX_PER_HOUR, installed_skill, skill_listed, skill_set, skills_listed
 from agents.webhooks import yaml_download
 from audit.models import SkillAudit
-from audit.recorder import AUDITED_LEVELS
+from audit.skill_audits import AUDITED_LEVELS
 
 MOST_POSITIONS = 500
 TEXT_CHARS = 20_000

@@ -11,6 +11,7 @@ from rest_framework.routers import SimpleRouter
 from agents.api.agents import AgentViewSet
 from agents.api.approvals import ApprovalViewSet, QuestionViewSet
 from agents.api.ask import AskDryRunView, AskView, ChatViewSet
+from agents.api.audit import AuditExportView
 from agents.api.base import SingleView
 from agents.api.knowledge import CollectionViewSet, DocumentViewSet, SearchView
 from agents.api.models import ModelsView, ModelTestView
@@ -62,6 +63,7 @@ class DocsView(LoginRequiredMixin, SpectacularSwaggerSplitView):
 urlpatterns = [
     path("v1/asks", AskView.as_view(), name="asks"),
     path("v1/asks/dry-run", AskDryRunView.as_view(), name="ask_dry_run"),
+    path("v1/audit/export", AuditExportView.as_view(), name="audit-export"),
     path("v1/costs", CostsView.as_view(), name="costs"),
     path("v1/events/stream", AgentEventStreamView.as_view(), name="agent-events-stream"),
     path("v1/halt", HaltView.as_view(), name="halt"),

@@ -15,7 +15,7 @@ from agents.conf import clock
 from agents.engine.prompting import SYNTAX, Brief, Prompter
 from agents.engine.replies import Reply, read_reply, stored_calls, without_false_claims
 from agents.engine.skills import SkillExecutor, anticipate
-from agents.enums import EventKind, Mode, Outcome, Purpose, Status, TerminalReason, ToolIntent, WaitingOn
+from agents.enums import Brake, EventKind, Mode, Outcome, Purpose, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import BudgetExceeded, BudgetRefused, LeaseLost, LqopsError, OutcomeUnknown, RetryLater
 from agents.guard.refusals import refuse_call
 from agents.guard.tools import BadParams, persisting
@@ -71,7 +71,8 @@ def require_budget(session: AgentSession) -> None:
     detail = f"dimension:{dimension}"
     with transaction.atomic():
         phase = held(session).current_phase
-        refuse_call(session, ToolIntent.RUN_SKILL, phase, Outcome.DENIED, now=clock(), detail=detail, budget="session")
+        label = {"tool": ToolIntent.RUN_SKILL, "budget": "session"}
+        refuse_call(session, label, phase, Outcome.DENIED, now=clock(), brake=Brake.COST, detail=detail)
     raise BudgetExceeded(dimension, f"The run's budget is used up: {spent}. The calls of the last reply were not run.")
 
 

@@ -17,7 +17,7 @@ from django.db import transaction
 from agents.catalogue import model_for
 from agents.conf import clock, skill_hosts
 from agents.engine.prompting import Admission
-from agents.enums import Level, Outcome, Purpose, QuestionStatus, ToolIntent
+from agents.enums import Brake, Level, Outcome, Purpose, QuestionStatus, ToolIntent
 from agents.exceptions import (
     BudgetExceeded,
     BudgetRefused,
@@ -28,7 +28,8 @@ from agents.exceptions import (
     UnpricedModel,
 )
 from agents.guard import guarded_group, guarded_tool_call
-from agents.guard.calls import Call, note_refusal, plan_call
+from agents.guard.calls import Call, plan_call
+from agents.guard.refusals import refuse_skill
 from agents.guard.tools import BadParams, persisting
 from agents.ledger.boundary import read_for_update
 from agents.ledger.budgets import budgets_lock
@@ -262,10 +263,10 @@ class SkillExecutor:
             earlier = arguments_asked(self._session, key)
             arguments = dict(earlier["arguments"]) if earlier else skill.arguments(call.arguments)
         except BadArguments as error:
-            return self._refused(skill, standing.level, call.arguments, str(error))
+            return self._refused(skill, standing.level, call.arguments, str(error), brake=Brake.ARGUMENTS)
         level = level_for(skill, standing.level, arguments, skill_hosts())
         if admit and earlier is None and (reason := admit(key, skill, arguments)):
-            return self._refused(skill, level, arguments, reason, outcome=str(Outcome.RATE_LIMITED))
+            return self._refused(skill, level, arguments, reason, brake=Brake.RATE, outcome=str(Outcome.RATE_LIMITED))
         dangerous = level.rank >= Level.RESTRICTED.rank or self._assessor.escalates(skill, arguments)
         risk = self._assessor.assess(skill, arguments) if dangerous else None
         pace = call_pace(skill.name, level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
@@ -277,10 +278,17 @@ class SkillExecutor:
         return plan_call(self._session, skill.intent, params, key=key, now=clock(), risk=risk, simulation=simulation)
 
     def _refused(
-        self, skill: Skill, level: Level, arguments: Mapping[str, Any], reason: str, **metadata: str
+        self,
+        skill: Skill,
+        level: Level,
+        arguments: Mapping[str, Any],
+        reason: str,
+        *,
+        brake: Brake = Brake.SKILL,
+        **metadata: str,
     ) -> SkillResult:
         """Record a call that is refused before the guard, which records its own refusals."""
-        note_refusal(self._session, skill, level, arguments, reason, now=clock())
+        refuse_skill(self._session, skill, level, arguments, reason, brake=brake, now=clock())
         return SkillResult(error=reason[:ERROR_CHARS], metadata=dict(metadata))
 
     def _result(self, call: Call, result: ToolResult) -> SkillResult:

@@ -1,7 +1,7 @@
 """One guarded call, from request to settlement, and what leaves the process for it.
 
 A `Call` is planned from what somebody asks for, then filled in as the guard decides: consent, price, journal row.
-Nothing here reads or writes rows, except for the skill audit at the end of the file.
+Nothing here reads or writes rows.
 """
 
 import uuid
@@ -24,9 +24,11 @@ from agents.skills.skill import Skill
 from agents.text.clean import json_safe
 from agents.types import ZERO, Capability, Ledger, ModelReply, ModelRequest, Price, ToolResult, WireForm
 from audit.kinds import LABEL
-from audit.recorder import Head, record_skill_call
+from audit.models import SkillAudit
+from audit.recorder import Head
 from audit.redaction import StreamRedactor, contains_marker, redact, redact_data
 from audit.rows import canonical
+from audit.skill_audits import skill_call
 
 MAX_KEY = 96
 MAX_ARGUMENT_CHARS = 8_000_000
@@ -135,6 +137,13 @@ class Call:
         return self.request.model if self.request else ""
 
     @property
+    def label(self) -> dict[str, str]:
+        """What the audit log calls it: the intent, and the skill or the model."""
+        named = {"name": self.capability.name} if self.capability.name != self.intent else {}
+        model = {"model": self.model} if self.model and LABEL.fullmatch(self.model) else {}
+        return {"tool": self.intent, **named, **model}
+
+    @property
     def priced_by(self) -> Mapping[str, Any]:
         """Basis of the estimate: its arguments, or the model request that it makes."""
         if self.request is None or ("model" in self.arguments and not self.fallback):
@@ -221,11 +230,11 @@ def _holds_a_secret(tool: Tool, arguments: dict[str, Any]) -> bool:
 # --- Skill audit: arguments and results of skill calls, for people who may see content ---
 
 
-def note_skill(call: Call, result: ToolResult, *, now: datetime) -> None:
-    """Record a skill call, also one that was refused or failed, in the transaction that records the call."""
+def skill_audit(call: Call, result: ToolResult, *, now: datetime) -> SkillAudit | None:
+    """Return the row of a skill call, also of one that was refused or failed; the event of the call stores it."""
     if not call.tool.is_skill:
-        return
-    record_skill_call(
+        return None
+    return skill_call(
         skill_name=call.capability.name,
         arguments=call.arguments["arguments"],
         output=result.error or (result.data if isinstance(result.data, str) else canonical(result.data)),
@@ -237,11 +246,11 @@ def note_skill(call: Call, result: ToolResult, *, now: datetime) -> None:
     )
 
 
-def note_refusal(
+def refused_skill_audit(
     session: AgentSession, skill: Skill, level: Level, arguments: Mapping[str, Any], why: str, *, now: datetime
-) -> None:
-    """Record a skill call that never became one: not offered, not enabled or with unusable arguments."""
-    record_skill_call(
+) -> SkillAudit | None:
+    """Return the row of a skill call that never became one: not offered, not enabled or with unusable arguments."""
+    return skill_call(
         skill_name=skill.name,
         arguments=redact_data(json_safe(dict(arguments))),
         output=why,

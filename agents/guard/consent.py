@@ -5,13 +5,12 @@ A ticket that is returned here is not used yet; the guard uses it in the transac
 
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 
-from agents.enums import ApprovalMode, ApprovalStatus, Level, Outcome
+from agents.enums import ApprovalMode, ApprovalStatus, Brake, Level, Outcome
 from agents.exceptions import TicketRefused
-from agents.guard.calls import Call, note_skill
+from agents.guard.calls import Call, skill_audit
 from agents.guard.refusals import refuse_call
 from agents.ledger.boundary import read_for_update
 from agents.models import Agent, AgentSession, Approval
@@ -29,13 +28,23 @@ from agents.sessions.approvals import (
 from agents.types import ZERO, ToolResult
 
 
-def denied(call: Call, detail: str, error: str, *, outcome: Outcome = Outcome.DENIED, **more: Any) -> ToolResult:
+def denied(
+    call: Call, detail: str, error: str, *, brake: Brake = Brake.APPROVAL, outcome: Outcome = Outcome.DENIED
+) -> ToolResult:
     """Record a refusal that the run can go on from, and return it as the call's result."""
     result = ToolResult(ZERO, None, outcome, error=error, detail=detail)
     with transaction.atomic():
-        over = read_for_update(call.session).boundary.status in TERMINAL
-        refuse_call(call.session, call.intent, call.phase, outcome, now=call.now, detail=detail, over=over, **more)
-        note_skill(call, result, now=call.now)
+        refuse_call(
+            call.session,
+            call.label,
+            call.phase,
+            outcome,
+            now=call.now,
+            brake=brake,
+            over=read_for_update(call.session).boundary.status in TERMINAL,
+            skill_call=skill_audit(call, result, now=call.now),
+            detail=detail,
+        )
     return result
 
 
@@ -77,7 +86,7 @@ def use_ticket(call: Call) -> ToolResult | None:
 
 def _limited(call: Call, asked: Callable[[datetime], str] | None) -> ToolResult | None:
     why = asked(call.now) if asked else ""
-    return denied(call, "rate_limited", why, outcome=Outcome.RATE_LIMITED) if why else None
+    return denied(call, "rate_limited", why, brake=Brake.RATE, outcome=Outcome.RATE_LIMITED) if why else None
 
 
 def _mode(session: AgentSession) -> tuple[str, bool, Collection[str]]:
@@ -94,7 +103,7 @@ def _mode(session: AgentSession) -> tuple[str, bool, Collection[str]]:
 @transaction.atomic
 def _ask(call: Call) -> Approval | ToolResult:
     if temporal(read_for_update(call.session).boundary) is not None:
-        return denied(call, "halted", "The session was halted.")
+        return denied(call, "halted", "The session was halted.", brake=Brake.HALT)
     if (ticket := approval_for(call.session, call.key)) is not None:
         if not _is_outranked(ticket, call):
             return ticket  # requested by another worker meanwhile
@@ -107,8 +116,8 @@ def _ask(call: Call) -> Approval | ToolResult:
     if isinstance(asked, str):
         return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
     if asked.status == ApprovalStatus.PENDING:
-        pending = Outcome.APPROVAL_PENDING
-        refuse_call(call.session, call.intent, call.phase, pending, now=call.now, approval_id=str(asked.public_id))
+        waiting, asked_for = Outcome.APPROVAL_PENDING, str(asked.public_id)
+        refuse_call(call.session, call.label, call.phase, waiting, now=call.now, brake=None, approval_id=asked_for)
     return asked
 
 

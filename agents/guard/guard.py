@@ -19,7 +19,7 @@ from django.db import InterfaceError, OperationalError, transaction
 
 from agents.catalogue import fallbacks_of
 from agents.conf import clock
-from agents.enums import Outcome, Risk, ToolIntent
+from agents.enums import Brake, Outcome, Risk, ToolIntent
 from agents.exceptions import (
     ModelSuspended,
     OpenTransaction,
@@ -172,7 +172,7 @@ def _decide(call: Call) -> Call | ToolResult:
     if place.replay is not None:
         return place.replay
     if call.holds_a_secret:
-        return denied(call, "secret_in_arguments", _HOLDS_SECRET)
+        return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
     ticket = consent(call)
     if isinstance(ticket, ToolResult):
         return ticket
@@ -180,7 +180,7 @@ def _decide(call: Call) -> Call | ToolResult:
     if ticket is not None:
         call = replace(call, arguments=ticket.arguments)  # the approver may have changed them
         if call.holds_a_secret:
-            return denied(call, "secret_in_arguments", _HOLDS_SECRET)
+            return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
     estimate = costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now))
     outgoing = outgoing_request(call.session, call.request) if call.request else None
     return replace(call, estimate=estimate, outgoing=outgoing)
@@ -195,7 +195,7 @@ def _refuse_if_stopped(call: Call, locked: LockedRead) -> Exception | None:
     stop = _judge(call, locked.boundary)
     if stop is None:
         return None
-    return refuse_stopped(call.session, call.intent, stop, phase=locked.boundary.phase, now=call.now)
+    return refuse_stopped(call, stop, phase=locked.boundary.phase)
 
 
 # --- R4 ---
@@ -211,14 +211,14 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
             raise ModelSuspended(request.model)
         price = declared_price(request.model, locked.price_row)
     except (ModelSuspended, UnpricedModel) as refusal:
-        denied(call, refusal.code, str(refusal), model=request.model)
+        denied(call, refusal.code, str(refusal), brake=Brake.COST)
         return refusal
     ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
     verdict = _verdict(call, request, locked, price, ledgers=ledgers, sharing=sharing)
     if call.has_fallback and brakes.is_for_price(verdict):
-        return refuse_too_dear(call.session, call.intent, request.model, phase=call.phase, now=call.now)
+        return refuse_too_dear(call)
     if not isinstance(verdict, brakes.Affordable):
-        return refuse_unaffordable(call.session, call.intent, verdict, phase=call.phase, now=call.now)
+        return refuse_unaffordable(call, verdict)
     away_until = locked.model_away_until
     if away_until is not None and not outage_probe(request.model, now=call.now):
         return RetryLater(request.model, away_until)

@@ -1,80 +1,103 @@
 """Refusals: record each in the caller's transaction and return what to raise after it."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
+from django.db import transaction
+
+from agents.enums import Brake, HaltState, Level, Outcome, Status, TerminalReason
 from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, SessionHalted, TooDear, ToolNotGranted
+from agents.guard.calls import Call, refused_skill_audit
+from agents.ledger.boundary import halt_details, read_for_update
 from agents.models import AgentSession
 from agents.policy.brakes import AlreadyStopped, Busy, CapPassed, HaltNow, NotGranted, SharedSpentUp, SpentUp
 from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import result_of
 from agents.sessions.lifecycle import totals
+from agents.skills.skill import Skill
 from agents.types import ZERO, ToolResult
 from audit import recorder
-from audit.models import SYSTEM_CHAIN
+from audit.models import SYSTEM_CHAIN, SkillAudit
 
 Refusal = Exception | ToolResult
 
 
 def refuse_call(
     session: AgentSession,
-    intent: ToolIntent,
+    label: Mapping[str, str],
     phase: str,
     outcome: Outcome,
     *,
     now: datetime,
-    detail: str = "",
+    brake: Brake | None,
     over: bool = False,
+    skill_call: SkillAudit | None = None,
     **more: Any,
 ) -> None:
-    """Write one `tool_call` row. The chain of a session that is over is closed, so `system` gets the row."""
-    details = {"tool": intent, "phase": phase, "outcome": outcome, **more}
-    if detail:
-        details["detail"] = detail
+    """Write one `tool_call` row: what was called, and what refused it.
+
+    The chain of a session that is over is closed, so `system` gets the row.
+    """
+    details = {**label, "phase": phase, "outcome": outcome, "brake": brake, **more}
     recorder.append(
         SYSTEM_CHAIN if over else session.chain,
         "autonomous_session.tool_call",
         now=now,
         subject=f"session:{session.public_id}",
-        details=details,
+        details={name: value for name, value in details.items() if value not in {None, ""}},
+        skill_call=skill_call,
     )
 
 
-def refuse_stopped(
-    session: AgentSession, intent: ToolIntent, stop: AlreadyStopped | HaltNow | NotGranted, *, phase: str, now: datetime
-) -> Exception:
+def refuse_skill(
+    session: AgentSession,
+    skill: Skill,
+    level: Level,
+    arguments: Mapping[str, Any],
+    why: str,
+    *,
+    brake: Brake,
+    now: datetime,
+) -> None:
+    """Record a skill call that is refused before it becomes one, such as one with unusable arguments."""
+    audited = refused_skill_audit(session, skill, level, arguments, why, now=now)
+    label = {"tool": skill.intent, "name": skill.name}
+    with transaction.atomic():
+        seen = read_for_update(session).boundary
+        over = seen.status in TERMINAL
+        refuse_call(session, label, seen.phase, Outcome.DENIED, now=now, brake=brake, over=over, skill_call=audited)
+
+
+def refuse_stopped(call: Call, stop: AlreadyStopped | HaltNow | NotGranted, *, phase: str) -> Exception:
     """R5 and R6. The first call at a requested halt ends the run; later ones find it ended."""
+    session = call.session
+    refuse = partial(refuse_call, session, call.label, phase, now=call.now)
     match stop:
         case HaltNow(halt_id, reason):
-            details = {"halt_id": halt_id} if halt_id is not None else {}
-            brake_session(session, TerminalReason(reason), now=now, **details)
+            refused = {**call.label, "phase": phase, "brake": Brake.HALT}
+            brake_session(session, TerminalReason(reason), now=call.now, **halt_details(halt_id), **refused)
             return SessionHalted(reason)
         case AlreadyStopped(reason):
             over = AgentSession.objects.filter(pk=session.pk, status__in=sorted(TERMINAL)).exists()
-            refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail=reason, over=over)
+            refuse(Outcome.DENIED, brake=Brake.HALT, detail=reason, over=over)
             return SessionHalted(reason)
         case _:
-            refuse_call(session, intent, phase, Outcome.TOOL_NOT_GRANTED, now=now)
-            return ToolNotGranted(intent, phase)
+            refuse(Outcome.TOOL_NOT_GRANTED, brake=Brake.GRANT)
+            return ToolNotGranted(call.intent, phase)
 
 
-def refuse_unaffordable(
-    session: AgentSession,
-    intent: ToolIntent,
-    verdict: CapPassed | SpentUp | SharedSpentUp | Busy,
-    *,
-    phase: str,
-    now: datetime,
-) -> Refusal:
+def refuse_unaffordable(call: Call, verdict: CapPassed | SpentUp | SharedSpentUp | Busy) -> Refusal:
     """R4. Only the session's own cap latches; each refusal names the budget that refused."""
-    refuse = partial(refuse_call, session, intent, phase, Outcome.DENIED, now=now)
+    session = call.session
+    refuse = partial(refuse_call, session, call.label, call.phase, Outcome.DENIED, now=call.now, brake=Brake.COST)
     match verdict:
         case CapPassed(projected, cap):
             AgentSession.objects.filter(pk=session.pk).update(cost_cap_reached=True)
             amounts = {"projected_usd": str(projected), "cap_usd": str(cap)}
-            brake_session(session, TerminalReason.COST_CAP_REACHED, now=now, **amounts)
+            refused = {**call.label, "phase": call.phase, "brake": Brake.COST}
+            brake_session(session, TerminalReason.COST_CAP_REACHED, now=call.now, **amounts, **refused)
             return CostCapReached(projected, cap)
         case SpentUp("cost", needed, left) if (own := session.max_cost_usd) is not None:
             projected = own - left + needed
@@ -97,10 +120,11 @@ def refuse_unaffordable(
             return ToolResult(ZERO, None, Outcome.DENIED, error=message, detail="budget_busy")
 
 
-def refuse_too_dear(session: AgentSession, intent: ToolIntent, model: str, *, phase: str, now: datetime) -> TooDear:
+def refuse_too_dear(call: Call) -> TooDear:
     """R4, of a model with fallbacks: they are asked first. If none of them serves, the refusal itself is written."""
-    refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail=TooDear.code, model=model)
-    return TooDear(model)
+    label, denied = call.label, Outcome.DENIED
+    refuse_call(call.session, label, call.phase, denied, now=call.now, brake=Brake.COST, detail=TooDear.code)
+    return TooDear(call.model)
 
 
 def brake_session(session: AgentSession, reason: TerminalReason, *, now: datetime, **details: Any) -> None:

@@ -11,7 +11,7 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 
 from agents.enums import Outcome, TerminalReason
 from agents.exceptions import BudgetExceeded, LeaseLost
-from agents.guard.calls import Call, note_skill
+from agents.guard.calls import Call, skill_audit
 from agents.guard.metering import Meter
 from agents.guard.refusals import Refusal, brake_session
 from agents.ledger.journal import (
@@ -121,15 +121,17 @@ def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
     row.detail = result.detail
     row.error = result.error
     row.result = result.data
-    note_skill(call, result, now=now)
+    audited = skill_audit(call, result, now=now)
     if call.is_free_and_local:
-        journal_local(row, session=call.session, after=call.head, now=now)
+        journal_local(row, session=call.session, after=call.head, now=now, skill_call=audited)
         return result
     row.charged_usd = result.cost_usd
     attempt = meter.last
     booked = booked_usd(call, attempt)
     tokens = attempt.tokens if attempt else 0
-    journal_settle(row, session=call.session, booked=booked, tokens=tokens, after=call.head, now=now)
+    journal_settle(
+        row, session=call.session, booked=booked, tokens=tokens, after=call.head, now=now, skill_call=audited
+    )
     if attempt is not None:
         _log(call, attempt, booked, now=now)
         form_note(row.model, attempt, now=now)

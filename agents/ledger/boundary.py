@@ -6,7 +6,7 @@ it again (`all_work_goes_on`). On SQLite the IMMEDIATE transaction is the lock. 
 created.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -31,6 +31,7 @@ from agents.models import (
 )
 from agents.policy.brakes import Boundary
 from agents.types import Ledger
+from audit.rows import digest
 
 _JOURNAL = (
     "public_id",
@@ -256,6 +257,18 @@ def require_not_halted() -> None:
 def current_halt() -> Halt | None:
     """Return the halt of all work in force, if any; without a lock, for display."""
     return Halt.objects.select_related("requested_by").filter(pk__in=Installation.objects.values("halt_id")).first()
+
+
+def halt_details(halt: Halt | int | None) -> dict[str, Any]:
+    """Return what an audit event says of a halt: its id, and the digest of its reason, which is text of a person."""
+    if isinstance(halt, int):
+        halt = Halt.objects.get(pk=halt)
+    return {"halt_id": halt.pk, "reason_digest": digest(halt.reason)} if halt else {}
+
+
+def halt_reasons(ids: Collection[int]) -> dict[int, str]:
+    """Return the reasons of halts by their ids, for receipts."""
+    return dict(Halt.objects.filter(pk__in=ids).values_list("pk", "reason"))
 
 
 def halt_message(halt: Halt, *, already: bool = False) -> str:

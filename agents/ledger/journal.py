@@ -21,6 +21,7 @@ from agents.policy.brakes import temporal
 from agents.policy.costs import cost_of
 from agents.types import ZERO, Ledger, Price, ToolResult, Usage, WireForm
 from audit import recorder
+from audit.models import SkillAudit
 from audit.recorder import Head
 
 RETRY_LATER = "retry_later"
@@ -123,7 +124,14 @@ def journal_retry(call: ToolCall, *, session: AgentSession, booked: Decimal, tok
 
 
 def journal_settle(
-    call: ToolCall, *, session: AgentSession, booked: Decimal, tokens: int, after: Head | None, now: datetime
+    call: ToolCall,
+    *,
+    session: AgentSession,
+    booked: Decimal,
+    tokens: int,
+    after: Head | None,
+    now: datetime,
+    skill_call: SkillAudit | None = None,
 ) -> None:
     """Close an open call in the ledgers, the journal and the audit log.
 
@@ -132,7 +140,7 @@ def journal_settle(
     """
     held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
     _close(call, held, booked=booked, tokens=tokens, now=now, last_activity_at=now)
-    journal_record(call, now=now, after=after)
+    journal_record(call, now=now, after=after, skill_call=skill_call)
 
 
 def _close(
@@ -165,15 +173,19 @@ def _close(
     )
 
 
-def journal_local(call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime) -> None:
+def journal_local(
+    call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime, skill_call: SkillAudit | None
+) -> None:
     """Write a local call whole, in the transaction of its effect: it is never seen open."""
     _update_going_on(session, halt_state=HaltState.RUNNING, last_activity_at=now)
     call.settled_at = now
     call.save(force_insert=True)
-    journal_record(call, now=now, after=after)
+    journal_record(call, now=now, after=after, skill_call=skill_call)
 
 
-def journal_record(call: ToolCall, *, now: datetime, after: Head | None = None, **more: Any) -> Head:
+def journal_record(
+    call: ToolCall, *, now: datetime, after: Head | None = None, skill_call: SkillAudit | None = None, **more: Any
+) -> Head:
     """Write one `tool_call` audit row with the call's outcome so far."""
     return recorder.append(
         str(call.session.public_id),
@@ -181,6 +193,7 @@ def journal_record(call: ToolCall, *, now: datetime, after: Head | None = None, 
         now=now,
         details={**call_details(call), **more},
         after=after,
+        skill_call=skill_call,
     )
 
 

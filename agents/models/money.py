@@ -46,7 +46,7 @@ class Budget(models.Model):
 
 
 class Halt(models.Model):
-    """An operator's halt: who, why, and until when. The audit log has its id, not its reason."""
+    """An operator's halt: who, why, and until when. The audit log has its id and the digest of its reason."""
 
     scope = models.CharField(max_length=16, choices=HaltScope)
     session = models.ForeignKey(AgentSession, models.CASCADE, null=True, blank=True, related_name="halts")

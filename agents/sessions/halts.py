@@ -15,7 +15,7 @@ from django.db import DatabaseError, transaction
 
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
-from agents.ledger.boundary import GOING_ON, halt_message
+from agents.ledger.boundary import GOING_ON, halt_details, halt_message
 from agents.models import AgentSession, Halt, Installation
 from agents.people.access import SYSTEM, actor_of
 from agents.policy.transitions import TERMINAL
@@ -86,7 +86,7 @@ def session_halt(
         "autonomous_session.halt_requested",
         now=now,
         actor=actor_of(by, actor),
-        details={"halt_id": halt.pk, "scope": halt.scope},
+        details={**halt_details(halt), "scope": halt.scope},
     )
     if session.status != Status.RUNNING:
         session_end_unheld(session, ends_as, now=now, actor=actor_of(by, actor))
@@ -148,7 +148,7 @@ def _put_in_force(*, by: User | None, reason: str, now: datetime, actor: str) ->
         if not Installation.objects.filter(pk=1, halt__isnull=True).update(halt=halt):
             transaction.set_rollback(True)
             return None
-        details = {"halt_id": halt.pk}
+        details = halt_details(halt)
         recorder.append_soon(SYSTEM_CHAIN, "organisation.halted", now=now, actor=actor_of(by, actor), details=details)
     return halt
 

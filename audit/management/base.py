@@ -1,11 +1,16 @@
 """Base class of lqops commands: no system checks, no empty values, no error on a closed pipe."""
 
 import os
+import secrets
 import sys
 from argparse import ArgumentTypeError
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+
+MIN_KEY_CHARS: Final = 32
 
 
 def not_empty(text: str) -> str:
@@ -13,6 +18,16 @@ def not_empty(text: str) -> str:
     if not text.strip():
         raise ArgumentTypeError("empty value: give one, or leave the option out (is a shell variable unset?)")
     return text
+
+
+def key_file(path: Path) -> str:
+    """Return the key in a file, which is created with a random one unless it exists."""
+    with suppress(FileExistsError), open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(secrets.token_urlsafe(48))
+    key = path.read_text(encoding="utf-8").strip()
+    if len(key) < MIN_KEY_CHARS:
+        raise CommandError(f"{path} holds {len(key)} characters; a key needs {MIN_KEY_CHARS} or more.")
+    return key
 
 
 class ActingCommand(BaseCommand):

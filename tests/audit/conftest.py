@@ -12,7 +12,7 @@ def unguarded(db):
     models.remove(connection)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def checkpoint_file(tmp_path, settings):
     settings.LQOPS_CHECKPOINT_FILE = tmp_path / "kept" / "checkpoints.jsonl"
     return settings.LQOPS_CHECKPOINT_FILE

@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection
 
-from audit.models import AuditEvent
+from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append, close_chain
 from audit.rows import event_hash
+from audit.skill_audits import skill_call
 
 NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 RUN = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -49,6 +50,15 @@ def record_session(chain=RUN, *, calls=2, closed=True):
     append(chain, "autonomous_session.completed", now=later(60), details={"reason": "completed"})
     if closed:
         close_chain(chain, now=later(60))
+
+
+def record_skill_call(*, session_id=None, now=NOW, **facts):
+    """The event of a skill call, and its row if calls of its level have one."""
+    audited = skill_call(session_id=session_id, now=now, **facts)
+    details = {"tool": "run_skill", "name": facts["skill_name"], "outcome": "success"}
+    chain = str(session_id or SYSTEM_CHAIN)
+    append(chain, "autonomous_session.tool_call", now=now, details=details, skill_call=audited)
+    return audited
 
 
 def row(chain, seq) -> AuditEvent:

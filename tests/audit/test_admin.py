@@ -9,8 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from audit import admin as audit_admin
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
-from audit.recorder import record_skill_call
-from tests.audit.samples import NOW, RUN, record_session, row, start
+from tests.audit.samples import NOW, RUN, record_session, record_skill_call, row, start
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.audit.urls")]
 EVENTS = "/admin/audit/auditevent/"
@@ -160,3 +159,46 @@ def test_skill_calls_are_filtered_by_level(admin_client):
     rows, text = shown(admin_client, f"{SKILLS}?level=PRIVILEGED")
     assert [found.skill_name for found in rows] == ["b"]
     assert "level=RESTRICTED" in text
+
+
+# --- Export ---
+
+EXPORT = f"{EVENTS}export/"
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_audit_log_is_exported_from_its_page(viewer, checkpoint_file, form):
+    record_session()
+    assert f'href="{EXPORT}"' in viewer.get(EVENTS).content.decode()
+    assert "Export the audit log" in viewer.get(EXPORT).content.decode()
+    response = viewer.post(EXPORT, {"format": form, "chain": RUN})
+    text = response.getvalue().decode()
+    assert (response.status_code, "no-store" in response["Cache-Control"]) == (200, True)
+    assert response["Content-Disposition"].endswith(f'.{form}"')
+    assert (text.count(RUN) > 7, "lqops-audit-export/1" in text.splitlines()[-1]) == (True, True)
+    event = AuditEvent.objects.get(kind="audit.exported")
+    assert (event.actor, event.details) == (f"user:{User.objects.get().pk}", {"format": form, "chain": RUN})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"format": "xml"}, "xml is not one of the available choices"),
+        ({"format": "csv", "chain": "nobody"}, "There is no chain"),
+        ({"format": "csv", "since": "yesterday"}, "Enter a valid date/time"),
+    ],
+)
+def test_wrong_choice_is_shown_in_the_form(viewer, checkpoint_file, given, says):
+    response = viewer.post(EXPORT, given)
+    assert (response.status_code, says in response.content.decode()) == (200, True)
+    assert not AuditEvent.objects.exists()
+
+
+def test_export_without_a_checkpoint_is_refused_in_the_form(viewer, checkpoint_file):
+    checkpoint_file.mkdir(parents=True)
+    assert "No checkpoint can be written: Is a directory" in viewer.post(EXPORT, {"format": "csv"}).content.decode()
+
+
+def test_export_needs_the_permission(client, checkpoint_file):
+    client.force_login(User.objects.create_user("bob", is_staff=True))
+    assert client.get(EXPORT).status_code == client.post(EXPORT, {"format": "csv"}).status_code == 403

@@ -8,9 +8,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 
+from audit.keys import public_key
 from audit.models import SkillAudit
-from audit.recorder import record_skill_call
-from tests.audit.samples import RUN, call, edit, later, record_session, remove, start
+from tests.audit.samples import RUN, call, edit, later, record_session, record_skill_call, remove, start
 from tests.lqops import processes
 from tests.table import every_row
 
@@ -29,12 +29,14 @@ def run(name, *arguments):
     return 0, out.getvalue(), err.getvalue()
 
 
-@pytest.mark.parametrize("name", ["verify_audit", "export_audit", "checkpoint_audit", "audit"])
+@pytest.mark.parametrize(
+    "name", ["verify_audit", "export_audit", "checkpoint_audit", "audit", "countersign_audit", "replace_audit_key"]
+)
 def test_help_explains(name, capsys):
     with pytest.raises(SystemExit) as stopped:
         call_command(name, "--help")
     assert stopped.value.code == 0
-    assert len(capsys.readouterr().out.split()) > 60
+    assert len(capsys.readouterr().out.split()) > 50
 
 
 def test_verify_prints_the_result_in_its_last_line():
@@ -117,7 +119,7 @@ def test_checkpoint_is_written_and_printed(checkpoint_file):
     start(RUN)
     assert run("checkpoint_audit")[:2] == (
         0,
-        "Checkpoint 1 written (events: 2, last row of `system`: 1, open chains: 1).\n",
+        f"Checkpoint 1 written (events: 2, last row of `system`: 1, open chains: 1).\nPublic key: {public_key()}\n",
     )
     code, out, _ = run("checkpoint_audit", "--json")
     assert (code, json.loads(out)) == (0, json.loads(checkpoint_file.read_text().splitlines()[1]))
@@ -132,16 +134,19 @@ def test_checkpoint_that_cannot_be_written_fails(settings, tmp_path):
 def test_export_goes_to_stdout():
     record_session()
     code, out, err = run("export_audit")
-    assert (code, len(out.splitlines()), err) == (0, 9, "Rows exported: 9\n")
-    assert {json.loads(line)["chain"] for line in out.splitlines()} == {RUN, "system"}
+    assert (code, err) == (0, f"Lines exported: 12. Public key: {public_key()}\n")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert ("checkpoint" in lines[0], "manifest" in lines[-1]) == (True, True)
+    assert {line["chain"] for line in lines[1:-1]} == {RUN, "system"}
 
 
 def test_export_file_is_private(tmp_path, monkeypatch):
     record_session()
-    monkeypatch.setattr("audit.management.commands.export_audit.PROGRESS_ROWS", 5)
+    monkeypatch.setattr("audit.management.commands.export_audit.PROGRESS_LINES", 5)
     file = tmp_path / "export.jsonl"
-    assert run("export_audit", "--output", str(file)) == (0, "", "Rows so far: 5\nRows exported: 9\n")
-    assert len(file.read_text().splitlines()) == 9
+    code, out, told = run("export_audit", "--output", str(file))
+    assert (code, out, told.splitlines()[:2]) == (0, "", ["Lines so far: 5", "Lines so far: 10"])
+    assert len(file.read_text().splitlines()) == 12
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [found.name for found in tmp_path.iterdir() if found.is_file()] == ["export.jsonl"]
 
@@ -151,18 +156,19 @@ def test_export_file_is_private(tmp_path, monkeypatch):
     [
         (["--chain", RUN], 7),
         (["--kind", "audit.chain_closed"], 1),
-        (["--since", "2026-05-04T09:01"], 2),
-        (["--since", "2026-05-04T11:01:00+02:00"], 2),
-        (["--since", "2026-05-05", "--format", "jsonl"], 0),
+        (["--since", "2026-05-04T09:01"], 3),
+        (["--since", "2026-05-04T11:01:00+02:00"], 3),
+        (["--since", "2026-05-05", "--format", "jsonl"], 1),
     ],
 )
 def test_export_can_be_filtered(arguments, count):
     record_session()
-    assert len(run("export_audit", *arguments)[1].splitlines()) == count
+    out = run("export_audit", *arguments)[1].splitlines()
+    assert json.loads(out[-1])["manifest"]["events"] == count
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--chain", "nobody"], ["--kind", "nothing"], ["--since", "yesterday"], ["--format", "csv"]]
+    "arguments", [["--chain", "nobody"], ["--kind", "nothing"], ["--since", "yesterday"], ["--format", "xml"]]
 )
 def test_export_refuses_unknown_values(arguments, tmp_path):
     file = tmp_path / "export.jsonl"
@@ -191,7 +197,7 @@ def test_export_does_not_replace_a_pipe(tmp_path):
 
 def test_export_says_where_it_cannot_write(tmp_path):
     code, _, said = run("export_audit", "--output", str(tmp_path / "no" / "folder"))
-    assert (code, "Stopped after 0 rows" in said) == (2, True)
+    assert (code, "Stopped after 0 lines" in said) == (2, True)
 
 
 def skill_calls(count):

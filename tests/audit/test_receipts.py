@@ -6,9 +6,11 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from audit import kinds
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN
 from audit.receipts import (
+    CHANGED_REASON,
     ENDINGS,
     LABELS,
     UnknownChain,
@@ -21,7 +23,7 @@ from audit.receipts import (
     usd,
 )
 from audit.recorder import append, chain_head
-from audit.rows import GENESIS, StoredRow, UnreadableRow
+from audit.rows import GENESIS, StoredRow, UnreadableRow, digest
 from tests.audit.samples import NOW, RUN, edit, later, record_session, start
 from tests.table import every_row
 
@@ -120,6 +122,7 @@ def test_call_is_one_entry():
         "tool": "run_skill",
         "name": "send",
         "phase": "delivery",
+        "brake": None,
         "model": "offline",
         "detail": None,
         "budget": None,
@@ -217,6 +220,63 @@ def test_approvals_halts_and_other_events_are_separate_lists():
     assert [(found["sentence"], found["actor"]) for found in receipt["halts"]] == [("A halt was requested.", "user:9")]
     assert [found["kind"] for found in receipt["other_events"]] == ["budget.warned", f"{S}resumed"]
     assert [found["seq"] for found in receipt["events"]] == [1, 2, 3, 4, 5]
+
+
+# --- Refused calls, and reasons of halts ---
+
+
+def test_refused_call_names_its_skill_and_its_brake():
+    receipt = fold(events(called("denied", None, name="send", brake="approval", detail="rejected")))
+    [refused] = receipt["refused_calls"]
+    assert (refused["what"], refused["brake"], refused["detail"]) == ("skill send", "approval", "rejected")
+    assert receipt["events"][0]["sentence"] == "Skill send: refused, by approval."
+
+
+@pytest.mark.parametrize(
+    ("kind", "brake", "reason"), [("halted", "R5", "external_halt"), ("cost_cap_reached", "R4", "cost_cap_reached")]
+)
+def test_call_at_which_a_brake_ended_the_run_is_a_refused_one(kind, brake, reason):
+    ended = {"reason": reason, "tool": "run_skill", "model": "offline", "phase": "turn", "brake": brake}
+    receipt = fold(events((f"{S}{kind}", ended)))
+    assert receipt["refused_calls"] == [
+        {
+            "tool": "run_skill",
+            "name": None,
+            "model": "offline",
+            "phase": "turn",
+            "brake": brake,
+            "what": "model call to offline",
+            "outcome": "denied",
+            "detail": reason,
+            "ended_at": "2026-05-04T09:00:01+00:00",
+        }
+    ]
+    assert receipt["tool_calls"] == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("known", "shown"), [({5: "it loops"}, "it loops"), ({5: "other"}, CHANGED_REASON), ({}, CHANGED_REASON)]
+)
+def test_reason_of_a_halt_is_shown_unless_it_was_changed(monkeypatch, known, shown):
+    monkeypatch.setattr(kinds, "_reasons", [lambda ids: {pk: known[pk] for pk in ids if pk in known}])
+    start(RUN)
+    details = {"halt_id": 5, "reason_digest": digest("it loops")}
+    append(RUN, f"{S}halt_requested", now=NOW, details={**details, "scope": "session"})
+    append(RUN, f"{S}halted", now=NOW, details={**details, "reason": "external_halt"})
+    receipt = build_receipt(RUN)
+    assert [halt["reason"] for halt in receipt["halts"]] == [shown, None]
+    assert receipt["halts"][0]["sentence"] == f"A halt was requested. Reason: {shown}"
+    assert f"Reason: {shown}" in receipt_text(receipt)
+
+
+@pytest.mark.django_db
+def test_halt_without_a_reason_shows_none(monkeypatch):
+    monkeypatch.setattr(kinds, "_reasons", [lambda ids: dict.fromkeys(ids, "")])
+    start(RUN)
+    append(RUN, f"{S}halt_requested", now=NOW, details={"halt_id": 5, "reason_digest": digest("")})
+    append(RUN, f"{S}halt_requested", now=NOW, details={"halt_id": 6})
+    assert [halt["sentence"] for halt in build_receipt(RUN)["halts"]] == ["A halt was requested."] * 2
 
 
 @given(st.lists(st.integers(0, 10**12).map(lambda micro: Decimal(micro) / 10**6), max_size=30))

@@ -4,11 +4,11 @@ from unittest.mock import patch
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from audit import recorder
+from audit import recorder, skill_audits
 from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent, SkillAudit
-from audit.recorder import EMPTY, AuditContention, Head, append, chain_head, close_chain, record_skill_call
+from audit.recorder import EMPTY, AuditContention, Head, append, chain_head, close_chain
 from audit.rows import GENESIS, event_hash
-from tests.audit.samples import NOW, RUN, call, later, row, start
+from tests.audit.samples import NOW, RUN, call, later, record_skill_call, row, start
 
 pytestmark = pytest.mark.django_db
 
@@ -179,7 +179,7 @@ def test_skill_call_takes_text_and_missing_output():
 
 
 def test_summaries_are_redacted_first_and_cut_afterwards(monkeypatch):
-    monkeypatch.setattr(recorder, "redact", lambda text: text.replace("k" * 40, "[key]"))
+    monkeypatch.setattr(skill_audits, "redact", lambda text: text.replace("k" * 40, "[key]"))
     skill_call(arguments="x" * 190 + "k" * 40, output="y" * 500)
     found = SkillAudit.objects.get()
     assert found.input_summary == "x" * 190 + "[key]"

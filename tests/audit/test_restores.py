@@ -5,10 +5,12 @@ import json
 import pytest
 from django.contrib.auth import get_user_model
 
-from audit import restores
+from audit import checkpoints, restores
 from audit.checkpoints import write_checkpoint
+from audit.keys import signed
 from audit.management.commands import verify_audit
 from audit.models import SYSTEM_CHAIN, AuditEvent
+from audit.rows import canonical
 from audit.verify import verify_log
 from tests.audit.samples import RUN, call, edit, hash_chain_again, later, record_session, remove, start
 from tests.audit.test_commands import run
@@ -174,22 +176,20 @@ def test_rows_cut_from_one_chain_are_no_restore(history, checkpoint_file):
     assert "a restore loses every row" in run(*ACCEPT)[2]
 
 
-def test_forged_acceptance_excuses_nothing(restored, checkpoint_file, settings):
-    key = settings.LQOPS_AUDIT_KEY
+def test_forged_acceptance_excuses_nothing(restored, checkpoint_file):
     genuine = checkpoint_file.read_text()
     report = verify_log(head=checkpoint_file)
-    settings.LQOPS_AUDIT_KEY = "a key that the forger made up"
-    write_checkpoint(
-        now=later(2_000),
-        restored={
-            "by": "op",
-            "reason": "x",
-            "lines": [3, 4],
-            "lost": 5,
-            "missing": [[named.chain, 1, 99] for named in report.missing],
-        },
-    )
-    settings.LQOPS_AUDIT_KEY = key
+    wanted = {
+        "by": "op",
+        "reason": "x",
+        "lines": [3, 4],
+        "lost": 5,
+        "missing": [[named.chain, 1, 99] for named in report.missing],
+    }
+    last = checkpoints.last_checkpoint()
+    digest = checkpoints._sha256(genuine.splitlines()[-1].encode())
+    forged = signed({**last, "n": last["n"] + 1, "prev": digest, "restored": wanted}, "a key that the forger made up")
+    checkpoint_file.write_text(f"{genuine}{canonical(forged)}\n")
     assert bad_chains(checkpoint_file) >= {RUN, LOST, SYSTEM_CHAIN, None}
 
     checkpoint_file.write_text(genuine)

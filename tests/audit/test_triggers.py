@@ -1,10 +1,11 @@
+import sqlite3
+
 import pytest
 from django.db import DatabaseError, connection, transaction
 
 from audit import models
 from audit.models import AuditEvent, SkillAudit
-from audit.recorder import record_skill_call
-from tests.audit.samples import NOW, RUN, record_session, row, sql
+from tests.audit.samples import NOW, RUN, record_session, record_skill_call, row, sql
 
 pytestmark = pytest.mark.django_db
 
@@ -56,8 +57,46 @@ ATTEMPTS = {
     "skill update": lambda: SkillAudit.objects.update(skill_name="other"),
     "skill sql delete": lambda: sql("DELETE FROM audit_skillaudit"),
 }
+EVENT = "chain, seq, kind, at, actor, subject, request_id, details, prev_hash, hash"
+SKILL = "skill_name, input_summary, output_summary, capability_level, duration_ms, chat_id, chain, seq, created_at"
+if connection.vendor == "sqlite":
+    OVER = "INSERT OR REPLACE INTO audit_auditevent"
+    ATTEMPTS |= {
+        "replace by id": lambda: sql(f"{OVER} (id, {EVENT}) SELECT id, {EVENT} FROM audit_auditevent WHERE seq = 1"),
+        "replace by number": lambda: sql(f"{OVER} ({EVENT}) SELECT {EVENT} FROM audit_auditevent WHERE seq = 1"),
+        "replace by rowid": lambda: sql(
+            f"{OVER} (rowid, {EVENT}) SELECT rowid, 'x', 1, {EVENT[12:]} FROM audit_auditevent WHERE seq = 1"
+        ),
+        "replace into": lambda: sql(
+            f"REPLACE INTO audit_auditevent ({EVENT}) SELECT {EVENT} FROM audit_auditevent WHERE seq = 1"
+        ),
+        "update or replace": lambda: sql("UPDATE OR REPLACE audit_auditevent SET seq = 1 WHERE seq = 2"),
+        "upsert in sql": lambda: sql(
+            f"INSERT INTO audit_auditevent ({EVENT}) SELECT {EVENT} FROM audit_auditevent WHERE seq = 1 "
+            "ON CONFLICT (chain, seq) DO UPDATE SET actor = 'user:8'"
+        ),
+        "skill replace": lambda: sql(
+            f"INSERT OR REPLACE INTO audit_skillaudit (id, {SKILL}) SELECT id, {SKILL} FROM audit_skillaudit"
+        ),
+    }
 if connection.vendor == "postgresql":
     ATTEMPTS |= {
+        "upsert in sql": lambda: sql(
+            f"INSERT INTO audit_auditevent ({EVENT}) SELECT {EVENT} FROM audit_auditevent WHERE seq = 1 "
+            "ON CONFLICT (chain, seq) DO UPDATE SET actor = 'user:8'"
+        ),
+        "upsert by id": lambda: sql(
+            f"INSERT INTO audit_skillaudit (id, {SKILL}) OVERRIDING SYSTEM VALUE SELECT id, {SKILL} "
+            "FROM audit_skillaudit ON CONFLICT (id) DO UPDATE SET skill_name = 'other'"
+        ),
+        "merge that updates": lambda: sql(
+            "MERGE INTO audit_auditevent USING (SELECT 1 AS seq) s ON audit_auditevent.seq = s.seq "
+            "WHEN MATCHED THEN UPDATE SET actor = 'user:8'"
+        ),
+        "merge that deletes": lambda: sql(
+            "MERGE INTO audit_skillaudit USING (SELECT 1) s ON TRUE WHEN MATCHED THEN DELETE"
+        ),
+        "delete in a query": lambda: sql("WITH gone AS (DELETE FROM audit_auditevent RETURNING id) SELECT 1 FROM gone"),
         "truncate": lambda: sql("TRUNCATE audit_auditevent"),
         "truncate cascade": lambda: sql("TRUNCATE audit_skillaudit CASCADE"),
         "statement that meets no row": lambda: sql("DELETE FROM audit_auditevent WHERE seq = -1"),
@@ -79,7 +118,7 @@ def test_triggers_exist_during_tests():
         "sqlite": "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'audit_%%'",
         "postgresql": "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgname LIKE 'audit_%%'",
     }[connection.vendor]
-    verbs = ["update", "delete"] + (["truncate"] if connection.vendor == "postgresql" else [])
+    verbs = ["update", "delete", "truncate" if connection.vendor == "postgresql" else "replace"]
     with connection.cursor() as cursor:
         cursor.execute(query)
         found = {name.lower() for (name,) in cursor.fetchall()}
@@ -108,5 +147,22 @@ def test_rows_can_be_edited_after_the_triggers_are_removed(unguarded):
 def test_missing_triggers_are_named(db):
     assert models.missing(connection) == []
     models.remove(connection)
-    verbs = ["delete", "truncate", "update"] if connection.vendor == "postgresql" else ["delete", "update"]
+    verbs = ["delete", "truncate" if connection.vendor == "postgresql" else "replace", "update"]
     assert models.missing(connection) == [f"{table}_no_{verb}" for table in models.TABLES for verb in verbs]
+
+
+if connection.vendor == "sqlite":  # PostgreSQL has no INSERT OR REPLACE
+
+    @pytest.mark.django_db(transaction=True)
+    def test_replace_through_a_connection_of_its_own_is_refused():
+        """The trigger itself holds, whatever the connection is set to."""
+        record_session()
+        audited_call()
+        other = sqlite3.connect(connection.settings_dict["NAME"])
+        try:
+            with pytest.raises(sqlite3.IntegrityError, match=models.MESSAGE):
+                other.execute(
+                    f"INSERT OR REPLACE INTO audit_skillaudit (id, {SKILL}) SELECT id, {SKILL} FROM audit_skillaudit"
+                )
+        finally:
+            other.close()

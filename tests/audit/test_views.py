@@ -1,10 +1,11 @@
 import pytest
 from django.contrib.auth.models import AnonymousUser, Permission, User
 
+from audit.keys import public_key
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append, chain_head
 from audit.views import may_read_receipt
-from tests.audit.samples import RUN, call, edit, later, record_session, start
+from tests.audit.samples import NOW, RUN, call, edit, later, record_session, start
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.audit.urls")]
 PAGE = f"/receipts/{RUN}/"
@@ -222,3 +223,14 @@ def test_an_owner_who_is_no_staff_signs_in_and_reads_the_receipt(client, owner):
     assert "do not match" in wrong.content.decode()
     right = client.post("/login/", {"username": "olga", "password": "x", "next": PAGE}, follow=True)
     assert "Receipt" in right.content.decode()
+
+
+# --- The public key ---
+
+
+def test_public_key_is_for_everybody(client):
+    append(SYSTEM_CHAIN, "audit.key_replaced", now=NOW, details={"old_key": "ab", "new_key": "cd"})
+    found = client.get("/.well-known/lqops-audit-key").json()
+    former = [{"replaced_at": NOW.isoformat(), "old_key": "ab", "new_key": "cd"}]
+    assert found == {"algorithm": "Ed25519", "key": public_key(), "former": former}
+    assert client.post("/.well-known/lqops-audit-key").status_code == 405

@@ -16,19 +16,10 @@ _NO_TEXT = f"The PDF holds no text: its pages are images, as of a scan. {OCR}"
 
 
 def pdf_parts(data: bytes) -> Iterator[Part]:
-    from pypdf.errors import DependencyError
+    from pypdf import PdfReader
 
     if b"%%EOF" not in data.rstrip(b"\x00\t\r\n ")[-_TAIL:]:
         raise Invalid("The PDF is cut off: its end is missing. Copy or save it again.")
-    try:
-        yield from _pages(data)
-    except DependencyError:
-        raise Invalid("The PDF is encrypted (AES). Print or save it as a PDF without encryption.") from None
-
-
-def _pages(data: bytes) -> Iterator[Part]:
-    from pypdf import PdfReader
-
     reader = PdfReader(io.BytesIO(data), strict=False)
     if reader.is_encrypted and not reader.decrypt(""):
         raise Invalid(PASSWORD)

@@ -34,5 +34,5 @@ class Command(ActingCommand):
             return
         self.stdout.write(
             f"Checkpoint {checkpoint['n']} written (events: {checkpoint['rows']}, last row of `system`: "
-            f"{checkpoint['system']['seq']}, open chains: {len(checkpoint['open'])})."
+            f"{checkpoint['system']['seq']}, open chains: {len(checkpoint['open'])}).\nPublic key: {checkpoint['key']}"
         )

@@ -1,4 +1,4 @@
-"""Export the audit log as JSON lines."""
+"""Export the audit log as a signed file."""
 
 import os
 from argparse import ArgumentTypeError
@@ -11,21 +11,24 @@ from typing import Any, TextIO
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
+from audit import utc_now
+from audit.export import TYPES, Selection, UnknownChain, export_log
+from audit.keys import public_key
 from audit.kinds import KINDS
 from audit.management.base import ActingCommand, not_empty, release_stdout
-from audit.models import AuditEvent
-from audit.rows import UnreadableRow, exported_lines
+from audit.receipts import COMMAND
+from audit.rows import UnreadableRow
 
-PROGRESS_ROWS = 10_000
+PROGRESS_LINES = 10_000
 UNREADABLE = 2
 
 
 class Command(ActingCommand):
     help = (
-        "Export the audit log as JSONL: one event per line with all hashed columns and its hash; `at` is whole "
-        "microseconds since 1970 UTC. A full export can be verified without lqops: python docs/verify_export.py FILE. "
-        "A filtered export is not complete: --chain leaves out the rows of `system` (verify it with --links-only), "
-        "--since and --kind leave gaps that cannot be verified. "
+        "Export the audit log as JSON lines or CSV: the checkpoints, one event per line with all hashed columns and "
+        "its hash, and a signed manifest. Verify it without lqops: python docs/verify_export.py --key KEY FILE. "
+        "--chain exports one run, whose last event the manifest signs; --since and --kind leave out what links events, "
+        "so that only the signature vouches for them. "
         "Exit code 0: exported. 1: no such chain. 2: cannot read or write, or a wrong option."
     )
 
@@ -38,28 +41,29 @@ class Command(ActingCommand):
             "--kind", default="", choices=sorted(KINDS), metavar="KIND", help="only events of this kind"
         )
         parser.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of stdout")
-        parser.add_argument("--format", default="jsonl", choices=["jsonl"], help="the only format; default: jsonl")
+        parser.add_argument("--format", default="jsonl", choices=sorted(TYPES), help="default: jsonl")
 
     def handle(self, *args: Any, **options: Any) -> None:
         count = 0
-        lines = exported_lines(chain=options["chain"] or "", since=options["since"], kind=options["kind"])
+        selection = Selection(options["chain"] or "", options["since"], options["kind"])
         try:
+            lines = export_log(selection, form=options["format"], by=COMMAND, now=utc_now())
             with closing(lines), self._target(options["output"]) as target:
                 for count, line in enumerate(lines, 1):
-                    target.write(f"{line}\n")
-                    if count % PROGRESS_ROWS == 0:
-                        self.stderr.write(f"Rows so far: {count}")
+                    target.write(line)
+                    if count % PROGRESS_LINES == 0:
+                        self.stderr.write(f"Lines so far: {count}")
                 target.flush()
-                if options["chain"] and not AuditEvent.objects.filter(chain=options["chain"]).exists():
-                    raise CommandError(f"There is no chain {options['chain']!r}.")
         except BrokenPipeError:  # the reader has seen enough, as `head` has
             release_stdout()
             return
+        except UnknownChain as error:
+            raise CommandError(str(error)) from error
         except UnreadableRow as error:
             raise CommandError(f"Stopped: {error}; run verify_audit for details.", returncode=UNREADABLE) from error
         except (OSError, DatabaseError) as error:
-            raise CommandError(f"Stopped after {count} rows: {error}", returncode=UNREADABLE) from error
-        self.stderr.write(f"Rows exported: {count}")
+            raise CommandError(f"Stopped after {count} lines: {error}", returncode=UNREADABLE) from error
+        self.stderr.write(f"Lines exported: {count}. Public key: {public_key()}")
 
     @contextmanager
     def _target(self, output: Path | None) -> Iterator[TextIO]:

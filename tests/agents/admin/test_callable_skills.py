@@ -16,9 +16,9 @@ from agents.policy.schedule import hour_of
 from agents.skills.registry import installed_skills
 from audit import recorder
 from audit.models import AuditEvent, SkillAudit
-from audit.recorder import record_skill_call
 from tests.agents.admin.rows import page, sign_in, text_of
 from tests.agents.api.conftest import client_of
+from tests.audit.samples import record_skill_call
 from tests.factories import NOW, make_user
 
 pytestmark = pytest.mark.django_db

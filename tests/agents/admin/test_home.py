@@ -125,8 +125,8 @@ def test_home_shows_cost_today_and_caps(client):
 def test_home_shows_refusals(client):
     sign_in(client)
     session = make_session()
-    refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.TOOL_NOT_GRANTED, now=clock())
-    refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.SUCCESS, now=clock())
+    refuse_call(session, {"tool": ToolIntent.NOTIFY}, "intake", Outcome.TOOL_NOT_GRANTED, now=clock(), brake=None)
+    refuse_call(session, {"tool": ToolIntent.NOTIFY}, "intake", Outcome.SUCCESS, now=clock(), brake=None)
 
     found = shown(client)
 
@@ -151,7 +151,7 @@ def test_refused_firing_links_to_its_trigger(client):
 
 def test_refusal_of_an_ended_session_links_to_its_receipt():
     session = make_session()
-    refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=clock(), over=True)
+    refuse_call(session, {"tool": ToolIntent.NOTIFY}, "turn", Outcome.DENIED, now=clock(), brake=None, over=True)
 
     assert [refusal.session_id for refusal in control_room.refusals_lately()] == [session.chain]
 
@@ -188,7 +188,15 @@ def test_loop_that_a_person_stopped_is_no_problem():
 
 
 def test_call_that_a_person_denied_says_so_once():
-    refuse_call(make_session(), ToolIntent.NOTIFY, "delivery", Outcome.DENIED, now=clock(), detail="rejected")
+    refuse_call(
+        make_session(),
+        {"tool": ToolIntent.NOTIFY},
+        "delivery",
+        Outcome.DENIED,
+        now=clock(),
+        brake=None,
+        detail="rejected",
+    )
 
     [refusal] = control_room.refusals_lately()
     assert refusal.sentence == "Notify: denied (by a person)."
@@ -202,12 +210,14 @@ def test_sign_in_page_shows_no_state(client):
 
 def test_old_refusals_are_not_shown():
     session = make_session()
-    refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock(), detail="budget_spent")
+    refuse_call(
+        session, {"tool": ToolIntent.NOTIFY}, "intake", Outcome.DENIED, now=clock(), brake=None, detail="budget_spent"
+    )
     [refusal] = control_room.refusals_lately()
     assert refusal.sentence == "Notify: denied (a shared budget is used up)."
 
     for _ in range(control_room.LOOKED_AT):
-        refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.SUCCESS, now=clock())
+        refuse_call(session, {"tool": ToolIntent.NOTIFY}, "intake", Outcome.SUCCESS, now=clock(), brake=None)
 
     assert control_room.refusals_lately() == ()
 
@@ -221,7 +231,7 @@ def test_home_queries_do_not_grow(client):
             session = make_session(owner=owner, agent=make_agent(owner=owner), trigger=make_trigger(owner=owner))
             make_approval(session, key=f"k{number}")
             make_call(session, outcome=Outcome.UNKNOWN)
-            refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock())
+            refuse_call(session, {"tool": ToolIntent.NOTIFY}, "intake", Outcome.DENIED, now=clock(), brake=None)
         with CaptureQueriesContext(connection) as captured:
             shown(client)
         counts.append(len(captured))

@@ -253,7 +253,9 @@ def full_session(owner):
     journal_record(call, now=NOW + timedelta(seconds=1))
     call.outcome = Outcome.SUCCESS
     journal_record(call, now=NOW + timedelta(seconds=3))
-    refuse_call(session, ToolIntent.NOTIFY, "analysis", Outcome.DENIED, now=NOW, detail="budget_spent")
+    refuse_call(
+        session, {"tool": ToolIntent.NOTIFY}, "analysis", Outcome.DENIED, now=NOW, brake=None, detail="budget_spent"
+    )
     session_halt(session.pk, by=owner, reason="reads <i>too</i> much", now=NOW + timedelta(seconds=4))
     document = make_document(owner)
     Finding.objects.create(
@@ -362,7 +364,9 @@ def test_long_session_shows_its_latest_part(client, monkeypatch):
     monkeypatch.setattr("agents.sessions.reads.SHOWN_EVENTS", 3)
     session = make_session(owner=owner)
     for number in range(5):
-        refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=NOW, detail=f"said{number}")
+        refuse_call(
+            session, {"tool": ToolIntent.NOTIFY}, "turn", Outcome.DENIED, now=NOW, brake=None, detail=f"said{number}"
+        )
 
     found = text_of(show(client, session))
 

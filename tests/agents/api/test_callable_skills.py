@@ -11,7 +11,7 @@ from agents.models import ApiKey, SkillCount, SkillSetting
 from agents.policy.schedule import hour_of
 from agents.skills.registry import installed_skills
 from audit.models import AuditEvent
-from audit.recorder import record_skill_call
+from tests.audit.samples import record_skill_call
 from tests.factories import NOW, make_user
 
 from .conftest import client_of

@@ -5,10 +5,12 @@ import time_machine
 
 from agents.engine.loop import Answered
 from agents.engine.skills import SkillExecutor
-from agents.models import Agent, Approval, InferenceLog, SkillCount, SkillSetting, ToolCall
+from agents.models import Agent, AgentSession, Approval, InferenceLog, SkillCount, SkillSetting, ToolCall
 from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
-from audit.models import SkillAudit
+from audit.models import SYSTEM_CHAIN, SkillAudit
+from audit.receipts import build_receipt
+from audit.verify import verify_log
 from tests.factories import NOW
 
 from .conftest import Step, calls, script
@@ -26,6 +28,11 @@ def _time():
 def notes():
     shown = ("skill_name", "capability_level", "risk_level", "input_summary", "output_summary", "session_id")
     return list(SkillAudit.objects.order_by("pk").values_list(*shown))
+
+
+def refused(session):
+    """What the receipt says of refused calls: the skill, and what refused it."""
+    return [(call["name"], call["brake"]) for call in build_receipt(session.chain)["refused_calls"]]
 
 
 @pytest.mark.parametrize("mode", ["auto", "semi"])
@@ -54,6 +61,8 @@ def test_call_with_wrong_arguments_is_recorded_by_its_level(loop, session):
         ("shell", "RESTRICTED", "high", '{"also":"rm -rf /","command":5}', session.public_id),
     ]
     assert all("cannot be called like this" in row[4] for row in notes())
+    assert refused(session) == [("echo", "arguments"), ("look", "arguments"), ("shell", "arguments")]
+    assert verify_log().verified
 
 
 def test_call_of_a_disabled_skill_is_recorded_by_its_level(loop, session, messages):
@@ -67,6 +76,7 @@ def test_call_of_a_disabled_skill_is_recorded_by_its_level(loop, session, messag
         ("look", "CONTROLLED", None, '{"place":"a"}'),
         ("act", "RESTRICTED", "low", '{"what":"it"}'),
     ], "of SAFE ones nothing is noted, and a name that nobody knows has no level"
+    assert refused(session) == [("echo", "skill"), ("look", "skill"), ("act", "skill")]
     assert not ToolCall.objects.exclude(model="test-model").exists()
 
 
@@ -75,6 +85,15 @@ def test_call_of_a_skill_that_is_not_offered_is_recorded(session):
     told = SkillExecutor({}, session=session).execute_one("a:1", call)
     assert (told.output, "not found or disabled" in told.error) == (None, True)
     assert [row[0] for row in notes()] == ["look"]
+    assert refused(session) == [("look", "skill")]
+
+
+def test_call_of_a_session_that_is_over_is_recorded_in_system(session):
+    AgentSession.objects.update(status="completed", terminal_reason="completed", completed_at=NOW)
+    [call] = parse_skill_calls('<skill>look(place="a")</skill>')
+    SkillExecutor({}, session=session).execute_one("a:1", call)
+    assert SkillAudit.objects.get().chain == SYSTEM_CHAIN
+    assert verify_log().verified
 
 
 def test_no_prediction_without_a_model_manager(session):
@@ -92,11 +111,12 @@ def test_secret_in_wrong_arguments_is_masked(loop):
     assert key[:24] not in notes()[0][3]
 
 
-def test_call_that_is_not_admitted_is_recorded(loop):
+def test_call_that_is_not_admitted_is_recorded(loop, session):
     with script(calls('act(what="it")'), DONE):
         loop(admit=lambda: lambda *_: "Nobody has asked for it.").run()
     [row] = notes()
     assert row[:5] == ("act", "RESTRICTED", "low", '{"what":"it"}', "Nobody has asked for it.")
+    assert refused(session) == [("act", "rate_limit")]
 
 
 def test_unavailable_skill_is_neither_offered_nor_predicted(loop, messages):

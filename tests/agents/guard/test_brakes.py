@@ -91,7 +91,8 @@ def test_refuses_tool_not_granted_in_phase():
     session = make_session(current_phase=Phase.INTAKE)
     with pytest.raises(ToolNotGranted, match="Phase intake does not grant notify"):
         guarded_tool_call(session, ToolIntent.NOTIFY, {"title": "x"})
-    assert last(session).details == {"tool": "notify", "phase": "intake", "outcome": "tool_not_granted"}
+    refused = {"tool": "notify", "phase": "intake", "outcome": "tool_not_granted", "brake": "R6"}
+    assert last(session).details == refused
     session.refresh_from_db()
     assert session.halt_state == HaltState.RUNNING
 

@@ -24,6 +24,7 @@ from agents.sessions.halts import (
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_create
 from audit.models import AuditEvent
+from audit.rows import digest
 from tests.factories import NOW, make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +43,8 @@ def test_a_running_session_is_asked_to_stop_once():
     [event] = AuditEvent.objects.filter(chain=session.chain)
     halt = Halt.objects.get()
     assert (event.kind, event.actor) == ("autonomous_session.halt_requested", f"user:{operator.pk}")
-    assert event.details == {"halt_id": halt.pk, "scope": "session"}  # the words stay on the halt's row
+    words = digest("it loops")  # the words stay on the halt's row
+    assert event.details == {"halt_id": halt.pk, "scope": "session", "reason_digest": words}
     assert (halt.reason, halt.requested_by) == ("it loops", operator)
 
 
@@ -97,7 +99,7 @@ def test_halting_all_work_refuses_what_is_new_and_the_ticker_halts_what_is_activ
     }
     asked = AuditEvent.objects.get(chain=sessions[1].chain)
     assert (asked.details, asked.actor) == (
-        {"halt_id": found.halt.pk, "scope": "organisation"},
+        {"halt_id": found.halt.pk, "scope": "organisation", "reason_digest": digest("incident")},
         f"user:{operator.pk}",
     )
 

@@ -11,14 +11,17 @@ import pytest
 from django.conf import settings
 
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent
-from agents.exceptions import ToolNotGranted
+from agents.exceptions import SessionHalted, ToolNotGranted
 from agents.guard import guarded_group, guarded_tool_call
 from agents.guard.calls import plan_call
 from agents.guard.tools import BadParams
-from agents.models import Agent, Approval, SkillCount, SkillSetting, ToolCall
-from agents.sessions.approvals import approval_approve
+from agents.models import Agent, AgentSession, Approval, SkillCount, SkillSetting, ToolCall
+from agents.sessions.approvals import approval_approve, approval_reject
+from agents.sessions.halts import halt_all_work, session_halt
 from agents.skills import isolated
 from audit.models import AuditEvent, SkillAudit
+from audit.receipts import build_receipt
+from audit.verify import verify_log
 from tests.factories import NOW, make_agent, make_session
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sample_skills")]
@@ -253,3 +256,60 @@ def test_group_runs_in_parallel_and_answers_in_order(session):
     assert [result.data["seen"] for result in results] == ["a", "b", "c"]
     rows = AuditEvent.objects.filter(chain=session.chain).order_by("seq").values_list("details__outcome", flat=True)
     assert list(rows) == ["started"] * 3 + ["success"] * 3
+
+
+# --- Refused calls on the receipt ---
+
+
+def refused(session):
+    return [(call["name"], call["brake"], call["detail"]) for call in build_receipt(session.chain)["refused_calls"]]
+
+
+def test_r5_is_named_with_the_skill_and_the_reason_of_the_halt(session):
+    session_halt(session.pk, by=None, reason="it loops", now=NOW)
+    for _ in range(2):
+        with pytest.raises(SessionHalted):
+            ask(session, "act", what="it")
+    assert set(refused(session)) == {("act", "R5", "external_halt")}
+    assert len(refused(session)) == 2
+    assert [halt["reason"] for halt in build_receipt(session.chain)["halts"]] == ["it loops", None]
+
+
+def test_halt_of_all_work_is_named_with_its_reason(session):
+    halt_all_work(by=None, reason="incident", now=NOW)
+    with pytest.raises(SessionHalted):
+        ask(session, "act", what="it")
+    assert refused(session) == [("act", "R5", "external_halt")]
+    assert [halt["reason"] for halt in build_receipt(session.chain)["halts"]] == ["incident"]
+
+
+def test_r6_is_named_with_the_skill(session):
+    AgentSession.objects.update(current_phase=Phase.DELIVERY)
+    with pytest.raises(ToolNotGranted):
+        ask(session, "look")
+    assert refused(session) == [("look", "R6", None)]
+
+
+def test_denied_approval_is_named_with_the_skill(session, approver):
+    Agent.objects.update(mode="semi")
+    ask(session, "act", key="a:1", what="it")
+    ticket = Approval.objects.get()
+    approval_reject(ticket.pk, by=approver, digest=ticket.digest, note="no", now=NOW)
+    ask(session, "act", key="a:1", what="it")
+    assert refused(session) == [("act", "approval", "rejected")]
+
+
+def test_limit_and_arguments_are_named_with_the_skill(session):
+    SkillSetting.objects.create(name="act", hourly_limit=0)
+    ask(session, "act", what="it")
+    assert refused(session) == [("act", "rate_limit", "rate_limited")]
+
+
+def test_every_skill_audit_is_held_by_the_event_of_its_call(session):
+    SkillSetting.objects.create(name="act", hourly_limit=1)
+    for number in range(3):
+        ask(session, "act", key=f"a:{number}", what="it")
+        ask(session, "look", key=f"b:{number}", place="here")
+    held = AuditEvent.objects.filter(details__has_key="skill_audit")
+    assert held.count() == SkillAudit.objects.count() == 6
+    assert verify_log().verified
