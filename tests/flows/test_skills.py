@@ -42,7 +42,7 @@ def skill_call(session, skill, key, **arguments):
 
 
 def working(**fields):
-    agent = make_agent(mode="auto")
+    agent = make_agent(mode="auto", waived_skills=["reign"])
     return make_session(Status.RUNNING, mode=Mode.CHAT, current_phase=Phase.TURN, agent=agent, **fields)
 
 
