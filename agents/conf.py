@@ -86,6 +86,11 @@ def sensor_slice_lifetime() -> timedelta:
     return timedelta(seconds=settings.LQOPS_SENSOR_SLICE_SECONDS)
 
 
+def embedding_model() -> str:
+    """The model that search by meaning goes by; empty: none is declared."""
+    return str(next(iter(settings.LQOPS_MODEL_ROLES.get("embeddings", ())), ""))
+
+
 def model_for(role: str) -> str:
     """The first model of a role: main or small."""
     return str(settings.LQOPS_MODEL_ROLES[role][0])

@@ -23,7 +23,8 @@ from agents.types import FORM_PARTS, WIRE_FORMS
 from lqops.default_prices import PACKAGE, default_prices
 from lqops.env import Env
 
-ROLES: Final = ("main", "small", "judges")
+ROLES: Final = ("main", "small", "judges")  # that every installation fills
+EMBEDDINGS: Final = "embeddings"  # the role of at most one model, which does nothing else
 # Fields of a request that decide what is asked and what it may cost; `extra` may not set them.
 OWN_FIELDS: Final = {
     "openai_compatible": frozenset({
@@ -33,6 +34,7 @@ OWN_FIELDS: Final = {
     "anthropic": frozenset({
         "max_tokens", "messages", "model", "stop_sequences", "stream", "system", "thinking", "tool_choice", "tools",
     }),
+    "openai_embeddings": frozenset({"encoding_format", "input", "model"}),
 }  # fmt: skip
 # Notional prices: the offline analyst costs nothing, but its runs show the money brakes at work.
 OFFLINE: Final = {"provider": "offline", "input_usd": "3", "output_usd": "15", "overhead_tokens": 0}
@@ -76,6 +78,7 @@ _PRICES: Final = ("input_usd", "output_usd")
 _REQUIRED: Final = {
     "openai_compatible": {"url", "input_usd", "output_usd"},
     "anthropic": {"url", "input_usd", "output_usd"},
+    "openai_embeddings": {"url", "input_usd"},
     "offline": {"input_usd", "output_usd"},
     "scripted": {"input_usd", "output_usd", "replies"},
 }
@@ -150,7 +153,25 @@ def _merge(below: Models, above: Models) -> Models:
                 raise ImproperlyConfigured(
                     f"models.{model}.fallback: {name!r} is not another model; declared: {others}."
                 )
+    _check_embeddings(models)
     return models
+
+
+def _check_embeddings(models: Models) -> None:
+    """Refuse models that would be asked for what they cannot do. Vectors of two models do not compare."""
+    embeds = {name for name, entry in models.declared.items() if entry["provider"] == "openai_embeddings"}
+    for role, names in models.roles.items():
+        for name in names:
+            if (role == EMBEDDINGS) != (name in embeds):
+                raise ImproperlyConfigured(
+                    f"roles.{role}: {name!r} has provider {models.declared[name]['provider']!r}; the role "
+                    f"{EMBEDDINGS} is for models of provider 'openai_embeddings', and they are for no other."
+                )
+    if len(models.roles.get(EMBEDDINGS, ())) > 1:
+        raise ImproperlyConfigured(f"roles.{EMBEDDINGS}: name one model; vectors of two do not compare.")
+    for model, entry in models.declared.items():
+        if embeds.intersection(entry.get("fallback", ())) or (model in embeds and entry.get("fallback")):
+            raise ImproperlyConfigured(f"models.{model}.fallback: a model for embeddings neither has nor is one.")
 
 
 def _add_default_prices(entry: dict[str, Any], name: str) -> None:
@@ -170,6 +191,8 @@ def _check(where: str, entry: object, name: str) -> None:
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise ImproperlyConfigured(f"{where}.{key} is {value!r}: it must be {words}.")
     _add_default_prices(entry, name)
+    if entry.get("provider") == "openai_embeddings":
+        entry.setdefault("output_usd", "0")
     _check_values(where, entry)
 
 
