@@ -21,11 +21,18 @@ from agents.exceptions import InvalidTransition, LqopsError
 from agents.guard import guarded_tool_call
 from agents.guard.selftest import arm
 from agents.guard.tools import BadParams
-from agents.knowledge.vectors import chars_missing, documents_missing, next_batch, query_vector, vector_space
+from agents.knowledge.vectors import (
+    chars_missing,
+    documents_missing,
+    next_batch,
+    query_vector,
+    vector_space,
+    vectors_forget_owner,
+)
 from agents.ledger.boundary import may_run_for
 from agents.ledger.prices import CHARS_PER_TOKEN, estimate_embedding
 from agents.models import AgentSession, Profile
-from agents.people.access import SYSTEM, actor_of, require_start_permission
+from agents.people.access import SYSTEM, actor_of, record_act, require_access, require_start_permission
 from agents.runner import run_claimed
 from agents.sessions.fairness import slice_is_over
 from agents.sessions.leases import lease_claim
@@ -110,6 +117,15 @@ def index_state(owner: User) -> IndexState:
         tokens_left=-(-chars // CHARS_PER_TOKEN),
         estimate_usd=estimate_embedding(embedding_model(), chars),
     )
+
+
+@transaction.atomic
+def index_forget(*, owner: User, by: User | None, now: datetime) -> int:
+    """Delete the vectors of the owner's documents, so that they are indexed anew. Return how many there were."""
+    require_access(by, owner_id=owner.pk, permission="agents.change_document")
+    gone = vectors_forget_owner(owner.pk)
+    record_act("documents.index_deleted", by=by, now=now, subject=f"user:{owner.pk}", owner_id=owner.pk, vectors=gone)
+    return gone
 
 
 # --- The engine ---

@@ -11,6 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
@@ -69,6 +70,9 @@ QUESTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
         "tools": [_WEATHER],
     },
 }
+
+
+EMBEDDING: Final[Mapping[str, Mapping[str, Any]]] = {"answer": {"embed": "test", "query": "Say hello."}}
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,8 @@ def ask_model(session: AgentSession, model: str, answers: list[Answer]) -> Finis
     session_enter_phase(session, Phase.ANALYSIS, now=clock())
     form_forget(model)
     outage_try_now(model, now=clock())
-    for question, params in QUESTIONS.items():
+    questions = EMBEDDING if _embeds(model) else QUESTIONS
+    for question, params in questions.items():
         answers.append(_answer(session, model, question, params))
         if not answers[-1].ok and question == "answer":
             return Finished(TerminalReason.PROVIDER_ERROR, error=answers[-1].error)
@@ -140,11 +145,14 @@ def ask_model(session: AgentSession, model: str, answers: list[Answer]) -> Finis
 
 def _answer(session: AgentSession, model: str, question: str, params: Mapping[str, Any]) -> Answer:
     seen = InferenceLog.objects.filter(session=session).count()
-    asked = {**params, "model": model, "max_tokens": MAX_TOKENS, "purpose": str(Purpose.TEST)}
+    asked = {**params, "model": model}
+    if not _embeds(model):
+        asked |= {"max_tokens": MAX_TOKENS, "purpose": str(Purpose.TEST)}
+    intent = ToolIntent.RETRIEVE_CHUNKS if _embeds(model) else ToolIntent.RUN_SKILL
     key = f"test:{question}"
     try:
         with persisting(1):
-            result = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key=key)
+            result = guarded_tool_call(session, intent, asked, key=key)
         made = call_latest(session, key)
         data, error = result.data or {}, result.error
         if made is not None and made.model != model:  # a fallback
@@ -166,6 +174,10 @@ def _answer(session: AgentSession, model: str, question: str, params: Mapping[st
         reasoning_tokens=sum(one.reasoning_tokens for one in tried),
         cost_usd=sum((one.cost_estimate or Decimal(0) for one in tried), Decimal(0)),
     )
+
+
+def _embeds(model: str) -> bool:
+    return bool(settings.LQOPS_MODELS.get(model, {}).get("provider") == "openai_embeddings")
 
 
 def _cause(session: AgentSession, key: str, model: str) -> str:

@@ -1,7 +1,7 @@
 """A strict server of OpenAI's `/embeddings` on loopback, after its public documentation, and an installation with it.
 
-It refuses what the documentation says is refused: unknown fields, an empty list, empty texts, more than 2,048 of them. A
-vector counts words by what they mean, for the few words of MEANINGS: so tests know which passages are near.
+It refuses what the documentation says is refused: unknown fields, an empty list, empty texts, more than 2,048 of them.
+A vector counts words by what they mean, for the few words of MEANINGS: so tests know which passages are near.
 """
 
 import base64

@@ -131,6 +131,13 @@ def vectors_forget(document: Document) -> None:
     Document.objects.filter(pk=document.pk).update(indexed_as="")
 
 
+def vectors_forget_owner(owner_id: int) -> int:
+    """Delete the vectors of all documents of an owner; return how many there were."""
+    Document.objects.filter(owner_id=owner_id).update(indexed_as="")
+    gone, _ = ChunkVector.objects.filter(owner_id=owner_id).delete()
+    return gone
+
+
 @transaction.atomic
 def query_store(space: str, query: str, vector: bytes, *, owner_id: int) -> None:
     """Store the vector of a query; of each owner only the newest are kept."""

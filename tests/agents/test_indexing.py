@@ -1,21 +1,18 @@
 """Documents are indexed by runs of their own: guarded, booked, capped, in batches, resumed, and never half stored."""
 
-from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
-from agents import runner
-from agents.enums import Mode, Phase, Status, TerminalReason, WaitingOn
-from agents.indexing import index_start, index_state, indexing_due, run_index
-from agents.knowledge.documents import document_delete
+from agents.enums import Mode, Phase, Status, WaitingOn
+from agents.indexing import index_start, run_index
 from agents.knowledge.vectors import vector_space
-from agents.models import AgentSession, ChunkVector, Document, InferenceLog, ModelOutage, Project, ToolCall
+from agents.models import AgentSession, ChunkVector, Document, InferenceLog, ModelOutage, ToolCall
 from agents.runner import run_session
 from audit.models import AuditEvent
 from tests.agents.knowledge.samples import make_document
 from tests.agents.providers.hostile_servers import answer
-from tests.embeddings_wire import MODEL, SECRET, Embeddings, as_base64, embedding
+from tests.embeddings_wire import MODEL, SECRET, Embeddings, embedding
 from tests.factories import NOW, make_user
 
 pytestmark = pytest.mark.django_db
