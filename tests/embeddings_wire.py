@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Annotated, Literal
 from unittest import mock
 
+from django.conf import settings
 from django.test import override_settings
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -99,8 +100,6 @@ def embedding(*scripts, roles=True, **declared):
         "key_env": "LQOPS_TEST_EMBEDDINGS_KEY",
         **declared,
     }
-    from django.conf import settings
-
     with ExitStack() as stack:
         stack.enter_context(server)
         given = {"embeddings": [MODEL]} if roles else {}
@@ -114,6 +113,9 @@ def embedding(*scripts, roles=True, **declared):
         # A test's own transaction hides its session from the connection of the heartbeat.
         stack.enter_context(mock.patch("agents.runner.lease_renewal_seconds", return_value=60))
         invalidate_estimates()
-        yield server
-        if MODEL in made:
-            made[MODEL]._inner.close()
+        try:
+            yield server
+        finally:
+            provider = made.pop(MODEL, None)
+            if hasattr(provider, "_inner") and hasattr(provider._inner, "close"):
+                provider._inner.close()
