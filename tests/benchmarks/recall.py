@@ -92,7 +92,9 @@ def measure_time(options):
     owner, numbers = make_starter(), Random(1)
     text = "x" * 1_000
     document = make_document(owner, text)
-    chunks = [Chunk(document=document, number=2 + number, start=0, end=1, text="x") for number in range(options.passages)]
+    chunks = [
+        Chunk(document=document, number=2 + number, start=0, end=1, text="x") for number in range(options.passages)
+    ]
     pks = [row.pk for row in Chunk.objects.bulk_create(chunks, batch_size=500)]
 
     def vector():

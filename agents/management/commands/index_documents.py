@@ -12,6 +12,7 @@ from agents.conf import embedding_model
 from agents.indexing import index_forget, index_start, index_state
 from agents.knowledge.vectors import has_numpy
 from agents.management.base import RecordedCommand, named_user
+from agents.models import Document
 
 
 class Command(RecordedCommand):
@@ -40,7 +41,8 @@ class Command(RecordedCommand):
 def _owners(username: str | None) -> list[User]:
     if username is not None:
         return [named_user(username, active=False)]
-    return list(User.objects.filter(lqops_documents__deleted_at__isnull=True).distinct().order_by("username"))
+    documents = Document.objects.filter(deleted_at__isnull=True)
+    return list(User.objects.filter(pk__in=documents.values("owner_id")).order_by("username"))
 
 
 def _indexed(owner: User, actor: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Embedding is a guarded call: granted by phase, paid within the cap, anonymised, redacted, and only of own passages."""
+"""Embedding is a guarded call: granted by phase, within the cap, anonymised, redacted, and of own passages only."""
 
 from decimal import Decimal
 

@@ -8,10 +8,11 @@ from django.test import override_settings
 
 from agents.enums import Status
 from agents.model_test import _has_number
-from agents.models import AgentSession, InferenceLog, ModelOutage, ModelServer, ToolCall
+from agents.models import AgentSession, InferenceLog, ModelOutage, ModelServer, QueryVector, ToolCall
 from agents.providers import registry
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
 from tests.anthropic_wire import begins, ends, refused, streams, text
+from tests.embeddings_wire import embedding
 from tests.factories import make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -237,3 +238,22 @@ def test_bad_arguments_are_refused(settings):
     with pytest.raises(CommandError, match="root has as many active runs as allowed"):
         call_command("models", "test", "offline")
     assert AgentSession.objects.count() == 1
+
+
+def test_a_model_for_embeddings_is_asked_for_a_vector(capsys):
+    make_user(username="root", is_superuser=True)
+    with embedding() as server:
+        [found] = json.loads(run(capsys, "test", "embedder", "--json"))
+        assert "embeddings" in run(capsys)
+    assert (found["ok"], found["server"]) == (True, None)
+    [answered] = found["answers"]
+    assert (answered["text"], answered["output_tokens"]) == ("a vector of 16 dimensions", 0)
+    assert len(server.requests) == 1
+    assert not QueryVector.objects.exists()
+
+
+def test_a_model_for_embeddings_that_fails_says_why(capsys):
+    make_user(username="root", is_superuser=True)
+    with embedding(answer(401)), pytest.raises(CommandError, match="No answer from embedder"):
+        run(capsys, "test", "embedder")
+    assert "LQOPS_TEST_EMBEDDINGS_KEY" in capsys.readouterr().out
