@@ -97,6 +97,28 @@ def test_a_run_sends_batches_and_goes_on_after_a_crash(owner, monkeypatch):
     assert sent.count("Passage number 0.") == 1  # what was stored is not sent again
 
 
+def test_a_worker_killed_after_storing_leaves_nothing_to_send_again(owner, monkeypatch):
+    make_document(owner, "Passage number 0.", name="0")
+    session = index_start(owner=owner, by=None, now=NOW)
+
+    def store(*args, **more):
+        vectors_store(*args, **more)
+        raise KeyboardInterrupt
+
+    with embedding() as server:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("agents.guard.embed.vectors_store", store)
+            run_session(session.pk, run_index, owner="worker-1", now=NOW)
+        assert ToolCall.objects.get().outcome == "started"
+        AgentSession.objects.filter(pk=session.pk).update(lease_until=NOW)
+        assert run_session(session.pk, run_index, owner="worker-2")
+    session.refresh_from_db()
+    assert (session.status, len(server.requests)) == (Status.COMPLETED, 1)
+    call = ToolCall.objects.get()
+    assert (call.outcome, call.charged_usd) == ("worker_lost", call.approved_usd)
+    assert session.cost_held_usd == 0
+
+
 def test_a_halt_ends_the_run_and_keeps_what_is_stored(owner, monkeypatch):
     monkeypatch.setattr("agents.knowledge.vectors.BATCH", 1)
     for number in range(3):

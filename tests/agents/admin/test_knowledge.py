@@ -361,4 +361,7 @@ def test_a_search_is_by_meaning_when_it_is_posted(client):
         other = make_user()
         assert "documents of others" in text_of(client.post(f"{address}&owner={other.pk}"))
         assert len(server.requests) == 2
+    shown = text_of(client.get(page(AgentSession, "change", session.pk)))
+    assert "index run" in shown
+    assert "Run again" not in shown
     assert "Search by meaning" not in text_of(client.get(address))

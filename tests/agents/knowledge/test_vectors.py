@@ -59,7 +59,8 @@ def test_a_passage_in_other_words_is_found_once_its_query_has_a_vector(owner, se
 
 def test_what_words_and_meaning_both_find_comes_first(owner, served):
     make_document(owner, "We drive on the left.", name="words")
-    make_document(owner, "The vehicle is red.", name="meaning")
+    for number in range(4):
+        make_document(owner, f"The vehicle is number {number}.", name="meaning")
     make_document(owner, "We drive a car.", name="both")
     index(owner)
     asked(owner, CAR)

@@ -252,10 +252,10 @@ def test_up_check_fails_on_unreadable_checkpoints(settings, tmp_path):
 
 
 def test_doctor_names_the_missing_extra_of_search_by_meaning(monkeypatch):
-    def fault():
-        return next(check.fault for check in doctor.diagnose() if "search by meaning" in check.name)
+    def found():
+        return next(check.found for check in doctor.diagnose() if "search by meaning" in check.name)
 
     monkeypatch.setattr(doctor, "has_numpy", lambda: False)
-    assert fault() == ""
+    assert found() == "as it should be"
     with embedding():
-        assert "install the extra `semantic`" in fault()
+        assert "install the extra `semantic`" in found()
