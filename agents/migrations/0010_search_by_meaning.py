@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("agents", "0008_results_memories_documents"),
+        ("agents", "0009_consent"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
