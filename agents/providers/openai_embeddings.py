@@ -5,10 +5,8 @@ zero. Vectors are brought to length 1, so that the nearest one is the one with t
 """
 
 import base64
-import binascii
 import math
-import sys
-from array import array
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -81,12 +79,9 @@ def _numbers(value: object) -> Sequence[float]:
     """Return the numbers of a vector: a list, or base64 of 32-bit numbers from servers that send nothing else."""
     if isinstance(value, str):
         try:
-            raw = array("f", base64.b64decode(value, validate=True))
-        except (binascii.Error, ValueError):
+            value = [number for (number,) in struct.iter_unpack("<f", base64.b64decode(value, validate=True))]
+        except (ValueError, struct.error):
             raise _malformed("sent a vector that is neither a list of numbers nor base64 of them") from None
-        if sys.byteorder == "big":
-            raw.byteswap()
-        value = raw.tolist()
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_DIMENSIONS:
         raise _malformed(f"sent a vector that is no list of 1 to {MOST_DIMENSIONS} numbers")
     if not all(type(one) in {int, float} for one in value):
@@ -101,10 +96,7 @@ def _unit(numbers: Sequence[float]) -> bytes:
         length = math.inf
     if not math.isfinite(length) or not length:
         raise _malformed("sent a vector that is infinite, no number, or all zeros")
-    vector = array("f", (one / length for one in numbers))
-    if sys.byteorder == "big":
-        vector.byteswap()
-    return vector.tobytes()
+    return struct.pack(f"<{len(numbers)}f", *(one / length for one in numbers))
 
 
 def _malformed(fault: str) -> ProviderError:

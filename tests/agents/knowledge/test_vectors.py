@@ -165,11 +165,18 @@ def test_a_process_keeps_the_matrices_used_last(served, monkeypatch):
     assert [owner_id for owner_id, _ in vectors._kept] == [owners[1].pk, owners[2].pk]
 
 
-def test_vectors_that_vanish_while_they_are_read_are_none(owner, served):
+def test_vectors_that_vanish_while_they_are_read_are_none(owner, served, monkeypatch):
     make_document(owner, "The vehicle is red.", name="car")
     index(owner)
-    rows = ChunkVector.objects.filter(owner=make_user())
-    assert vectors._whole((owner.pk, "s"), rows, 1) is None
+    asked(owner, CAR)
+    monkeypatch.setattr(vectors, "_read", lambda rows, after: iter(()))
+    assert found(owner, CAR) == []
+
+
+def test_an_owner_without_vectors_finds_by_words(owner, served):
+    make_document(owner, "We drive a vehicle.", name="car")
+    asked(owner, CAR)
+    assert found(owner, CAR) == [("car", "words")]
 
 
 def test_a_query_of_other_dimensions_finds_by_words_alone(owner, served):
