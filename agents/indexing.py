@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from agents.conf import clock, embedding_model
 from agents.engine.query_vectors import REASON_CHARS, fetch_query_vector
 from agents.enums import Mode, TerminalReason, ToolIntent
-from agents.exceptions import InvalidTransition, LqopsError
+from agents.exceptions import InvalidTransition, LqopsError, SessionHalted
 from agents.guard import guarded_tool_call
 from agents.guard.selftest import arm
 from agents.guard.tools import BadParams
@@ -29,10 +29,9 @@ from agents.knowledge.vectors import (
     vector_space,
     vectors_forget_owner,
 )
-from agents.ledger.boundary import may_run_for
 from agents.ledger.prices import CHARS_PER_TOKEN, estimate_embedding
-from agents.models import AgentSession, Profile
-from agents.people.access import SYSTEM, actor_of, record_act, require_access, require_start_permission
+from agents.models import AgentSession, Profile, agents_may_run
+from agents.people.access import actor_of, record_act, require_access, require_start_permission
 from agents.runner import run_claimed
 from agents.sessions.fairness import slice_is_over
 from agents.sessions.leases import lease_claim
@@ -61,11 +60,15 @@ def indexing_due(now: datetime) -> int:
     space = vector_space()
     if not space:
         return 0
-    owners = documents_missing(space).order_by().values_list("owner_id", flat=True).distinct()
-    due = [pk for pk in owners if _rested(pk, now) and may_run_for(pk)]
-    for pk in due[:OWNERS_AT_ONCE]:
-        index_start(owner=User.objects.get(pk=pk), actor=SYSTEM, by=None, now=now)
-    return len(due[:OWNERS_AT_ONCE])
+    lacking = documents_missing(space).order_by().values("owner_id")
+    owners = User.objects.filter(agents_may_run(), pk__in=lacking).order_by("pk")
+    due = [owner for owner in owners if _rested(owner.pk, now)][:OWNERS_AT_ONCE]
+    try:
+        for owner in due:
+            index_start(owner=owner, by=None, now=now)
+    except SessionHalted:
+        return 0  # all work is halted
+    return len(due)
 
 
 def _rested(owner_id: int, now: datetime) -> bool:
@@ -82,14 +85,13 @@ def _runs(owner_id: int) -> QuerySet[AgentSession]:
 
 
 @transaction.atomic
-def index_start(
-    *, owner: User, by: User | None, now: datetime, actor: str = SYSTEM, max_cost_usd: Decimal | None = None
-) -> AgentSession:
+def index_start(*, owner: User, by: User | None, now: datetime, max_cost_usd: Decimal | None = None) -> AgentSession:
     """Return the run that indexes the owner's documents: the one at work, or a new one."""
+    require_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
     list(Profile.objects.filter(user_id=owner.pk).select_for_update())  # one at a time
     active = _runs(owner.pk).filter(completed_at__isnull=True).first()
     return active or session_create(
-        owner=owner, mode=Mode.INDEX, now=now, max_cost_usd=max_cost_usd, asked_by=actor_of(by, actor)
+        owner=owner, mode=Mode.INDEX, now=now, max_cost_usd=max_cost_usd, asked_by=actor_of(by)
     )
 
 

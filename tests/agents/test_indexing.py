@@ -10,12 +10,13 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from agents.enums import Mode, Phase, Status, TerminalReason, WaitingOn
-from agents.exceptions import SessionHalted
+from agents.exceptions import NotFound, SessionHalted
 from agents.indexing import fetch_for_person, index_forget, index_start, indexing_due, run_index
 from agents.knowledge.search import search_chunks
 from agents.knowledge.vectors import vector_space, vectors_store
 from agents.models import AgentSession, ChunkVector, Document, InferenceLog, ModelOutage, ToolCall
 from agents.runner import run_session
+from agents.sessions.halts import halt_all_work
 from agents.sessions.reads import purposes
 from agents.tasks import ENGINES
 from agents.ticker import DUTIES
@@ -213,6 +214,19 @@ def test_the_ticker_starts_one_run_for_each_owner_who_lacks_vectors(owner):
         assert indexing_due(NOW) == 0  # it is at work
     [session] = sessions()
     assert (session.owner, session.status, session.metadata["asked_by"]) == (owner, Status.QUEUED, "system")
+
+
+def test_while_all_work_is_halted_no_run_starts(owner):
+    make_document(owner, "One.", name="one")
+    halt_all_work(reason="Stop.", by=make_user(is_superuser=True), now=NOW)
+    with embedding():
+        assert indexing_due(NOW) == 0
+    assert not sessions()
+
+
+def test_somebody_else_starts_no_run_without_permission(owner):
+    with embedding(), pytest.raises(NotFound):
+        index_start(owner=owner, by=make_user(), now=NOW)
 
 
 def test_without_a_model_no_run_starts(owner):
