@@ -27,7 +27,8 @@ FULLY_COVERED := agents/guard/guard.py agents/guard/consent.py agents/policy/bra
 	agents/engine/query_vectors.py agents/knowledge/vectors.py agents/providers/openai_embeddings.py agents/indexing.py \
 	agents/text/clean.py agents/skills/parsing.py agents/skills/literals.py agents/policy/guardrails.py \
 	agents/policy/context_window.py agents/policy/conversation.py agents/text/quotes.py \
-	agents/ledger/model_servers.py agents/ledger/model_limits.py agents/net/*.py audit/*.py audit/redaction/*.py
+	agents/ledger/model_servers.py agents/ledger/model_limits.py agents/ledger/declared_models.py agents/catalogue.py \
+	agents/policy/model_catalogue.py agents/net/*.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database run on SQLite alone. So do those of what stands above services that are tested here,
 # unless WHOLE=1 is given.
 ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask definitions engine management walk \

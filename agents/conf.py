@@ -46,11 +46,6 @@ def model_wait_limit() -> timedelta:
     return timedelta(hours=settings.LQOPS_MODEL_WAIT_HOURS)
 
 
-def fallbacks_of(model: str) -> list[str]:
-    """The models to ask while this one is away or suspended, in order."""
-    return list(settings.LQOPS_MODELS.get(model, {}).get("fallback", []))
-
-
 def input_tries() -> int:
     """How many runs try to read what a trigger's run did not before it is given up."""
     return int(settings.LQOPS_INPUT_TRIES)
@@ -84,13 +79,3 @@ def sensor_roots() -> list[Path]:
 
 def sensor_slice_lifetime() -> timedelta:
     return timedelta(seconds=settings.LQOPS_SENSOR_SLICE_SECONDS)
-
-
-def embedding_model() -> str:
-    """The model that search by meaning goes by; empty: none is declared."""
-    return str(next(iter(settings.LQOPS_MODEL_ROLES.get("embeddings", ())), ""))
-
-
-def model_for(role: str) -> str:
-    """The first model of a role: main or small."""
-    return str(settings.LQOPS_MODEL_ROLES[role][0])

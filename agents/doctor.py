@@ -2,7 +2,8 @@
 
 from django.db import connection
 
-from agents.conf import clock, embedding_model
+from agents.catalogue import embedding_model
+from agents.conf import clock
 from agents.guard.selftest import Check, run_checks
 from agents.knowledge.vectors import has_numpy
 from agents.models import Installation, ModelOutage, SuspendedModel

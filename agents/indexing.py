@@ -14,7 +14,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 
-from agents.conf import clock, embedding_model
+from agents.catalogue import embedding_model
+from agents.conf import clock
 from agents.engine.query_vectors import REASON_CHARS, fetch_query_vector
 from agents.enums import Mode, TerminalReason, ToolIntent
 from agents.exceptions import InvalidTransition, LqopsError, SessionHalted

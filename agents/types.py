@@ -95,7 +95,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """One request to a model. The guard may lower `max_tokens`, never below `min_tokens`."""
+    """One request to a model. The guard may lower `max_tokens`, never below `min_tokens`.
+
+    `parties` are names to hide beside those that the messages show.
+    """
 
     model: str
     messages: tuple[Mapping[str, Any], ...]
@@ -103,6 +106,7 @@ class ModelRequest:
     min_tokens: int = 256
     purpose: Purpose = Purpose.AUTONOMOUS_EXECUTOR
     anonymize: bool = True
+    parties: tuple[str, ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
     response_schema: Mapping[str, Any] | None = None
     temperature: float | None = None

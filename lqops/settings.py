@@ -242,6 +242,7 @@ SPECTACULAR_SETTINGS = {
     | {
         "AskKind": "agents.api.ask.KINDS",
         "MemoryState": "agents.api.results.STATES",
+        "ModelRole": "agents.api.models.ROLE_CHOICES",
         "TriggerKindToMake": "agents.api.triggers.KINDS_TO_MAKE",
     },
 }
@@ -377,5 +378,6 @@ LQOPS_KNOWN_SECRETS = [
     EMAIL_HOST_PASSWORD,
     LQOPS_METRICS_TOKEN,
     *(env.optional_secret(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
+    *env.named_secrets("LQOPS_MODEL_KEY_", but=("FILE",)).values(),  # keys of models that are declared in the admin
     *(form for value in LQOPS_SECRETS.values() for form in masked_forms(value)),
 ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import math
 import os
 from importlib import import_module
 
@@ -84,3 +85,11 @@ def _own_flush():
     TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(remember), flush
     yield
     TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(setup), teardown
+
+
+@pytest.fixture(autouse=True)
+def _models_as_the_file_says(monkeypatch):
+    """What a test sets of models is gone after it; nothing reads such rows unasked, so most tests need no database."""
+    catalogue = import_module("agents.catalogue")
+    monkeypatch.setattr(catalogue, "KEPT_SECONDS", math.inf)
+    monkeypatch.setattr(catalogue, "_seen", catalogue._Seen())

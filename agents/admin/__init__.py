@@ -10,6 +10,7 @@ from agents.admin import (  # noqa: F401 each registers its pages
     agents,
     approvals,
     knowledge,
+    models,
     money,
     people,
     playbooks,

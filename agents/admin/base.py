@@ -268,6 +268,8 @@ class DetailAdmin(ReadOnlyAdmin):
             except REFUSALS as error:
                 form.add_error(None, error_text(error))
             else:
+                if not from_list and self.get_object(request, str(rows[0].pk)) is None:
+                    back = self.list_link()  # the row is gone
                 return result if isinstance(result, HttpResponse) else self._redirect(request, result, back)
         listed = [(row, action.label(row), action.content(row)) for row in rows]
         return self.render_page(

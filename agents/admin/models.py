@@ -1,23 +1,40 @@
-"""The page of the declared models: state, prices, roles, tests."""
+"""Models: the page of all of them, with states, prices, roles and tests, and the form by which they are changed."""
 
+import json
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from django.contrib import messages
+from django import forms
+from django.contrib import admin, messages
 from django.contrib.auth.models import User
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
 from django.views.decorators.cache import never_cache
 
-from agents.admin.base import current_user, require_permission, site_page
-from agents.admin.display import counted
-from agents.admin.forms import REFUSALS, error_text
+from agents.admin.actions import ActionRequest, RowAction
+from agents.admin.base import FormAdmin, current_user, require_permission, site_page
+from agents.admin.display import column, counted
+from agents.admin.forms import REFUSALS, StyledModelForm, error_text
+from agents.catalogue import declaration_of, file_models, rows_left_out
 from agents.conf import clock
-from agents.model_test import model_test
-from agents.people.access import START_PERMISSION
+from agents.exceptions import Invalid
+from agents.ledger.declared_models import model_declare, model_restore
+from agents.model_test import CAP_USD, TEST_SECONDS, model_test
+from agents.models import DeclaredModel, ModelPrice
+from agents.people.access import START_PERMISSION, actor_of
+from agents.policy.model_catalogue import KEY_PREFIX, PRICES, ROLES, ROLES_KEY, SETTABLE
 from agents.sessions.model_facts import model_try_now, models_known
+from agents.types import FORM_PARTS
+
+# Names of rows on the pages.
+DeclaredModel._meta.verbose_name = "model"
+DeclaredModel._meta.verbose_name_plural = "models set here"
 
 VIEW: Final = "agents.view_modelprice"
 TRY: Final = "agents.change_agentsession"
+NO_ONE: Final = "none"  # an empty list, where an empty field means what the file says
 
 
 @never_cache
@@ -30,11 +47,15 @@ def models_page(request: HttpRequest) -> TemplateResponse:
         "admin/models.html",
         "Models",
         models=models_known(clock()),
+        left_out={name: why for name, why in rows_left_out().items() if not declaration_of(name)},
         tested=tested,
+        test_seconds=TEST_SECONDS,
+        test_cap=CAP_USD,
         may_test=by.has_perm(START_PERMISSION),
         may_try=by.has_perm(TRY),
         may_accept=by.has_perm("agents.change_suspendedmodel"),
         may_price=by.has_perm("agents.add_modelprice") and by.has_perm("agents.change_modelprice"),
+        may_edit=by.has_perm("agents.add_declaredmodel") and by.has_perm("agents.change_declaredmodel"),
     )
 
 
@@ -55,3 +76,185 @@ def _act(request: HttpRequest, by: User) -> dict[str, Any] | None:
     else:
         messages.success(request, "The next call tries the model. No run waits for it: press Test to ask it now.")
     return None
+
+
+# --- Changing a model ---
+
+
+class NamesField(forms.CharField):
+    """Names separated by commas; `none` for none of them."""
+
+    def to_python(self, value: Any) -> Any:
+        text = (super().to_python(value) or "").strip()
+        if text == NO_ONE:
+            return []
+        return [name.strip() for name in text.split(",") if name.strip()] or None
+
+    def prepare_value(self, value: Any) -> Any:
+        return (", ".join(value) or NO_ONE) if isinstance(value, list) else value
+
+
+class ValueField(forms.CharField):
+    """One JSON value."""
+
+    def to_python(self, value: Any) -> Any:
+        text = (super().to_python(value) or "").strip()
+        try:
+            return json.loads(text) if text else None
+        except (ValueError, RecursionError):
+            raise forms.ValidationError('Write a JSON value, such as 8192, true, "text" or {"name": 1}.') from None
+
+    def run_validators(self, value: Any) -> None:
+        """Skip the validators of text: the value is not one."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return value if isinstance(value, str) or value is None else json.dumps(value, ensure_ascii=False)
+
+
+class DeclaredModelForm(StyledModelForm):
+    """What is set here of a model. An empty field: as the file says."""
+
+    provider = forms.ChoiceField(
+        required=False, choices=[("", "—"), *((name, name) for name in FORM_PARTS)], help_text="Protocol of the server."
+    )
+    url = forms.CharField(
+        label="Address", required=False, max_length=2_000, help_text="Such as https://models.example/v1."
+    )
+    name = forms.CharField(
+        label="Name at the server", required=False, max_length=200, help_text="Default: the name of the model."
+    )
+    key_env = forms.CharField(
+        label="Variable of the key",
+        required=False,
+        max_length=100,
+        help_text=f"The name of the variable, {KEY_PREFIX}…, never the key.",
+    )
+    key_header = forms.CharField(
+        label="Header of the key", required=False, max_length=64, help_text="Default: the protocol's own."
+    )
+    context_window = forms.IntegerField(
+        required=False, help_text="Tokens that a question and its answer may have together."
+    )
+    max_tokens = ValueField(
+        label="Maximum answer",
+        required=False,
+        help_text='Tokens: a number, or one for each purpose, such as {"default": 8192, "judge": 512}.',
+    )
+    reasoning = ValueField(
+        label="Thinks before it answers", required=False, help_text='true, false, "unopened", or a number of tokens.'
+    )
+    fallback = NamesField(
+        label="Fallbacks", required=False, help_text=f"Models to ask instead, with commas; {NO_ONE}: no fallback."
+    )
+    roles = NamesField(required=False, help_text=f"Of {', '.join(ROLES)}, with commas; {NO_ONE}: no role.")
+    extra = ValueField(
+        label="Further request fields",
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+        help_text='A JSON object, such as {"temperature": 0.2}.',
+    )
+
+    class Meta:
+        model = DeclaredModel
+        fields = ["model"]
+
+    def __init__(self, *args: Any, shows_address: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        given = self.instance.settings if self.instance.pk else {}
+        self.fields["model"].disabled = self.instance.pk is not None
+        name = str(self.instance.model or self.initial.get("model", ""))
+        file = file_models().declared.get(name, {})
+        if file:
+            del self.fields["provider"]
+        for key in SETTABLE:
+            if key not in self.fields:
+                continue
+            self.initial.setdefault(key, given.get(key))
+            says = _file_text(name, key) if file else ""
+            source = f" The file says: {says}." if says else ""
+            self.fields[key].help_text += f"{' Set here.' if key in given else ''}{source}"
+        if not shows_address and self.initial["url"]:
+            self.initial["url"] = _host(self.initial["url"])
+
+    def values(self) -> dict[str, Any]:
+        given = {key: self.cleaned_data.get(key) for key in SETTABLE}
+        return {key: value for key, value in given.items() if value is not None and value != ""}
+
+
+def _file_text(model: str, key: str) -> str:
+    """What the file says of a key; of the address only the host, of request fields only their names."""
+    models = file_models()
+    value = models.declared[model].get(key)
+    if key == ROLES_KEY:
+        return ", ".join(role for role, names in models.roles.items() if model in names) or NO_ONE
+    if key == "url" and value:
+        return _host(value)
+    if key == "extra" and value:
+        return ", ".join(sorted(value))
+    return ", ".join(value) if isinstance(value, list) else "" if value is None else json.dumps(value).strip('"')
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _restore(action: ActionRequest) -> HttpResponse:
+    for row in action.rows:
+        model_restore(model=row.model, actor=actor_of(action.by), now=action.now)
+    messages.success(action.request, "Removed what was set here. It applies from the next call.")
+    return HttpResponseRedirect(reverse("admin:models"))
+
+
+@admin.register(DeclaredModel)
+class DeclaredModelAdmin(FormAdmin):
+    """What is set here of models. The page Models lists all of them."""
+
+    keys = column(lambda row: ", ".join(row.settings), title="set here")
+    list_display = ["model", "keys", "changed_at"]
+    ordering = ["model"]
+    empty_text = "Nothing is set here: every model is as the models file declares it."
+    form = DeclaredModelForm
+    fieldsets = [
+        (
+            "Model",
+            {"description": "An empty field: as the models file says.", "fields": ["model", "roles", "fallback"]},
+        ),
+        ("Server", {"fields": ["provider", "url", "name", "key_env", "key_header"]}),
+        ("Requests", {"fields": ["context_window", "max_tokens", "reasoning", "extra"]}),
+    ]
+    row_actions = (
+        RowAction(
+            "delete",
+            "Remove what is set here",
+            _restore,
+            description="The models file applies again. A model that it does not declare is removed.",
+            danger=True,
+            bulk=False,
+        ),
+    )
+
+    def list_link(self) -> str:
+        return reverse("admin:models")
+
+    def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"shows_address": self.has_change_permission(request, row)}
+
+    def create(self, request: HttpRequest, form: Any) -> HttpResponse:
+        model, values = form.cleaned_data["model"], form.values()
+        if not values:
+            raise Invalid("Nothing is set: fill in what is to differ from the models file.")
+        model_declare(model=model, values=values, actor=actor_of(current_user(request)), now=clock())
+        messages.success(request, f"Model {model} saved. It applies from the next call.")
+        if not declaration_of(model).keys() >= set(PRICES) and not ModelPrice.objects.filter(model=model).exists():
+            link = f"{reverse('admin:agents_modelprice_add')}?model={model}"
+            messages.warning(
+                request,
+                format_html(
+                    'It has no price yet, so its calls are refused. <a class="lq-link" href="{}">Set its price</a>.',
+                    link,
+                ),
+            )
+        return HttpResponseRedirect(reverse("admin:models"))
+
+    def update(self, request: HttpRequest, row: DeclaredModel, form: Any) -> HttpResponse:
+        return self.create(request, form)

@@ -337,3 +337,18 @@ def _key(text: str, kind: Kind) -> str:
     reading = Reading(text)
     key = reading.key(0, len(reading.folded))
     return key if kind in NAMES else key.replace(" ", "")
+
+
+def names_in(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the people and firms that texts name, each once, as it stands where it is first."""
+    known: set[str] = set()
+    for text in texts:
+        reading = Reading(text)
+        people = list(persons(reading))
+        taken = frozenset(chain.from_iterable(range(name.first, name.last) for name in people))
+        for name in (*people, *firms(reading, taken)):
+            key = reading.key(name.first, name.last)
+            if key not in known:
+                known.add(key)
+                span = reading.span(name.first, name.last, name.kind)
+                yield text[span.start : span.end]

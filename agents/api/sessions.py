@@ -397,6 +397,7 @@ class PlanSerializer(serializers.Serializer[Any]):
     sections = serializers.IntegerField(help_text="How many sections the documents make, one question for each.")
     section_chars = serializers.IntegerField(source="room", help_text="The most characters of one section.")
     estimate_usd = UsdField(help_text="About what they cost, by the model's price and answers of usual length.")
+    cap_usd = UsdField(help_text="A cap that also leaves room for the worst case of one question, which is reserved.")
 
 
 class RunEstimateView(SingleView):

@@ -13,6 +13,7 @@ from agents.api.approvals import ApprovalViewSet, QuestionViewSet
 from agents.api.ask import AskDryRunView, AskView, ChatViewSet
 from agents.api.base import SingleView
 from agents.api.knowledge import CollectionViewSet, DocumentViewSet, SearchView
+from agents.api.models import ModelsView, ModelTestView
 from agents.api.operations import CostsView, HaltView, HealthView, MeView, ReleaseView
 from agents.api.playbooks import CallableSkillViewSet, PlaybookViewSet, SkillAuditView, SkillViewSet
 from agents.api.results import MemoryViewSet, NotificationViewSet, PrecedentViewSet, ProjectViewSet, ProposalViewSet
@@ -66,6 +67,8 @@ urlpatterns = [
     path("v1/halt", HaltView.as_view(), name="halt"),
     path("v1/health", HealthView.as_view(), name="health"),
     path("v1/me", MeView.as_view(), name="me"),
+    path("v1/models", ModelsView.as_view(), name="models"),
+    path("v1/models/<path:name>/test", ModelTestView.as_view(), name="model-test"),
     path("v1/release", ReleaseView.as_view(), name="release"),
     path("v1/run-now", RunNowView.as_view(), name="run-now"),
     path("v1/run-now/estimate", RunEstimateView.as_view(), name="run-estimate"),

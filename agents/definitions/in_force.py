@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from agents.conf import default_session_cap, model_for
+from agents.catalogue import model_for
+from agents.conf import default_session_cap
 from agents.definitions.loader import read_definition, sort_problems
 from agents.definitions.schema import AgentDefinition, Autonomy, DefinitionError, Problem
 from agents.enums import AnalysisMode, ApprovalMode

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agents.conf import model_for
+from agents.catalogue import model_for
 from agents.definitions.in_force import definition_of
 from agents.enums import Phase, Purpose, Risk, ToolIntent
 from agents.exceptions import RetryLater
@@ -20,6 +20,7 @@ from agents.models import Agent, AgentSession, Message, SkillSetting
 from agents.policy.context_window import MARK, Mark, fit, parted, split_for_summary, summary_prompt, with_summary
 from agents.policy.conversation import add_note
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Reason, Strategy, budget_line, step_limit
+from agents.policy.model_catalogue import MAIN
 from agents.sessions.reads import arguments_asked
 from agents.sessions.transcripts import Entry
 from agents.skills.registry import installed_skills
@@ -63,10 +64,10 @@ def instructions_of(agent: Agent | None) -> str:
 # --- Model and skills ---
 
 
-def model_of(agent: Agent | None) -> str:
-    """Return the agent's own model, else the installation's."""
+def model_of(agent: Agent | None, role: str = MAIN) -> str:
+    """Return the agent's own model, else the installation's for the role."""
     chosen = definition_of(agent).model if agent else None
-    return chosen or model_for("main")
+    return chosen or model_for(role)
 
 
 def skills_of(agent: Agent | None, *, phase: str = Phase.ANALYSIS) -> dict[str, Skill]:

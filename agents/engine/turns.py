@@ -16,6 +16,7 @@ from agents.enums import Purpose, TerminalReason
 from agents.ledger.model_limits import answer_tokens
 from agents.models import Agent, AgentSession, Message
 from agents.policy.guardrails import LoopConfig, Stop
+from agents.policy.model_catalogue import CONSOLE, MAIN
 from agents.sessions.transcripts import Entry, transcript_append
 from agents.skills.skill import Skill
 from agents.text.blocks import nonce_of
@@ -60,7 +61,7 @@ def run_agent_turn(
     skills = skills_of(agent, phase=session.current_phase)
     nonce = nonce_of(session.public_id, session_key.calls)
     system = with_instructions(system, instructions_of(agent), nonce=nonce)
-    model = model_of(agent)
+    model = model_of(agent, CONSOLE if purpose == Purpose.CHAT else MAIN)
     brief = Brief(
         model=model,
         opening=(Entry("system", system), *message),

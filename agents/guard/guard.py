@@ -17,7 +17,8 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, transaction
 
-from agents.conf import clock, fallbacks_of
+from agents.catalogue import fallbacks_of
+from agents.conf import clock
 from agents.enums import Outcome, Risk, ToolIntent
 from agents.exceptions import (
     ModelSuspended,

@@ -114,9 +114,16 @@ def request_of(params: Mapping[str, Any]) -> ModelRequest:
         max_tokens=wanted,
         purpose=_purpose(params.get("purpose", Purpose.AUTONOMOUS_EXECUTOR)),
         anonymize=params.get("anonymize", True) is not False,
+        parties=_parties(params.get("parties") or ()),
         tools=tuple(params.get("tools") or ()),
         response_schema=params.get("response_schema"),
     )
+
+
+def _parties(names: object) -> tuple[str, ...]:
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise BadParams("'parties' must be a list of names.")
+    return tuple(names)
 
 
 def _messages(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

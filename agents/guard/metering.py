@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple, replace
 
-from django.conf import settings
-
 from agents.anonymize import Anonymizer
+from agents.catalogue import declaration_of
 from agents.enums import Outcome, Purpose
 from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest
+from agents.guard.tools import call_limit
 from agents.ledger.journal import Attempt
 from agents.ledger.model_limits import fitting_tokens, thinks
 from agents.ledger.model_servers import form_of
 from agents.models import AgentSession, Project
 from agents.policy.conversation import in_form
-from agents.providers.base import AWAY, Chunk, Fault, ProviderError, Tries, next_wait, wait_listening
+from agents.providers.base import AWAY, Chunk, Fault, Provider, ProviderError, Tries, next_wait, wait_listening
 from agents.providers.registry import is_in_process, provider_for
 from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest, Usage
@@ -52,7 +52,7 @@ def outgoing_request(session: AgentSession, request: ModelRequest) -> OutgoingRe
     if not request.anonymize or is_in_process(request.model):
         return OutgoingRequest(request)
     project = session.project
-    anonymizer = Anonymizer(project.parties.splitlines() if project else ())
+    anonymizer = Anonymizer([*(project.parties.splitlines() if project else ()), *request.parties])
     return OutgoingRequest(anonymizer.hide_request(request), anonymizer)
 
 
@@ -91,7 +91,10 @@ class Meter:
         self._book = book
         self._stopped = stopped
         self._tries = tries
-        self._ends_at = time.monotonic() + (_call_seconds(outgoing.request.model) if outgoing else 0.0)
+        seconds = _call_seconds(outgoing.request.model) if outgoing else 0.0
+        self._limit = call_limit(seconds)
+        self._ends_at = time.monotonic() + (seconds if self._limit is None else self._limit)
+        self._provider: Provider | None = None  # the same for all attempts: it is the one that was priced
         self.last: Attempt | None = None
         self._lock = threading.Lock()
         self._closed = outgoing is None
@@ -146,9 +149,9 @@ class Meter:
         self._text.clear()
         self._has_thought = False
         try:
-            provider = provider_for(request.model)
-            self.last = Attempt(number, provider.name, contacted=True)
-            reply = provider.stream(request, self._listening(outgoing.restoring(on_chunk or _ignore)))
+            self._provider = self._provider or provider_for(request.model)
+            self.last = Attempt(number, self._provider.name, contacted=True)
+            reply = self._provider.stream(request, self._listening(outgoing.restoring(on_chunk or _ignore)))
         except ProviderError as error:
             self.last = replace(
                 self.last, contacted=error.contacted, usage=_sane(error.usage), latency_ms=_since(started)
@@ -205,11 +208,13 @@ class Meter:
             self.halted = True
             raise ProviderError("The session was halted.", fault=Fault.CANCELLED)
         if time.monotonic() >= self._ends_at:
+            if self._limit is not None:  # the caller's patience says nothing about the server
+                raise ProviderError(f"No answer within {self._limit:.3g} seconds.", fault=Fault.CANCELLED)
             raise ProviderError("The model took too long to answer.", fault=Fault.TIMEOUT)
 
 
 def _call_seconds(model: str) -> float:
-    return float(settings.LQOPS_MODELS.get(model, {}).get("total_seconds", Timeouts.total))
+    return float(declaration_of(model).get("total_seconds", Timeouts.total))
 
 
 def _ignore(chunk: Chunk) -> None:

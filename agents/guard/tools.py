@@ -19,6 +19,7 @@ from audit.kinds import LABEL
 
 T = TypeVar("T")
 listener: ContextVar[Callable[[Any], None] | None] = ContextVar("listener", default=None)
+_seconds: ContextVar[float | None] = ContextVar("seconds", default=None)
 _tries: ContextVar[int | None] = ContextVar("tries", default=None)
 
 
@@ -46,6 +47,17 @@ def most_tries() -> int:
     wanted = _tries.get()
     most = int(settings.LQOPS_MODEL_TRIES)
     return most if wanted is None else min(wanted, most)
+
+
+def limited_to(seconds: float) -> AbstractContextManager[None]:
+    """Limit the time of each call of a model inside the block; never above what the model declares."""
+    return set_within(_seconds, seconds)
+
+
+def call_limit(seconds: float) -> float | None:
+    """Return the limit of the block, if it is the shorter one."""
+    wanted = _seconds.get()
+    return wanted if wanted is not None and wanted < seconds else None
 
 
 Params = Mapping[str, Any]

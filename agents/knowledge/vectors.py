@@ -16,11 +16,10 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F, QuerySet, Sum
 
-from agents.conf import embedding_model
+from agents.catalogue import declaration_of, embedding_model
 from agents.exceptions import Invalid
 from agents.models import Chunk, ChunkVector, Document, QueryVector
 from audit.redaction import redact
@@ -42,7 +41,7 @@ def vector_space() -> str:
     model = embedding_model()
     if not model or not has_numpy():
         return ""
-    declared = settings.LQOPS_MODELS.get(model, {})
+    declared = declaration_of(model)
     facts = json.dumps([declared.get("name", model), declared.get("extra", {})], sort_keys=True)
     return f"{model}#{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
 

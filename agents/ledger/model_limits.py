@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-from django.conf import settings
-
+from agents.catalogue import declaration_of
 from agents.enums import Purpose
 
 ANSWER_TOKENS: Final = 4_096
@@ -13,7 +12,7 @@ SHORT_ANSWERS: Final = frozenset(Purpose) - {Purpose.CHAT, Purpose.AUTONOMOUS_EX
 
 def context_tokens(model: str) -> int:
     """The tokens that a question and its answer may have together; 0 if none are declared."""
-    return int(settings.LQOPS_MODELS.get(model, {}).get("context_window", 0))
+    return int(declaration_of(model).get("context_window", 0))
 
 
 def answer_tokens(model: str, purpose: str = Purpose.AUTONOMOUS_EXECUTOR, *, otherwise: int = ANSWER_TOKENS) -> int:
@@ -32,7 +31,7 @@ def question_tokens(model: str, *, answer: int) -> int:
 
 def thinks(model: str) -> bool:
     """Whether the model is declared to think before it answers. Of its thoughts, less may be sent than is paid for."""
-    return bool(settings.LQOPS_MODELS.get(model, {}).get("reasoning"))
+    return bool(declaration_of(model).get("reasoning"))
 
 
 def fitting_tokens(model: str, purpose: str, wanted: int) -> int:
@@ -54,5 +53,5 @@ def _declared_tokens(model: str, purpose: str) -> int | None:
 
 
 def _table(model: str) -> dict[str, int]:
-    declared: Any = settings.LQOPS_MODELS.get(model, {}).get("max_tokens", {})
+    declared: Any = declaration_of(model).get("max_tokens", {})
     return declared if isinstance(declared, dict) else {"default": declared}

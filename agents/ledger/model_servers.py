@@ -10,8 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-
+from agents.catalogue import declaration_of
 from agents.ledger.journal import Attempt
 from agents.models import ModelServer
 from agents.types import FORM_PARTS, WIRE_FORMS, WireForm
@@ -21,7 +20,7 @@ Declared = Mapping[str, Any]
 
 def form_of(model: str) -> WireForm:
     """Return the form for the next request. Models in this process take the usual one."""
-    declared = settings.LQOPS_MODELS.get(model, {})
+    declared = declaration_of(model)
     parts = FORM_PARTS.get(declared.get("provider", ""), ())
     if not parts:
         return WireForm()
@@ -39,7 +38,7 @@ def form_note(model: str, attempt: Attempt, *, now: datetime) -> None:
     """Remember what an answered attempt shows of the server, if that is new."""
     if attempt.form is None:
         return
-    declared = settings.LQOPS_MODELS.get(model, {})
+    declared = declaration_of(model)
     usual = asdict(WireForm())
     found = {
         "endpoint": _endpoint(model, declared),
@@ -64,7 +63,7 @@ def _endpoint(model: str, declared: Declared) -> str:
 
 def known_of(model: str) -> dict[str, Any] | None:
     """Return the form of requests, part by part with its source, and what was found out; None without a server."""
-    declared = settings.LQOPS_MODELS.get(model, {})
+    declared = declaration_of(model)
     parts = FORM_PARTS.get(declared.get("provider", ""), ())
     if not parts:
         return None

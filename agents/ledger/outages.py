@@ -13,7 +13,8 @@ from typing import Final
 from django.db import transaction
 from django.db.models import QuerySet
 
-from agents.conf import fallbacks_of, model_wait_limit
+from agents.catalogue import fallbacks_of
+from agents.conf import model_wait_limit
 from agents.enums import NoticeKind, Status, WaitingOn
 from agents.models import AgentSession, ModelOutage, SuspendedModel
 from agents.people.notifications import notify_operators

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 
+from agents.catalogue import models_in_force
 from agents.conf import clock
 from agents.enums import Purpose, ToolIntent
 from agents.exceptions import UnpricedModel
@@ -48,28 +49,28 @@ def declared_price(model: str, row: Sequence[Any] | None) -> Price:
 
     A model without a valid price is refused: an unknown cost cannot be bounded.
     """
-    declared = [name for name in settings.LQOPS_MODELS if model.startswith(name)]
-    longest = max(declared, key=len, default="")
+    declared = models_in_force().declared
+    longest = max((name for name in declared if model.startswith(name)), key=len, default="")
     try:
         if row is not None and row[0] is not None and len(row[0]) >= len(longest):
             _, input_usd, output_usd, overhead = row
             rates = (Decimal(input_usd).scaleb(-6), Decimal(output_usd).scaleb(-6))
             return checked_price(Price(model, *rates, overhead))
         if longest:
-            return _price_from_settings(model, settings.LQOPS_MODELS[longest])
+            return _price_from_settings(model, declared[longest])
     except NotMoney as error:
         logger.error("the declared price of %s cannot be used, so it is refused: %s", model, error)  # noqa: TRY400
         raise UnpricedModel(model) from error
     raise UnpricedModel(model)
 
 
-def _price_from_settings(model: str, declared: dict[str, str]) -> Price:
+def _price_from_settings(model: str, declared: Mapping[str, Any]) -> Price:
     try:
         rates = usd(Decimal(str(declared["input_usd"]))), usd(Decimal(str(declared["output_usd"])))
         overhead = int(declared.get("overhead_tokens", 1_024))
         cached = {key: usd(Decimal(str(declared[key]))) for key in CACHE_PRICES if key in declared}
     except (KeyError, InvalidOperation, TypeError, ValueError) as error:
-        raise NotMoney(f"LQOPS_MODELS: the price of {model!r} needs input_usd and output_usd as amounts.") from error
+        raise NotMoney(f"the price of {model!r} needs input_usd and output_usd as amounts.") from error
     return checked_price(Price(model, *rates, overhead, **cached))
 
 

@@ -24,7 +24,16 @@ from agents.models.knowledge import (
     PromptSkill,
     QueryVector,
 )
-from agents.models.money import Budget, Halt, Installation, ModelOutage, ModelPrice, ModelServer, SuspendedModel
+from agents.models.money import (
+    Budget,
+    DeclaredModel,
+    Halt,
+    Installation,
+    ModelOutage,
+    ModelPrice,
+    ModelServer,
+    SuspendedModel,
+)
 from agents.models.operations import (
     Alarm,
     ApiKey,

@@ -94,6 +94,17 @@ class ModelPrice(models.Model):
         return self.model
 
 
+class DeclaredModel(models.Model):
+    """What people have set of a model: over its declaration in the file, or a model of their own."""
+
+    model = models.CharField(max_length=128, unique=True, help_text="The name by which lqops knows the model.")
+    settings = models.JSONField(default=dict, help_text="Keys of the models file, and roles; never a key.")
+    changed_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.model
+
+
 class SuspendedModel(models.Model):
     """A model whose reply cost more than its bound. Nobody calls it until an operator accepts it."""
 

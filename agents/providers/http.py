@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 import httpcore
 import httpx
 
 from agents.conf import clock
+from agents.net.urls import UrlRefused
 from agents.providers.base import Chunk, Fault, ProviderError, ended_once, fault_of_status
 from agents.providers.proxies import Proxy
 from agents.providers.transport import BoundedTransport, Timeouts, interrupted_by, token_came
@@ -60,6 +62,7 @@ class Endpoint:
     timeouts: Timeouts = field(default_factory=Timeouts)
     connections: int = 8
     proxy: Proxy | None = None
+    gated: bool = False  # whether the URL gate applies: the address is not the deployment's
 
     def address(self, path: str) -> str:
         """Where requests go: a path below the URL, before its query."""
@@ -68,9 +71,10 @@ class Endpoint:
 
     @property
     def place(self) -> str:
-        """The URL as errors say it: without its query, which may hold a secret, and with its proxy."""
+        """The server as errors name it: its host, since a path or a query may hold a secret, and its proxy."""
+        parts = urlsplit(self.url)
         by = f" (by the proxy of {self.proxy.variable})" if self.proxy else ""
-        return self.url.partition("?")[0] + by
+        return f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{by}"
 
 
 class Assembly(Protocol):
@@ -103,7 +107,9 @@ class HttpProvider(ABC):
         self.endpoint = endpoint
         self._client = httpx.Client(
             transport=transport
-            or BoundedTransport(endpoint.timeouts, connections=endpoint.connections, proxy=endpoint.proxy),
+            or BoundedTransport(
+                endpoint.timeouts, connections=endpoint.connections, proxy=endpoint.proxy, gated=endpoint.gated
+            ),
             trust_env=False,
             follow_redirects=False,
         )
@@ -157,6 +163,8 @@ class HttpProvider(ABC):
                 if answer.headers.get("content-encoding", "identity") != "identity":
                     raise ProviderError("The model server compressed its answer unasked.", fault=Fault.MALFORMED)
                 yield answer
+        except UrlRefused as error:
+            raise ProviderError(f"{endpoint.place}: {error}", fault=Fault.NOT_SERVED, contacted=False) from None
         except _NOT_REACHED as error:
             message = f"{endpoint.place} cannot be reached ({type(error).__name__}): is the model server running there?"
             raise ProviderError(message, fault=Fault.CONNECTION, contacted=False) from None

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
-
+from agents.catalogue import declaration_of
+from agents.policy.model_catalogue import GATED
 from agents.providers.anthropic import KEY_HEADER, Anthropic
 from agents.providers.base import LOOK_SECONDS, Chunk, Fault, Provider, ProviderError
 from agents.providers.http import Endpoint
@@ -25,20 +25,23 @@ _lock = threading.Lock()
 
 
 def provider_for(model: str) -> Provider:
-    """Return the provider of a declared model, made on first use and kept; refuse any other model."""
+    """Return the provider of a declared model, made on first use and kept until that changes; refuse others."""
+    declared = declaration_of(model)
     with _lock:
         provider = _made.get(model)
-        if provider is None and (declared := settings.LQOPS_MODELS.get(model)):
+        if isinstance(provider, Limited) and provider.declared != declared:
+            provider = None  # calls that are out end with the one that they began with
+        if provider is None and declared:
             provider = _made[model] = Limited(_BUILDERS[declared["provider"]](model, declared), declared)
     if provider is None:
-        message = f"No provider serves model {model!r}: declare it in LQOPS_MODELS_FILE, or set LQOPS_MODEL_URL."
+        message = f"No provider serves model {model!r}: declare it on the page Models, or in LQOPS_MODELS_FILE."
         raise ProviderError(message, fault=Fault.NOT_SERVED, contacted=False)
     return provider
 
 
 def is_in_process(model: str) -> bool:
     """Return True when a request to the model never leaves this process, so that no name needs hiding."""
-    return settings.LQOPS_MODELS.get(model, {}).get("provider") == "offline"
+    return declaration_of(model).get("provider") == "offline"
 
 
 class Limited:
@@ -46,6 +49,7 @@ class Limited:
 
     def __init__(self, inner: Provider, declared: Mapping[str, Any]) -> None:
         self.name = inner.name
+        self.declared = declared
         self._inner = inner
         self._turn = threading.BoundedSemaphore(max(1, declared.get("concurrency", 8)))
 
@@ -96,6 +100,7 @@ def _endpoint(model: str, declared: Mapping[str, Any], *, key_header: str) -> En
         timeouts=Timeouts(**waits),
         connections=max(1, declared.get("concurrency", 8)),
         proxy=proxy_for(declared["url"]),
+        gated=declared.get(GATED, False),
     )
 
 

@@ -3,8 +3,9 @@
 Four waits are bounded: to connect, for the first token, between tokens, and for the whole call. Before the server has
 answered at all, and in a reply that does not stream, any byte counts as a token; in a stream only a piece of the reply
 does, since servers send headers and comments while they still read a long prompt. Whoever waits is asked
-a few times a second whether to go on, so a halt ends a call while the server says nothing. A model server is
-configured by the operator, so its address is not gated; it is never taken from a document or a model.
+a few times a second whether to go on, so a halt ends a call while the server says nothing. The address of a model
+server is never taken from a document or a model: those of the deployment's file are not gated; one that was set in the
+admin passes the URL gate (agents.net) at every connection, which goes to the address that was checked.
 """
 
 import threading
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 import httpcore
 import httpx
 
+from agents.net.urls import check_url
 from agents.providers.base import LOOK_SECONDS
 from agents.providers.proxies import Proxy
 
@@ -39,14 +41,16 @@ class Timeouts:
 class BoundedTransport(httpx.BaseTransport):
     """A pool of connections; the timeouts of the current call bound every wait."""
 
-    def __init__(self, timeouts: Timeouts, *, connections: int = 8, proxy: Proxy | None = None) -> None:
+    def __init__(
+        self, timeouts: Timeouts, *, connections: int = 8, proxy: Proxy | None = None, gated: bool = False
+    ) -> None:
         self._timeouts = timeouts
         options: dict[str, Any] = {
             "ssl_context": _tls(),
             "max_connections": connections,
             "max_keepalive_connections": connections,
             "keepalive_expiry": 60.0,
-            "network_backend": _Backend(),
+            "network_backend": _Backend(gated=gated and proxy is None),  # a proxy looks up names by its own rules
         }
         if proxy is None:
             self._pool = httpcore.ConnectionPool(**options)
@@ -155,8 +159,9 @@ def _tls() -> SSLContext:
 
 
 class _Backend(httpcore.NetworkBackend):
-    def __init__(self) -> None:
+    def __init__(self, *, gated: bool = False) -> None:
         self._inner = httpcore.SyncBackend()
+        self._gated = gated
 
     def connect_tcp(
         self,
@@ -168,7 +173,16 @@ class _Backend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         deadline = _current.deadlines.for_connecting()
         wait = deadline - time.monotonic()
-        return _Stream(_in_helper(lambda: self._inner.connect_tcp(host, port, wait, local_address), deadline))
+
+        def connect() -> httpcore.NetworkStream:
+            address = check_url(f"http://{_in_url(host)}:{port}/").addresses[0] if self._gated else host
+            return self._inner.connect_tcp(address, port, wait, local_address)
+
+        return _Stream(_in_helper(connect, deadline))
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 class _Stream(httpcore.NetworkStream):

@@ -25,7 +25,8 @@ from typing import Any, Final, TypeVar
 
 from django.db import DatabaseError, connections
 
-from agents.conf import clock, model_for
+from agents.catalogue import model_for
+from agents.conf import clock
 from agents.definitions.schema import Signal
 from agents.enums import Outcome, Purpose, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import (

@@ -22,6 +22,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet, Sum
 from pydantic import Field
 
+from agents.catalogue import models_in_force
 from agents.definitions.schema import AgentDefinition, Problem
 from agents.enums import Level
 from agents.exceptions import Invalid, NotAllowed, NotFound
@@ -420,7 +421,7 @@ def missing_names(skills: Set[str], definition: AgentDefinition, *, file: str) -
         models += [(f"{key}.signals[{number}].model", signal.model) for number, signal in enumerate(sensor.signals)]
     missing = [(key, name, expected) for key, name in tools if name and (expected := _expected_skill(name, skills))]
     for key, model in models:
-        if model is not None and model not in settings.LQOPS_MODELS:
+        if model is not None and model not in models_in_force().declared:
             missing.append((key, model, "the name of a declared model"))
     return [Problem(file, definition.line_of(key), key, expected, name) for key, name, expected in missing]
 

@@ -12,11 +12,11 @@ handle, `{"$secret": "name"}`, and resolved only when the skill runs.
 import inspect
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, Literal, TypedDict, Unpack, get_type_hints
+from typing import Any, Final, Literal, TypedDict, Unpack, get_args, get_type_hints, overload
 from uuid import UUID
 
 from django.conf import settings
@@ -30,6 +30,11 @@ DEFAULT_TIMEOUT: Final = 60.0
 MAX_TIMEOUT: Final = 180.0
 MAX_PROBLEMS: Final = 5
 HANDLE: Final = "$secret"
+# Words in names of arguments, and types, that say where something goes.
+_DESTINATIONS: Final = re.compile(
+    r"(?:^|_)(?:ur[il]s?|hosts?|hostname|webhook|addresse?s?|to|recipients?|iban|e?mail|endpoint)(?:_|$)", re.IGNORECASE
+)
+_ADDRESS_TYPES: Final = re.compile(r"\w*Url|EmailStr|NameEmail|IPv(?:4|6|Any)Address")
 
 
 class BadSkill(ValueError):
@@ -77,7 +82,7 @@ class Skill:
     function: Callable[..., Any]
     arguments_model: type[BaseModel]
     wants_context: bool
-    level: Level = Level.CONTROLLED
+    level: Level = Level.RESTRICTED
     version: str = "1"
     side_effects: bool = True
     idempotent: bool = False
@@ -168,8 +173,18 @@ class Declaration(TypedDict, total=False):
     intent: ToolIntent
 
 
-def skill(*, name: str = "", **declared: Unpack[Declaration]) -> Callable[[Callable[..., Any]], Skill]:
-    """Declare a function as a skill. The defaults are the cautious choice."""
+@overload
+def skill(function: Callable[..., Any], /) -> Skill: ...
+
+
+@overload
+def skill(*, name: str = "", **declared: Unpack[Declaration]) -> Callable[[Callable[..., Any]], Skill]: ...
+
+
+def skill(
+    function: Callable[..., Any] | None = None, /, *, name: str = "", **declared: Unpack[Declaration]
+) -> Skill | Callable[[Callable[..., Any]], Skill]:
+    """Declare a function as a skill. The defaults are the cautious choice: such a skill asks a person each time."""
 
     def declare(function: Callable[..., Any]) -> Skill:
         skill_name = name or function.__name__
@@ -184,9 +199,30 @@ def skill(*, name: str = "", **declared: Unpack[Declaration]) -> Callable[[Calla
         )
         if problem := _declaration_problem(declared_skill):
             raise BadSkill(problem)
+        if "addresses" not in declared and (names := _destinations(model)):
+            raise BadSkill(
+                f"{skill_name}: {', '.join(names)} looks like a destination. Say which arguments hold an address, with "
+                f"addresses={tuple(names)!r}; with addresses=() none does."
+            )
         return declared_skill
 
-    return declare
+    return declare if function is None else declare(function)
+
+
+def _destinations(model: type[BaseModel]) -> list[str]:
+    """Return the arguments that look like the address of somebody or something, by their names or types."""
+    return [
+        name
+        for name, field in model.model_fields.items()
+        if _DESTINATIONS.search(name) or any(map(_ADDRESS_TYPES.fullmatch, _names_in(field.annotation)))
+    ]
+
+
+def _names_in(annotation: Any) -> Iterator[str]:
+    """Yield the names of all classes in an annotation."""
+    yield getattr(annotation, "__name__", "")
+    for part in get_args(annotation):
+        yield from _names_in(part)
 
 
 def _declaration_problem(declared: Skill) -> str:
@@ -207,6 +243,8 @@ def _declaration_problem(declared: Skill) -> str:
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], bool]:
     """Return a model that validates the function's parameters, and whether it takes its context."""
+    if inspect.iscoroutinefunction(function):
+        raise BadSkill(f"{name}: an async function cannot be a skill; write it with def.")
     hints = get_type_hints(function, include_extras=True)
     parameters = list(inspect.signature(function).parameters.values())
     wants_context = bool(parameters) and hints.get(parameters[0].name) is SkillContext

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import ROUND_UP, Decimal
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Final
 
+from agents.anonymize.anonymizer import names_in
 from agents.conf import clock
 from agents.definitions.in_force import loop_config_of
 from agents.engine.background import background_of, task_text
@@ -40,7 +42,7 @@ from agents.sessions.transcripts import (
     session_note_wait,
     transcript_of,
 )
-from agents.text.blocks import Part, nonce_of
+from agents.text.blocks import Part, nonce_of, parse_blocks
 from agents.types import ZERO, Asleep, End, Finished, SliceOver
 from agents.walk.citations import ask_judges
 from agents.walk.intake import Passage, Slice, event_of
@@ -72,6 +74,7 @@ from agents.walk.sections import (
     Section,
     Unread,
     answer_to,
+    marked_chars,
     merged,
     sections_of,
     unread_of,
@@ -209,8 +212,11 @@ def _cut_off(work: Slice) -> Iterator["Unread"]:
 
 
 MOST_WAITS: Final = 5
-NO_ROOM: Final = "the playbook or skill, the context and the memories leave no room in the model's context window"
+NO_ROOM: Final = (
+    "the playbook or skill, the instructions, the context and the memories leave no room in the model's context window"
+)
 NOT_ASKED: Final = "the question was refused before it went out"
+NOT_SAID: Final = "the model's answers do not say what each section deals with"
 
 
 @dataclass(frozen=True)
@@ -224,6 +230,11 @@ class Reply:
     failed: str = ""
     unread: tuple[Unread, ...] = ()
     unclosed: str = ""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the answers say of everything that was to be read if there is a concern."""
+        return self.analysis is None or (self.analysis.has_verdict and not self.unread)
 
 
 def analysis(work: Slice) -> End | None:
@@ -255,15 +266,26 @@ def reply_of(work: Slice) -> Reply:
 # --- The plan: how many sections there are, and about what they cost ---
 
 CENT: Final = Decimal("0.01")
+MOST_NAMES: Final = 500  # of people and firms that are hidden in all sections
 
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """How many characters of the documents one question holds, how many sections that makes, about what they cost."""
+    """How many characters of the documents one question holds, how many sections that makes, about what they cost.
+
+    `cap_usd` is a cap that leaves room for the worst case of the last question too.
+    """
 
     room: int
     sections: int
-    estimate_usd: Decimal | None
+    estimate_usd: Decimal | None = None
+    cap_usd: Decimal | None = None
+
+
+def beside_documents(work: Slice) -> list[Part]:
+    """Return what every question holds beside the documents: the other inputs, and the agent's instructions."""
+    others, _ = assembled(work, documents=False)
+    return [*others, Part("instructions", instructions_of(work.session.agent), {})]
 
 
 def section_room(model: str, others: Sequence[Part]) -> int:
@@ -287,18 +309,21 @@ def plan_reading(
         return None
     sections = len(sections_of(passages, room=room))
     questions = sections + (sections > 1)  # and the one about what is missing
-    asked = sum(len(passage.text) for passage in passages) + questions * sum(len(part.text) for part in others)
+    read, beside = sum(map(marked_chars, passages)), sum(len(part.text) for part in others)
     with suppress(UnpricedModel):
-        cost = worst_case(price_now(model), asked // CHARS_PER_TOKEN, questions * USUAL_ANSWER_TOKENS)
-        return ReadingPlan(room, sections, cost.quantize(CENT, ROUND_UP))
-    return ReadingPlan(room, sections, None)
+        price = price_now(model)
+        asked = (read + questions * beside) // CHARS_PER_TOKEN
+        cost = worst_case(price, asked, questions * USUAL_ANSWER_TOKENS)
+        last = worst_case(price, min(read, room) + beside + price.overhead_tokens, answer_tokens(model))
+        return ReadingPlan(room, sections, cost.quantize(CENT, ROUND_UP), (cost + last).quantize(CENT, ROUND_UP))
+    return ReadingPlan(room, sections)
 
 
 def plan_of_documents(session: AgentSession, documents: Iterable[Document]) -> ReadingPlan:
     """Plan a run over these documents. The session need not be saved; nothing is written."""
     passages = [Passage(str(document.public_id), document.name, 0, document.text) for document in documents]
     model = model_of(session.agent)
-    others, _ = assembled(Slice(session, clock()), documents=False)
+    others = beside_documents(Slice(session, clock()))
     plan = plan_reading(passages, room=section_room(model, others), model=model, others=others)
     if plan is None:
         raise Invalid(f"Nothing would be read: {NO_ROOM}.")
@@ -333,7 +358,7 @@ class SectionReader:
             if section.total > 1:
                 self._note(read=int(section.path))
         for parts in self._cut_up():
-            if all(self._answer(part).analysis is not None for part in parts):
+            if all(self._seen_in(part) is not None for part in parts):
                 end = self._ask(_closing_key(parts), partial(self._closing_question, parts))
                 if end is not None or self._is_stopped:
                     return end
@@ -350,14 +375,14 @@ class SectionReader:
             if closing.analysis is not None:
                 analyses.append(_about(closing.analysis, parts[0].passages[0].document_id))
             else:
-                unclosed = unclosed or closing.why or self._stopped or NOT_ASKED
+                unclosed = unclosed or closing.why or self._stopped or NOT_SAID
         return Reply(merged(analyses), unread=unread, unclosed=unclosed)
 
     # --- The plan, and what became of it ---
 
     def _plan(self) -> None:
         """Decide once how much of the documents one question holds."""
-        passages, (others, _) = self._work.reading.passages, self._others()
+        passages, others = self._work.reading.passages, beside_documents(self._work)
         if f"{ONLY}:1" in self._made:  # asked before questions had sections
             room = max(sum(len(passage.text) for passage in passages), LEAST_SECTION_CHARS)
         else:
@@ -413,6 +438,11 @@ class SectionReader:
     def _answer(self, section: Section) -> Answer:
         return answer_to(section.key, self._made)
 
+    def _seen_in(self, section: Section) -> tuple[str, ...] | None:
+        """Return what the section deals with; None if it was not checked, or the answer does not say."""
+        found = self._answer(section).analysis
+        return None if found is None else found.seen
+
     def _unread(self) -> Iterator[Unread]:
         for part in self._leaves:
             answer = self._answer(part)
@@ -463,8 +493,7 @@ class SectionReader:
         return place, params
 
     def _question(self, section: Section) -> dict[str, Any]:
-        others, inputs = self._others()
-        note_inputs(self._session, inputs, now=clock())
+        others = self._others()
         documents = [
             Part("document", passage.text, {"id": passage.document_id, "name": passage.name})
             for passage in section.passages
@@ -473,7 +502,7 @@ class SectionReader:
         instructions = instructions_of(self._session.agent)
         if not self._is_part(section):
             return analysis_question([*others, *documents], nonce=nonce, model=self._model, instructions=instructions)
-        return analysis_question(
+        question = analysis_question(
             [*others, Part("section", str(section), {}), *documents],
             nonce=nonce,
             model=self._model,
@@ -481,24 +510,43 @@ class SectionReader:
             system=SECTION_SYSTEM,
             schema=SECTION_SCHEMA,
         )
+        return {**question, "parties": self._names}
 
     def _closing_question(self, parts: Sequence[Section]) -> dict[str, Any]:
         """Ask what is missing from a document, now that each of its sections has said what it deals with."""
-        seen = [(part, self._answer(part).analysis) for part in parts]
-        lines = [f"{part}: {'; '.join(one.seen) or 'nothing'}" for part, one in seen if one is not None]
-        targets = [part for part in self._others()[0] if part.kind in {"playbook", "skill"}]
+        lines = [f"{part}: {'; '.join(self._seen_in(part) or ()) or 'nothing'}" for part in parts]
+        targets = [part for part in self._others() if part.kind in {"playbook", "skill"}]
         [document] = parts[0].passages
         about = {"id": document.document_id, "name": document.name}
-        return analysis_question(
+        question = analysis_question(
             [*targets, Part("sections", "\n".join(lines), about)],
             nonce=nonce_of(self._session.public_id, _closing_key(parts)),
             model=self._model,
             instructions=instructions_of(self._session.agent),
             system=CLOSING_SYSTEM,
         )
+        return {**question, "parties": self._names}
 
-    def _others(self) -> tuple[list[Part], Inputs]:
-        return assembled(self._work, documents=False)
+    def _others(self) -> list[Part]:
+        """Return the inputs beside the documents, as the first question had them: all sections are checked alike."""
+        asked = arguments_asked(self._session, f"{self._sections[0].key}:1")
+        if asked is None:
+            others, inputs = assembled(self._work, documents=False)
+            note_inputs(self._session, inputs, now=clock())
+            return others
+        blocks = [block for message in asked["messages"][1:] for block in parse_blocks(str(message["content"]))]
+        return [Part(block.kind, block.text, block.attributes) for block in blocks if block.kind not in _OF_ONE_SECTION]
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The people and firms of all documents: a name that one section tells is hidden in the others too."""
+        if "names" not in self._noted:
+            texts = (passage.text for passage in self._work.reading.passages)
+            self._note(names=list(islice(names_in(texts), MOST_NAMES)))
+        return list(self._noted["names"])
+
+
+_OF_ONE_SECTION: Final = frozenset({"document", "section"})
 
 
 def _closing_key(parts: Sequence[Section]) -> str:

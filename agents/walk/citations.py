@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from django.conf import settings
-
+from agents.catalogue import judge_models
 from agents.conf import clock
 from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, ToolIntent
@@ -93,7 +92,7 @@ def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
         return None
     found = cited(work.session, analysis, reading)
     verified = [(number, one) for number, one in enumerate(found) if one.start is not None]
-    judges = settings.LQOPS_MODEL_ROLES.get("judges", [])
+    judges = judge_models()
     if not verified or not judges:
         return None
     chosen = session_note_judges(work.session, citations=len(verified), judges=judges, now=clock())

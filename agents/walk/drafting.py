@@ -284,9 +284,9 @@ class Tally:
 def delivery(work: Slice) -> End | None:
     tally = _tally(work)
     session_note_result(work.session, tally.result, tally.reason, empty=tally.is_empty, fault=tally.fault)
-    if tally.is_quiet or (tally.result == RunResult.FAILED and work.session.is_retry):
-        return None  # of an input that is tried several times the owner hears after the first run and after the last
     needs_review = work.spec.review_flagged and (tally.concerns or not tally.is_judged)
+    if (tally.is_quiet and not needs_review) or (tally.result == RunResult.FAILED and work.session.is_retry):
+        return None  # of an input that is tried several times the owner hears after the first run and after the last
     risk = Risk.HIGH if needs_review else None
     sent = journaled_call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notification(work, tally), risk=risk)
     if sent.outcome == Outcome.APPROVAL_PENDING:
@@ -311,7 +311,7 @@ def _tally(work: Slice) -> Tally:
         proposed=proposed,
         warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in results),
         concerns=len(analysis.concerns) if analysis else 0,
-        is_judged=analysis is None or (analysis.has_verdict and not reply.unread),
+        is_judged=reply.is_judged,
         result=result,
         reason=reason,
         fault=fault,
@@ -335,7 +335,8 @@ def _result(work: Slice, reply: Reply, *, found: bool, fault: str) -> tuple[RunR
 def _why_partial(work: Slice, reply: Reply) -> str:
     if reply.unread:
         first = one_line(str(reply.unread[0]), REASON_CHARS)
-        more = f" and {len(reply.unread) - 1} more parts" if len(reply.unread) > 1 else ""
+        others = len(reply.unread) - 1
+        more = f" and {others} more part{'' if others == 1 else 's'}" if others else ""
         return f"Not checked: {first}{more}"
     if reply.unclosed:
         return f"What is missing was not checked: {one_line(reply.unclosed, REASON_CHARS)}"
@@ -372,18 +373,18 @@ def _title(work: Slice, result: str) -> str:
 REVIEW_KEY: Final = "ethics"
 CAVEAT: Final = "A light review: these are the model's own concerns, not an independent judgement."
 NONE: Final = "The model flagged no privilege or scope concern."
-NO_VERDICT: Final = "The answer does not say for everything whether there is a concern: a person has to look."
+NO_VERDICT: Final = "The answers do not say of everything whether there is a concern: a person has to look."
 
 
 def ethics_review(work: Slice) -> End | None:
-    analysis = reply_of(work).analysis
-    if analysis is not None:
-        store(work.session, ToolIntent.EMIT_FINDING, REVIEW_KEY, _review(analysis))
+    reply = reply_of(work)
+    if reply.analysis is not None:
+        store(work.session, ToolIntent.EMIT_FINDING, REVIEW_KEY, _review(reply.analysis, is_judged=reply.is_judged))
     return None
 
 
-def _review(analysis: Analysis) -> dict[str, Any]:
-    if not analysis.concerns and not analysis.has_verdict:
+def _review(analysis: Analysis, *, is_judged: bool) -> dict[str, Any]:
+    if not analysis.concerns and not is_judged:
         return {
             "severity": "warn",
             "title": "Ethics review: no readable verdict",

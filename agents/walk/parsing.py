@@ -57,9 +57,9 @@ class ParsedArtifact:
 class Analysis:
     """A reply as it was read.
 
-    `seen` names what a section deals with. `has_verdict` says whether the reply lists concerns, be it none. `dropped`
-    counts items that were not taken over; `raw` is set if the reply had no structure, and `left_out` counts its
-    characters beyond what is kept.
+    `seen` names what a section deals with, and is None if the reply does not say. `has_verdict` says whether the reply
+    lists concerns, be it none, and all of them can be read. `dropped` counts items that were not taken over; `raw` is
+    set if the reply had no structure, and `left_out` counts its characters beyond what is kept.
     """
 
     findings: tuple[ParsedFinding, ...] = ()
@@ -69,7 +69,7 @@ class Analysis:
     privilege_concerns: tuple[str, ...] = ()
     scope_concerns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    seen: tuple[str, ...] = ()
+    seen: tuple[str, ...] | None = None
     has_verdict: bool = True
     dropped: Mapping[str, int] = field(default_factory=dict)
     raw: str = ""
@@ -107,9 +107,16 @@ def parse_analysis(text: str) -> Analysis:
         privilege_concerns=read["privilege_concerns"],
         scope_concerns=read["scope_concerns"],
         notes=tuple(filter(None, notes))[:MOST_NOTES],
-        seen=read["seen"],
-        has_verdict=all(isinstance(reply.get(name), list) for name in _CONCERNS),
+        seen=read["seen"] if isinstance(reply.get("seen"), list | str) else None,
+        has_verdict=all(_is_readable(reply.get(name)) for name in _CONCERNS),
         dropped=dropped,
+    )
+
+
+def _is_readable(concerns: object) -> bool:
+    """Return whether this is a list of which every item can be read. An empty text says that there is nothing."""
+    return isinstance(concerns, list) and all(
+        _concern(_as_object(item)) or (isinstance(item, str) and not item.strip()) for item in concerns
     )
 
 
@@ -175,7 +182,17 @@ def _whole(digits: str) -> int | None:
     return int(digits) if len(digits) <= len(str(FURTHEST)) else None
 
 
-_DECODER: Final = json.JSONDecoder(strict=False, parse_int=_whole, parse_constant=lambda _: None)
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object. One that says two things under one name cannot be read: nobody knows which is meant."""
+    found = dict(pairs)
+    if len(found) != len(pairs) and any(found[name] != value for name, value in pairs):
+        raise ValueError("A name stands twice, with different values.")
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(
+    strict=False, parse_int=_whole, parse_constant=lambda _: None, object_pairs_hook=_distinct
+)
 
 
 # --- Reading the items ---

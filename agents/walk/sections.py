@@ -26,9 +26,10 @@ Item = TypeVar("Item")
 SECTION_CHARS: Final = 60_000  # of a model whose context window is not declared
 MOST_SECTION_CHARS: Final = 200_000
 LEAST_SECTION_CHARS: Final = 2_000
+MARK_CHARS: Final = 160  # around a document in a question, beside its name
 CHARS_PER_TOKEN: Final = 3  # at least so many, in most languages
 USUAL_ANSWER_TOKENS: Final = 1_000
-MOST_HALVINGS: Final = 3
+MOST_HALVINGS: Final = 2
 MOST_PARTS: Final = 100  # of one answer
 MOST_LONG: Final = 3  # parts that used all their tokens; a model that repeats itself without end is not paid for more
 MOST_FINDINGS: Final = 1_000  # of one run
@@ -73,12 +74,17 @@ class Section:
             [passage] = self.passages
             groups = [[_part(passage, *span)] for span in halves(passage.text, 0, len(passage.text))]
         else:
-            groups = list(_grouped(self.passages, -(-self.chars // 2)))
+            groups = list(_grouped(self.passages, -(-sum(map(marked_chars, self.passages)) // 2)))
         first, rest = groups[0], [passage for group in groups[1:] for passage in group]
         return tuple(
             replace(self, path=f"{self.path}.{number}", passages=tuple(group))
             for number, group in enumerate((first, rest), 1)
         )
+
+
+def marked_chars(passage: Passage) -> int:
+    """Return how many characters of a question a passage takes, with the marks around it."""
+    return len(passage.text) + len(passage.name) + MARK_CHARS
 
 
 def sections_of(passages: Sequence[Passage], *, room: int) -> tuple[Section, ...]:
@@ -97,7 +103,7 @@ def _grouped(passages: Iterable[Passage], room: int) -> Iterator[list[Passage]]:
             group, left = [], room
         if len(passage.text) <= left:
             group.append(passage)
-            left -= len(passage.text)
+            left -= marked_chars(passage)
         else:
             yield from (
                 [_part(passage, *span)] for span in section_spans(passage.text, 0, len(passage.text), room=room)

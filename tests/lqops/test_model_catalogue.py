@@ -7,6 +7,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from agents.ledger.prices import declared_price
+from agents.policy.model_catalogue import CALL_SECONDS
 from agents.providers.anthropic import Anthropic
 from agents.providers.offline.provider import OfflineProvider
 from agents.providers.openai_compat import OpenAICompatible
@@ -14,7 +15,7 @@ from agents.providers.openai_embeddings import OpenAIEmbeddings
 from agents.providers.registry import _BUILDERS
 from agents.providers.scripted import ScriptedProvider
 from lqops.env import Env
-from lqops.model_catalogue import CALL_SECONDS, check_task_time, configured_models, read_models_file
+from lqops.model_catalogue import check_task_time, configured_models, read_models_file
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
 KINDS = {
@@ -149,8 +150,9 @@ GOOD = 'provider = "openai_compatible"\nurl = "http://x/v1"\ninput_usd = "1"\nou
         ('[models.a]\nprovider = "anthropic"\n[models.a.extra]\nthinking = 1\n', "extra.thinking: lqops sets this"),
         (f'[models.a]\n{GOOD}cache_read_usd = "little"\n', "cache_read_usd='little' is not an amount"),
         ("[models.a]\ncolour = 3\n", "models.a.colour is not a known key"),
-        ('[models.a]\nprovider = "openai_compatible"\n', "input_usd, output_usd, url is missing"),
+        ('[models.a]\nprovider = "openai_compatible"\n', "url is missing"),
         (f"[models.a]\n{GOOD}[roles]\nmain = 'b'\n", "there is no model 'b'"),
+        (f"[models.a]\n{GOOD}[roles]\nchief = 'a'\n", "roles.chief is not a known role; known: main, small, judges"),
         (f"[models.a]\n{GOOD}[rolls]\nmain = 'a'\n", r"unknown table \[rolls\]"),
         ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "free"'), "not an amount"),
         ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "-1"'), "not an amount"),

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from agents.conf import embedding_model
+from agents.catalogue import embedding_model
 from agents.indexing import index_forget, index_start, index_state
 from agents.knowledge.vectors import has_numpy
 from agents.management.base import RecordedCommand, named_user

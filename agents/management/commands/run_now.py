@@ -129,12 +129,14 @@ class Command(RecordedCommand):
 
 
 def _plan_facts(plan: ReadingPlan) -> dict[str, Any]:
-    return {"sections": plan.sections, "section_chars": plan.room, "estimate_usd": str(plan.estimate_usd)}
+    costs = {"estimate_usd": str(plan.estimate_usd), "cap_usd": str(plan.cap_usd)}
+    return {"sections": plan.sections, "section_chars": plan.room, **costs}
 
 
 def _plan_text(plan: ReadingPlan) -> str:
     sections = f"{plan.sections} section{'' if plan.sections == 1 else 's'}"
-    return f"{sections} of up to {plan.room:,} characters, about {usd(plan.estimate_usd)}. Nothing was started."
+    costs = f"about {usd(plan.estimate_usd)}; a cap of {usd(plan.cap_usd)} is enough"
+    return f"{sections} of up to {plan.room:,} characters, {costs}. Nothing was started."
 
 
 def _facts(session: AgentSession) -> dict[str, Any]:

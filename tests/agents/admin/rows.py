@@ -17,6 +17,7 @@ from agents.models import (
     Collection,
     ContextProposal,
     ContextRevision,
+    DeclaredModel,
     Document,
     Finding,
     Halt,
@@ -165,6 +166,7 @@ def make_everything(viewer=None):
     make_approval(session)
     make_question(session)
     make_price()
+    DeclaredModel.objects.create(model="offline", settings={"context_window": 90_000}, changed_at=NOW)
     event_emit(EventKind.TURN_STARTED, session=session, now=NOW, turn=1)
     recorder.append(SYSTEM_CHAIN, "people.opted_in", now=NOW, details={"user_id": owner.pk})
     SkillAudit.objects.create(skill_name="skill", capability_level="CONTROLLED", duration_ms=1)

@@ -42,6 +42,9 @@ TABLE = {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act accept": OPERATORS,
         "act edit": OPERATORS, "act reject": OPERATORS, "act retire": OPERATORS,
     },
+    "agents.declaredmodel": {
+        "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act delete": ADMINS,
+    },
     "agents.document": {
         "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": NOBODY, "act attach": OPERATORS,
         "act detach": OPERATORS, "act delete": OPERATORS,

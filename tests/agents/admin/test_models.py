@@ -1,18 +1,18 @@
-"""The page of the models: facts, states, tests, and what it never shows."""
+"""The page of the models: facts, states, tests, changes, and what it never shows."""
 
-import tomllib
+import html
 from datetime import timedelta
 
 import pytest
 from django.urls import reverse
 
 from agents.conf import clock
-from agents.enums import Outcome
-from agents.models import AgentSession, InferenceLog, ModelOutage, ModelPrice, SuspendedModel
+from agents.enums import Outcome, Status
+from agents.models import AgentSession, DeclaredModel, InferenceLog, ModelOutage, ModelPrice, SuspendedModel
 from agents.sessions.model_facts import models_known
 from audit.models import AuditEvent
-from tests.agents.admin.rows import sign_in, text_of
-from tests.factories import make_user
+from tests.agents.admin.rows import make_call, page, sign_in, text_of
+from tests.factories import make_session, make_user
 
 pytestmark = pytest.mark.django_db
 PAGE = "admin:models"
@@ -50,22 +50,24 @@ def log(outcome, **more):
 
 def test_page_shows_facts_and_no_secret(client, declared):
     sign_in(client, "viewer")
-    log(Outcome.SUCCESS)
+    log(Outcome.SUCCESS, created_at=clock() - timedelta(days=2))
     found = text_of(client.get(reverse(PAGE)))
     for words in (
+        "answered 2 days ago",
         "models.example",
         "THE_KEY",
         "is set",
-        "main, judges",
+        "main, judges, console",
         "$1.00 input",
         "(declared)",
         "1.5 s",
-        "1 call,",
+        "0 calls,",
     ):
         assert words in found, words
     assert "s3cret" not in found
     assert "Test</button>" not in found
     assert "Set price" not in found
+    assert "Edit" not in found
 
 
 def test_empty_installation_says_how_to_declare_a_model(client):
@@ -85,26 +87,20 @@ def test_price_row_wins_and_is_named(client, declared):
     assert f"{reverse('admin:agents_modelprice_add')}?model=offline" in found
 
 
-def test_lines_are_toml_that_declares_the_same(declared):
-    found = tomllib.loads(known().lines)
-    assert found["models"]["big/1"]["max_tokens"] == DECLARED["max_tokens"]
-    assert found["roles"] == {"main": ["big/1"], "judges": ["offline", "big/1"]}
-
-
-def test_default_prices_are_not_frozen_into_the_lines(declared, settings):
-    settings.LQOPS_MODELS["big/1"]["prices_from"] = "genai-prices 1, data of 2026-10-20 or later"
-    assert "usd" not in known().lines
-    assert known().prices_from.startswith("genai-prices 1")
-
-
-def test_states(declared):
-    assert known().state == "never asked"
-    log(Outcome.SUCCESS)
-    assert known().state == "answers"
-    log(Outcome.GATEWAY_ERROR)
-    assert known().state == "failing"
-    ModelOutage.objects.create(model="big/1", since=clock(), next_try_at=clock())
-    assert known().state == "away"
+def test_states_follow_from_facts(declared, settings):
+    assert (known().state, known().state_at) == ("never asked", None)
+    answered = log(Outcome.SUCCESS)
+    log(Outcome.ERROR)  # halted
+    assert (known().state, known().state_at) == ("answered", answered.created_at)
+    session = make_session(Status.RUNNING)
+    failed = log(Outcome.GATEWAY_ERROR, session=session)
+    assert (known().state, known().state_at) == ("failed", failed.created_at)
+    make_call(session, model="big/1", detail="key_refused")
+    assert known().state == "key refused"
+    away = ModelOutage.objects.create(model="big/1", since=clock(), next_try_at=clock())
+    assert (known().state, known().state_at) == ("away", away.since)
+    settings.LQOPS_MODELS["big/1"].pop("input_usd")
+    assert known().state == "no price"
     SuspendedModel.objects.create(model="big/1", bound_usd=1, actual_usd=2)
     assert known().state == "suspended"
     assert known("offline").state == "never asked"
@@ -120,7 +116,10 @@ def test_costs_of_yesterday_do_not_count(declared):
 def test_test_asks_the_model_and_shows_what_came_back(client):
     by = sign_in(client, "operator")
     found = text_of(client.post(reverse(PAGE), {"act": "test", "model": "offline"}))
-    assert "Test: the model answers" in found
+    assert "Test: fit for its roles" in found
+    for words in ("Findings read: 1, of which 1 quote the contract.", "Score read: ", "Verdict read: supported."):
+        assert words in found
+    assert "and ends after 60 seconds" in found
     session = AgentSession.objects.get()
     assert session.owner == by
     event = AuditEvent.objects.get(kind="model.tested")
@@ -128,7 +127,7 @@ def test_test_asks_the_model_and_shows_what_came_back(client):
         f"user:{by.pk}",
         {"model": "offline", "session_id": str(session.public_id)},
     )
-    assert known("offline").state == "answers"
+    assert known("offline").state == "answered"
 
 
 @pytest.mark.usefixtures("_no_renewals")
@@ -163,6 +162,10 @@ def test_suspended_model_can_be_accepted_from_here(client):
     row = SuspendedModel.objects.create(model="offline", bound_usd=1, actual_usd=2)
     link = reverse("admin:agents_suspendedmodel_act", args=[row.pk, "accept"])
     assert link in text_of(client.get(reverse(PAGE)))
+    accepted = client.post(link, {"confirmed": "1"}, follow=True)
+    assert accepted.redirect_chain == [(reverse("admin:agents_suspendedmodel_changelist"), 302)]
+    assert "accepted again" in text_of(accepted)
+    row.save(force_insert=True)
     sign_in(client, "operator")
     assert link not in text_of(client.get(reverse(PAGE)))
 
@@ -177,8 +180,106 @@ def test_page_needs_view_and_acts_need_an_operator(client):
 
 def test_health_names_each_model_with_its_state(client, declared):
     sign_in(client, "viewer")
-    ModelOutage.objects.create(model="big/1", since=clock(), next_try_at=clock())
+    ModelOutage.objects.create(model="big/1", since=clock() - timedelta(days=2), next_try_at=clock())
     found = text_of(client.get(reverse("admin:health")))
     assert "big/1" in found
-    assert ">away</span>" in found
+    assert "away since 2 days ago" in found
     assert f"{reverse(PAGE)}#model-" in found
+
+
+# --- Changing models ---
+
+
+ADDED = {"model": "new/1", "provider": "openai_compatible", "url": "https://93.184.216.34/v1"}
+
+
+def shown(client):
+    return text_of(client.get(reverse(PAGE)))
+
+
+def test_added_model_is_in_force_and_asks_for_its_price(client, declared):
+    by = sign_in(client, "admin")
+    answer = client.post(page(DeclaredModel, "add"), {**ADDED, "roles": "console", "max_tokens": "512"}, follow=True)
+    found = text_of(answer)
+    assert "Model new/1 saved." in found
+    assert f"{reverse('admin:agents_modelprice_add')}?model=new/1" in found
+    assert (known("new/1").state, known("new/1").origin, known("new/1").roles) == ("no price", "set here", ("console",))
+    assert known().roles == ("main", "judges")
+    event = AuditEvent.objects.get(kind="model.declared")
+    assert (event.actor, event.details["host"], event.details["roles"]) == (
+        f"user:{by.pk}",
+        "93.184.216.34",
+        ["console"],
+    )
+    ModelPrice.objects.create(model="new/1", input_usd=1, output_usd=1)
+    assert known("new/1").state == "never asked"
+
+
+def test_change_says_what_is_set_here_and_what_the_file_says(client, declared):
+    sign_in(client, "admin")
+    form = text_of(client.get(page(DeclaredModel, "add"), {"model": "big/1"}))
+    assert "The file says: models.example." in form
+    assert "The file says: main, judges." in form
+    assert "s3cret" not in form
+    given = {"model": "big/1", "max_tokens": '{"default": 100}', "fallback": "none", "context_window": "9000"}
+    client.post(page(DeclaredModel, "add"), given)
+    one = known()
+    assert (one.origin, one.set_here) == ("file, changed here", {"max_tokens", "fallback", "context_window"})
+    assert (one.max_tokens, one.fallback, one.prices["input_usd"]) == ({"default": 100}, (), "1")
+    row = DeclaredModel.objects.get()
+    form = text_of(client.get(page(DeclaredModel, "change", row.pk)))
+    assert "Set here. The file says: offline." in form
+    assert 'value="none"' in form
+    assert page(DeclaredModel, "change", row.pk) in shown(client)
+    client.post(page(DeclaredModel, "change", row.pk), {"context_window": "10000", "model": "another"})
+    assert (known().set_here, known().context_window) == ({"context_window"}, 10_000)
+    client.post(page(DeclaredModel, "act", row.pk, "delete"), {"confirmed": "1"})
+    assert (known().origin, known().context_window, known().fallback) == ("file", None, ("offline",))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "Nothing is set: fill in what is to differ"),
+        ({"url": "ftp://x"}, "does not start with http"),
+        ({"url": "http://127.0.0.1:8080/v1"}, "only an operator can allow it (LQOPS_NET_ALLOW_HOSTS"),
+        ({"key_env": "LQOPS_SECRET_KEY"}, "name a variable LQOPS_MODEL_KEY_… that holds the key, or THE_KEY"),
+        ({"max_tokens": "0"}, "max_tokens.default is 0: it must be a whole number from 1"),
+        ({"max_tokens": "many"}, "Write a JSON value"),
+        ({"fallback": "nobody"}, "is not another model; declared: offline"),
+        ({"roles": "chief"}, "it must be a list of main, small, judges, console"),
+        ({"extra": '{"stream": false}'}, "lqops sets this field of a request itself"),
+        ({"extra": '{"key": "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"}'}, "extra looks like a secret"),
+    ],
+)
+def test_error_stands_beside_its_field_and_nothing_is_saved(client, declared, given, says):
+    sign_in(client, "admin")
+    found = text_of(client.post(page(DeclaredModel, "add"), {"model": "big/1", **given}))
+    assert says in html.unescape(found)
+    [key] = given or [""]
+    place = found.index('role="alert"')
+    assert not key or found.rindex('name="', 0, place) == found.index(f'name="{key}"')
+    assert not DeclaredModel.objects.exists()
+
+
+def test_viewer_sees_the_host_of_an_address_that_was_set_here(client, declared):
+    row = DeclaredModel.objects.create(
+        model="big/1", settings={"url": "https://93.184.216.34/s3cret/v1"}, changed_at=clock()
+    )
+    sign_in(client, "viewer")
+    found = text_of(client.get(page(DeclaredModel, "change", row.pk)))
+    assert "s3cret" not in found
+    assert "93.184.216.34" in found
+    assert client.post(page(DeclaredModel, "change", row.pk), {"url": "https://x/v1"}).status_code == 403
+    sign_in(client, "operator")
+    assert client.get(page(DeclaredModel, "add")).status_code == 403
+
+
+def test_rows_that_the_file_no_longer_fits_are_named(client, declared, settings):
+    DeclaredModel.objects.create(model="big/1", settings={"fallback": ["gone"]}, changed_at=clock())
+    DeclaredModel.objects.create(model="bygone", settings={"context_window": 9}, changed_at=clock())
+    sign_in(client)
+    found = html.unescape(shown(client))
+    assert "not in force, the models file applies: fallback: 'gone' is not another model" in found
+    assert "This model, which is set here, cannot be used: provider must be one of" in found
+    assert (known().origin, known().fallback, known().is_bad) == ("file", ("offline",), True)

@@ -28,12 +28,14 @@ from agents.knowledge.projects import (
     proposal_retire,
 )
 from agents.ledger.budgets import budget_set_cap
+from agents.ledger.declared_models import model_restore
 from agents.ledger.prices import model_accept
 from agents.models import (
     ApiKey,
     Budget,
     Collection,
     ContextProposal,
+    DeclaredModel,
     Memory,
     Notification,
     Playbook,
@@ -303,6 +305,10 @@ CASES = {
     ("skillsetting", "clear_limit"): Case(
         lambda by: callable_skill(by, hourly_limit=3),
         lambda row, by, now: set_skill(row, by, now, hourly_limit=None),
+    ),
+    ("declaredmodel", "delete"): Case(
+        lambda by: DeclaredModel.objects.create(model=f"m{DeclaredModel.objects.count()}", changed_at=clock()),
+        lambda row, by, now: model_restore(model=row.model, actor=actor_of(by), now=now),
     ),
     ("suspendedmodel", "accept"): Case(
         suspended, lambda row, by, now: model_accept(model=row.model, actor=actor_of(by), now=now)

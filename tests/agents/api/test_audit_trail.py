@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from agents import accounts
+from agents import accounts, model_test
 from agents.ask import entry
 from agents.conf import clock
 from agents.definitions.playbooks import Position
@@ -107,6 +108,10 @@ def all_halted(world, row):
     halts.halt_all_work(reason="Stop.", **actor(world))
 
 
+def may_view_models(world, row):
+    world.by.user_permissions.add(Permission.objects.get(codename="view_modelprice"))
+
+
 EDITED = {"to": "Jo", "text": "Hello"}
 ACTS = {
     "agent:create": Act(lambda w, _: agents.agent_create(owner=w.by, name="A", **actor(w)), {"name": "A"}),
@@ -194,6 +199,7 @@ ACTS = {
     ),
     "memory:dismiss": Act(lambda w, row: projects.memory_dismiss(memory=row, **actor(w))),
     "memory:destroy": Act(lambda w, row: projects.memory_delete(memory=row, **actor(w))),
+    "model-test:post": Act(lambda w, _: model_test.model_test(model="offline", **actor(w)), before=may_view_models),
     "notification:read": Act(lambda w, row: notifications.notification_mark_read(notification=row, **actor(w))),
     "playbook:create": Act(
         lambda w, _: playbooks.playbook_create(

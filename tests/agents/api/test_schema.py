@@ -42,6 +42,7 @@ def test_operation_names_are_stable(schema):
         "sessions_list", "sessions_retrieve", "sessions_halt", "sessions_restart", "approvals_approve",
         "approvals_deny", "triggers_create", "triggers_edit", "run_now", "run_estimate", "events_send", "events_list",
         "documents_upload", "documents_download", "search_retrieve", "me_edit", "costs_retrieve", "health_retrieve",
+        "models_list", "models_test",
     } <= set(names)  # fmt: skip
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in names)
 

@@ -18,7 +18,15 @@ pytestmark = pytest.mark.django_db
 # Acts that are refused to such a user. The table of all acts is in test_audit_trail.py.
 STARTED = {
     *(f"agent:{act}" for act in ("start", "restart", "define", "import_yaml")),
-    *("chat:create", "document:create", "document:attach", "event:create", "run-now:post", "session:restart"),
+    *(
+        "chat:create",
+        "document:create",
+        "document:attach",
+        "event:create",
+        "model-test:post",
+        "run-now:post",
+        "session:restart",
+    ),
     *(f"trigger:{act}" for act in ("create", "partial_update", "resume", "rotate_secret", "run", "set_cap")),
     "unread-input:retry",
 }

@@ -58,7 +58,7 @@ class Route:
         return "<uuid:id>" in self.path
 
     def address(self, world=None):
-        path = self.path.replace("<str:name>", "send_email")
+        path = self.path.replace("<str:name>", "send_email").replace("<path:name>", "offline")
         if self.is_detail:
             path = path.replace("<uuid:id>", str(world.rows[self.basename].public_id))
         return f"/api/{path}"

@@ -40,6 +40,12 @@ def answered(session):
     return session
 
 
+def test_chat_is_answered_by_the_model_of_the_console(owner, settings):
+    settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "console": ["offline"]}
+    session = answered(say(owner, "What is a lease?"))
+    assert {call.model for call in session.tool_calls.exclude(model="")} == {"offline"}
+
+
 def test_message_is_answered_in_a_session_of_its_own(owner):
     agent = make_agent(owner=owner, name="Clerk")
     with script(Step("Hello.")) as model:

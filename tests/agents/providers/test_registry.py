@@ -27,7 +27,7 @@ def _nothing_made(monkeypatch):
 
 def test_a_model_without_provider_is_refused_with_advice(settings):
     settings.LQOPS_MODELS = {}
-    with pytest.raises(ProviderError, match="LQOPS_MODEL_URL") as refused:
+    with pytest.raises(ProviderError, match="LQOPS_MODELS_FILE") as refused:
         registry.provider_for("m")
     assert (refused.value.fault, refused.value.contacted) == (Fault.NOT_SERVED, False)
 

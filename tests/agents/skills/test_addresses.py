@@ -20,7 +20,7 @@ def compare(first: str, second: str) -> None:
     """Compares two places."""
 
 
-@skill(level=Level.SAFE, side_effects=False)
+@skill(level=Level.SAFE, side_effects=False, addresses=())
 def stay(url: str) -> None:
     """Goes nowhere."""
 

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from inspect import Parameter, Signature
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import Field
+from pydantic import AnyUrl, Field, HttpUrl, IPvAnyAddress
 
 from agents.enums import Level
 from agents.skills.skill import MAX_PROBLEMS, MAX_TIMEOUT, BadArguments, BadSkill, SkillContext, skill
@@ -131,8 +133,55 @@ def test_defaults_of_a_declaration_are_cautious():
     def act() -> None:
         """Does something."""
 
-    assert (act.level, act.side_effects, act.idempotent, act.local) == (Level.CONTROLLED, True, False, False)
+    assert (act.level, act.side_effects, act.idempotent, act.local) == (Level.RESTRICTED, True, False, False)
     assert not act.capability(act.level).repeatable
+
+
+def test_bare_declaration_is_a_declaration():
+    @skill
+    def act(what: str) -> str:
+        """Does something."""
+        return what
+
+    assert (act.name, act.level, act.run(what="this")) == ("act", Level.RESTRICTED, "this")
+
+
+@every_row(
+    ("name", "kind"),
+    [
+        *((name, str) for name in ("url", "uri", "host", "webhook", "address", "to", "recipient", "iban")),
+        *((name, list[str]) for name in ("recipients", "reply_to", "target_URL", "email_address", "mail")),
+        *(("place", kind) for kind in (HttpUrl, AnyUrl | None, list[IPvAnyAddress], dict[str, IPv4Address])),
+    ],
+)
+def test_argument_that_looks_like_a_destination_has_to_be_spoken_of(name, kind):
+    def act(**_):
+        """Does something."""
+
+    act.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind)])
+    act.__annotations__ = {name: kind}
+    with pytest.raises(BadSkill, match=f"act: {name} looks like a destination. .* addresses=\\('{name}',\\)"):
+        skill(act)
+    assert skill(addresses=(name,))(act).addresses == (name,)
+    assert skill(addresses=())(act).addresses == ()
+
+
+@every_row("name", ["total", "topic", "urgent", "hostility", "curl", "mailed", "text", "tomorrow"])
+def test_other_names_are_no_destinations(name):
+    def act(**_):
+        """Does something."""
+
+    act.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY, annotation=str)])
+    act.__annotations__ = {name: str}
+    assert skill(act).addresses == ()
+
+
+def test_async_function_is_refused():
+    async def act() -> None:
+        """Does something later."""
+
+    with pytest.raises(BadSkill, match="an async function cannot be a skill; write it with def"):
+        skill(act)
 
 
 def test_capability_has_the_level_of_the_call():

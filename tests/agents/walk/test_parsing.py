@@ -89,6 +89,30 @@ def test_items_without_a_text_are_dropped_and_counted():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("item", [{}, {"reason": "advice of counsel"}, ["advice of counsel"], True, None])
+@pytest.mark.parametrize("name", ["privilege_concerns", "scope_concerns"])
+def test_concern_that_cannot_be_read_is_no_verdict(name, item):
+    told = {"findings": [], "privilege_concerns": [], "scope_concerns": []}
+    assert parse_analysis(json.dumps(told)).has_verdict
+    assert parse_analysis(json.dumps({**told, name: ["", "  "]})).has_verdict
+    assert not parse_analysis(json.dumps({**told, name: [item]})).has_verdict
+    assert not parse_analysis(json.dumps({**told, name: ["a concern", item]})).has_verdict
+
+
+def test_name_that_stands_twice_with_different_values_has_no_structure():
+    concerns = '"privilege_concerns": ["advice of counsel"], "scope_concerns": []'
+    assert parse_analysis(f'{{"findings": [], {concerns}, "privilege_concerns": []}}').raw
+    assert parse_analysis(f'{{"findings": [], {concerns}, "scope_concerns": []}}').is_structured
+
+
+@pytest.mark.parametrize(
+    ("seen", "read"), [([], ()), (["Law", "Law"], ("Law",)), ("Law", ("Law",)), (None, None), (3, None)]
+)
+def test_what_a_section_deals_with_is_known_only_if_the_answer_says_so(seen, read):
+    assert parse_analysis(json.dumps({"findings": [], "seen": seen})).seen == read
+    assert parse_analysis(json.dumps({"findings": []})).seen is None
+
+
 def test_other_names_of_the_same_thing_are_read():
     read = parse_analysis(
         json.dumps(

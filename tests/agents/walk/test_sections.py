@@ -10,17 +10,18 @@ import pytest
 
 from agents.definitions.playbooks import Position
 from agents.enums import ApprovalStatus, NoticeKind, Outcome, RunResult, Status
-from agents.knowledge.playbooks import playbook_create
+from agents.knowledge.playbooks import playbook_create, playbook_edit
 from agents.models import Approval, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
 from agents.sessions.halts import session_halt
 from agents.types import Usage
+from agents.walk.analysis import plan_of_documents
 from agents.walk.intake import Slice
 from agents.walk.walk import walk
 from tests.agents.walk.scene import blocks_of, lose, model, reply, run
-from tests.factories import NOW, make_price
+from tests.factories import NOW, make_agent, make_price
 from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
@@ -103,8 +104,33 @@ def test_every_section_is_asked_about_once_and_quotes_are_found_in_the_whole_doc
     assert max(map(len, shown)) <= ROOM
     assert (session.run_result, session.result_reason) == (RunResult.FINDINGS, "Everything was checked.")
     assert session.metadata["reading"] == {
-        "room": ROOM, "sections": total, "read": total, "estimate_usd": "0.20",
+        "room": ROOM, "sections": total, "read": total, "estimate_usd": "0.20", "names": [],
     }  # fmt: skip
+
+
+def test_all_sections_are_checked_against_the_same_playbook_although_it_is_changed_meanwhile(scene):
+    def change():
+        positions = [Position("Another", standard="Other words.")]
+        playbook_edit(playbook=scene.playbook, positions=positions, by=scene.owner, now=NOW)
+
+    with model(EMPTY, Step(EMPTY, before_reply=change), EMPTY) as asked:
+        session = run(scene.of_document(contract(5)))
+    targets = [[block for block in blocks_of(request) if block.kind == "playbook"] for request in asked.requests]
+    assert len(targets) == 6
+    assert {(found.text, found.attributes["name"]) for [found] in targets} == {
+        (targets[0][0].text, scene.playbook.name)
+    }
+    assert session.run_result == RunResult.OK
+
+
+def test_name_that_one_section_tells_is_hidden_in_all(scene):
+    text = contract(4, a1="Between Wolfhart Ltd and Mr John Goldsmith.", a3="Wolfhart pays. Goldsmith signs.")
+    with model(EMPTY) as asked:
+        session = run(scene.of_document(text))
+    sent = [str(request.messages) for request in asked.requests]
+    assert len(sent) == 5
+    assert not [text for text in sent if "Wolfhart" in text or "Goldsmith" in text]
+    assert session.metadata["reading"]["names"] == ["John Goldsmith", "Wolfhart Ltd"]
 
 
 def test_what_is_missing_is_asked_after_the_last_section(scene):
@@ -158,6 +184,36 @@ def test_section_is_as_long_as_the_context_window_of_its_model_allows(scene, set
         run(scene.of_document(contract(30)))
     assert all(sum(len(one["content"]) for one in request.messages) <= 3 * 4_096 + 500 for request in asked.requests)
     assert 4 <= len(asked.requests) <= 30
+
+
+def questions_fit(asked, *, tokens):
+    """Whether each question fits into so many tokens, apart from the marks of its blocks."""
+    return all(sum(len(one["content"]) for one in one.messages) <= 3 * tokens + 1_000 for one in asked.requests)
+
+
+def test_instructions_of_the_agent_take_room_from_the_sections(scene, settings):
+    declare(settings, context_window=16_384)
+    agent = make_agent(owner=scene.owner, definition=f"name: clerk\ninstructions: {'Be brief. ' * 2_000}\n")
+    text = contract(20)
+    with model(EMPTY) as asked:
+        session = run(scene.of_document(text, agent=agent))
+    assert questions_fit(asked, tokens=16_384 - 4_096)
+    assert "Be brief. Be brief." in asked.requests[0].messages[0]["content"]
+    planned = plan_of_documents(session, scene.owner.lqops_documents.all())
+    assert planned.sections == len(asked.requests) - 1
+    without = plan_of_documents(scene.of_document(text), scene.owner.lqops_documents.all())
+    assert planned.estimate_usd > without.estimate_usd
+
+
+def test_many_short_documents_fit_with_the_marks_around_them(scene, settings):
+    declare(settings, context_window=16_384)
+    for number in range(220):
+        scene.document(f"Note {number}.", name=f"note-{number}-{'x' * 60}.txt")
+    with model(EMPTY) as asked:
+        session = run(scene.session(collection=str(scene.collection.public_id)))
+    assert questions_fit(asked, tokens=16_384 - 4_096)
+    assert sum(block.kind == "document" for one in asked.requests for block in blocks_of(one)) == 220
+    assert session.run_result == RunResult.OK
 
 
 def test_model_without_room_for_anything_is_a_failed_run_and_not_asked(scene, settings):
@@ -317,6 +373,16 @@ def test_missing_things_that_could_not_be_asked_for_make_it_partial(scene):
     assert session.result_reason.startswith("What is missing was not checked: the model's answer could not be read")
 
 
+def test_nothing_is_missing_if_a_section_does_not_say_what_it_deals_with(scene):
+    silent = json.dumps({name: value for name, value in json.loads(EMPTY).items() if name != "seen"})
+    with model(EMPTY, silent, EMPTY, reply()) as asked:
+        session = run(scene.of_document(contract(3)))
+    assert numbers(asked) == ["1", "2", "3"]
+    assert titles(session) == ["What is missing was not checked", "Ethics review: none flagged"]
+    assert session.run_result == RunResult.PARTIAL
+    assert session.result_reason.endswith("the model's answers do not say what each section deals with")
+
+
 # --- Hostile answers ---
 
 GOOD = json.loads(reply())
@@ -367,10 +433,27 @@ def test_without_a_readable_verdict_a_person_decides(scene, missing, approver):
     assert not session.notifications.filter(kind=NoticeKind.AGENT).exists()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"findings": []},
+        {**GOOD, "privilege_concerns": [{"reason": "advice of counsel"}]},
+        {**GOOD, "findings": [], "scope_concerns": [["beyond the order"]]},
+    ],
+)
+def test_concern_that_cannot_be_read_is_shown_to_a_person(scene, answer, approver):
+    with model(json.dumps(answer)):
+        session = run(scene.of_document(review_flagged=True))
+    assert session.status == Status.WAITING
+    assert "Ethics review: no readable verdict" in titles(session)
+    assert not session.notifications.filter(kind=NoticeKind.AGENT).exists()
+
+
 def test_person_decides_when_a_section_was_not_checked(scene, approver):
     with model(EMPTY, "no json", "still none", reply(seen=[])):
         session = run(scene.of_document(contract(3), review_flagged=True))
     assert session.status == Status.WAITING
+    assert "Ethics review: no readable verdict" in titles(session)
 
 
 # --- The offline analyst ---
