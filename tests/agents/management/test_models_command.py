@@ -356,6 +356,6 @@ def test_a_model_for_embeddings_is_asked_for_a_vector(capsys):
 
 def test_a_model_for_embeddings_that_fails_says_why(capsys):
     make_user(username="root", is_superuser=True)
-    with embedding(answer(401)), pytest.raises(CommandError, match="No answer from embedder"):
+    with embedding(answer(401)), pytest.raises(CommandError, match="The test failed for embedder"):
         run(capsys, "test", "embedder")
     assert "LQOPS_TEST_EMBEDDINGS_KEY" in capsys.readouterr().out
