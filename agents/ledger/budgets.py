@@ -107,13 +107,13 @@ def budget_set_cap(
     whole = scope == BudgetScope.INSTALLATION
     capped: QuerySet[Any] = _CAPPED[scope].objects.filter(pk=1 if whole else subject_id)
     old = capped.values_list("max_cost_per_day_usd", flat=True).get()
-    looser = loosened({"max_cost_per_day_usd": old}, {"max_cost_per_day_usd": cap_usd})
-    require_may_loosen(by, looser, bound=bound_owners() if whole else capped.values_list("owner_id", flat=True))
     day = now.astimezone(UTC).date()
     # Lock the installation's row first, as every call does, so that nobody opens the day with the old cap and no two
     # transactions wait for each other.
     _open_day({BudgetScope.INSTALLATION: 0, scope: subject_id}, day)
     Budget.objects.filter(scope=scope, subject_id=subject_id, day=day).update(cap_usd=cap_usd, warned=False)
+    looser = loosened({"max_cost_per_day_usd": old}, {"max_cost_per_day_usd": cap_usd})
+    require_may_loosen(by, looser, bound=bound_owners() if whole else capped.values_list("owner_id", flat=True))
     name = Budget(scope=scope, subject_id=subject_id).name
     details = {"budget": name, "cap_usd": _text(cap_usd), "old_cap_usd": _text(old)}
     recorder.append(SYSTEM_CHAIN, "budget.cap_set", now=now, actor=actor_of(by), subject=name, details=details)

@@ -12,9 +12,9 @@ from agents.enums import ApprovalMode, Level
 _MODES: Final = tuple(ApprovalMode)  # the loosest first
 
 
-def _is_more(before: Decimal | int | None, after: Decimal | int | None) -> bool:
-    """Of limits, where None is none."""
-    return before is not None and (after is None or after > before)
+def _is_more(before: Decimal | None, after: Decimal | None) -> bool:
+    """Of limits, where None is none; what is no amount is refused later, whoever sets it."""
+    return before is not None and (after is None or not after.is_finite() or after > before)
 
 
 def _is_laxer_mode(before: str, after: str) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from agents.conf import clock
 from agents.loop.context import View, opening_of
-from agents.models import AgentSession, Profile, Sensor, Turn
+from agents.models import AgentSession, ApiKey, Profile, Sensor, Turn
 from agents.sessions.halts import halt_all_work
 from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent
@@ -55,7 +55,8 @@ def test_audit_log_names_who_started_the_agent(api, person):
     api.post(address(agent, "start"))
     lease_claim(loops(agent).get().pk, owner="worker", now=clock())
     [birth] = AuditEvent.objects.filter(kind="autonomous_session.started")
-    assert (birth.details["asked_by"], birth.details["definition_version"]) == (f"user:{person.pk}", 1)
+    actor = f"user:{person.pk}:key:{ApiKey.objects.get().prefix}"
+    assert (birth.details["asked_by"], birth.details["definition_version"]) == (actor, 1)
 
 
 def test_restarted_loop_links_the_previous_one(api, person):

@@ -320,14 +320,14 @@ def staged(name, made):
 
 
 def trail(stage):
-    """The audit events of the act, without values that differ between worlds and without the key's id."""
+    """The audit events of the act, without values that differ between worlds and without the key."""
     events_ = AuditEvent.objects.order_by("id")[stage.since :]
     owner = f"user:{stage.world.owner.pk}"
     return [
         (
             event.kind,
             "system" if event.chain == "system" else "session",
-            "owner" if event.actor == owner else event.actor,
+            "owner" if event.actor.partition(":key:")[0] == owner else event.actor,
             event.subject.partition(":")[0],
             sorted(event.details),
         )

@@ -185,7 +185,7 @@ def test_viewing_another_users_approval_is_recorded():
     assert client_of(approver).get(address).status_code == 200
     assert client_of(world.owner).get(address).status_code == 200
     [seen] = AuditEvent.objects.filter(kind="session.viewed")
-    assert seen.actor == f"user:{approver.pk}"
+    assert seen.actor.startswith(f"user:{approver.pk}:key:")
     assert seen.details == {"session_id": str(world.waiting.public_id)}
 
 

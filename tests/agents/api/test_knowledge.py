@@ -277,7 +277,7 @@ def test_agent_with_sessions_cannot_be_deleted(api, world):
     assert (
         api.patch(address, {"enabled": False, "max_cost_per_day_usd": "1.5"}, format="json").json()["enabled"] is False
     )
-    assert api.patch(address, {"mode": "auto"}, format="json").status_code == 409
+    assert api.patch(address, {"mode": "auto"}, format="json").status_code == 403
     assert api.post("/api/v1/agents", {"name": agent.name}, format="json").status_code == 422
 
 

@@ -139,7 +139,7 @@ def test_caps_of_several_triggers_are_set_at_once(api, world):
     others = [make_trigger(owner=world.owner) for _ in range(2)]
     body = {"triggers": [public(row) for row in others], "max_cost_usd": "0.10"}
     assert {row["max_cost_usd"] for row in post(api, f"{TRIGGERS}/set-cap", body).json()} == {"0.100000"}
-    assert post(api, f"{TRIGGERS}/set-cap", {**body, "max_cost_usd": None}).json()[0]["max_cost_usd"] is None
+    assert post(api, f"{TRIGGERS}/set-cap", {**body, "max_cost_usd": "0"}).json()[0]["max_cost_usd"] == "0.000000"
     assert post(api, f"{TRIGGERS}/set-cap", {"triggers": [], "max_cost_usd": "1"}).status_code == 422
     assert post(api, f"{TRIGGERS}/set-cap", {"triggers": body["triggers"]}).status_code == 422
 

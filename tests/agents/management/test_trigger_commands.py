@@ -146,9 +146,9 @@ def test_run_now_estimates_without_starting_anything(owner, capsys):
     asked = ["run_now", "--playbook", playbook.name, "--owner", "ada", "--collection", collection.name, "--estimate"]
     assert (
         run(capsys, *asked)
-        == "3 sections of up to 60,000 characters, about $0.20; a cap of $0.45 is enough. Nothing was started.\n"
+        == "3 sections of up to 60,000 characters, about $0.20; a cap of $0.44 is enough. Nothing was started.\n"
     )
-    facts = {"sections": 3, "section_chars": 60_000, "estimate_usd": "0.20", "cap_usd": "0.45"}
+    facts = {"sections": 3, "section_chars": 60_000, "estimate_usd": "0.20", "cap_usd": "0.44"}
     assert json.loads(run(capsys, *asked, "--json")) == facts
     document = str(make_document(owner, text="short").public_id)
     by_document = ["run_now", "--playbook", playbook.name, "--owner", "ada", "--document", document, "--estimate"]

@@ -37,5 +37,9 @@ def test_what_is_not_named_stays_and_no_limit_is_the_loosest():
     )
 
 
+def test_what_is_no_amount_counts_as_more():
+    assert loosened({"max_cost_usd": Decimal(1)}, {"max_cost_usd": Decimal("NaN")}) == ("the cap of a run",)
+
+
 def test_every_setting_has_a_row_here():
     assert LAXER.keys() == LOOSER.keys()
