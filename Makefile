@@ -23,7 +23,8 @@ FULLY_COVERED := agents/guard/guard.py agents/guard/consent.py agents/policy/bra
 	agents/policy/costs.py agents/guard/metering.py agents/guard/selftest.py agents/sessions/approvals.py \
 	agents/ledger/boundary.py agents/ledger/budgets.py agents/ledger/prices.py agents/sessions/halts.py \
 	agents/ledger/journal.py agents/ledger/halt_watch.py agents/ledger/outages.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/approvals.py \
-	agents/guard/settlement.py agents/guard/calls.py agents/guard/dispatch.py agents/guard/intents.py \
+	agents/guard/settlement.py agents/guard/calls.py agents/guard/dispatch.py agents/guard/intents.py agents/guard/embed.py \
+	agents/engine/query_vectors.py agents/knowledge/vectors.py agents/providers/openai_embeddings.py agents/indexing.py \
 	agents/text/clean.py agents/skills/parsing.py agents/skills/literals.py agents/policy/guardrails.py \
 	agents/policy/context_window.py agents/policy/conversation.py agents/text/quotes.py \
 	agents/ledger/model_servers.py agents/ledger/model_limits.py agents/ledger/declared_models.py agents/catalogue.py \
@@ -110,8 +111,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
 
 $(VENV)/.core: what := .
-$(VENV)/.dev: what := .[dev,metrics,otel,prices]
-$(VENV)/.full: what := .[dev,lint,postgres,redis,metrics,otel,prices,browser]
+$(VENV)/.dev: what := .[dev,metrics,otel,prices,semantic]
+$(VENV)/.full: what := .[dev,lint,postgres,redis,metrics,otel,prices,semantic,browser]
 $(VENV)/.core $(VENV)/.dev $(VENV)/.full: pyproject.toml | $(BIN)/python
 	@echo "Installing $(what)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(what)'

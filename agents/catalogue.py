@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from agents.models import DeclaredModel
-from agents.policy.model_catalogue import CONSOLE, JUDGES, MAIN, ROLES, SMALL, Models, overridden
+from agents.policy.model_catalogue import CONSOLE, EMBEDDINGS, JUDGES, MAIN, ROLES, SMALL, Models, overridden
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,14 @@ def model_for(role: str) -> str:
 def roles_of(model: str) -> list[str]:
     """The roles in which a model is asked."""
     roles = [role for role in (MAIN, SMALL, CONSOLE) if model_for(role) == model]
-    return sorted([*roles, *([JUDGES] if model in judge_models() else [])], key=ROLES.index)
+    roles += [JUDGES] if model in judge_models() else []
+    roles += [EMBEDDINGS] if model == embedding_model() else []
+    return sorted(roles, key=ROLES.index)
+
+
+def embedding_model() -> str:
+    """The model that search by meaning goes by; empty: there is none."""
+    return str(next(iter(models_in_force().roles.get(EMBEDDINGS, ())), ""))
 
 
 def judge_models() -> list[str]:

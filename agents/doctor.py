@@ -2,8 +2,10 @@
 
 from django.db import connection
 
+from agents.catalogue import embedding_model
 from agents.conf import clock
 from agents.guard.selftest import Check, run_checks
+from agents.knowledge.vectors import has_numpy
 from agents.models import Installation, ModelOutage, SuspendedModel
 from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live, missing_migrations
 from agents.skills.registry import skills_left_out
@@ -38,6 +40,11 @@ def diagnose() -> list[Check]:
         Check.of("no model fails every request", ok=not failing, fault=f"failing: {', '.join(failing)}"),
         Check.of("hosts have free disk, a checkpoint file and the same keys", ok=not of_hosts, fault=of_hosts),
         Check.of(f"checkpoints are signed with the key {public_key()}", ok=not here.checkpoint_fault, fault=of_hosts),
+        Check.of(
+            "search by meaning has what it needs",
+            ok=has_numpy() or not embedding_model(),
+            fault="a model has the role embeddings, but numpy is missing: install the extra `semantic`",
+        ),
         Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
     ]
 

@@ -43,6 +43,7 @@ class Mode(models.TextChoices):
     CHAT = "chat"
     HEARTBEAT = "heartbeat"
     SENSOR = "sensor"
+    INDEX = "index"
 
 
 class Status(models.TextChoices):

@@ -26,7 +26,16 @@ from agents.ledger.model_servers import form_forget, known_of
 from agents.ledger.outages import outage_try_now
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.people.access import actor_of, require_start_permission
-from agents.policy.model_catalogue import CALL_SECONDS, CONSOLE, JUDGES, MAIN, ROLES, SMALL
+from agents.policy.model_catalogue import (
+    CALL_SECONDS,
+    CONSOLE,
+    EMBEDDING_PROVIDER,
+    EMBEDDINGS,
+    JUDGES,
+    MAIN,
+    ROLES,
+    SMALL,
+)
 from agents.runner import run_claimed
 from agents.sensors.signals import MAX_TOKENS as SCORE_TOKENS
 from agents.sensors.signals import read_score, score_messages
@@ -127,6 +136,14 @@ def _read_chat(text: str) -> tuple[bool, str]:
     return (True, f"Answer of {words} words read.") if words else (False, "No text: it cannot answer after a call.")
 
 
+def _embedding(model: str, nonce: str) -> Params:
+    return {"embed": "test", "query": "Hello world"}
+
+
+def _read_embedding(text: str) -> tuple[bool, str]:
+    return True, f"Read: {text}."  # what is no vector is no answer
+
+
 @dataclass(frozen=True)
 class RoleQuestion:
     """What a role is asked, in words and as a request, and what is read from the answer."""
@@ -134,6 +151,7 @@ class RoleQuestion:
     words: str
     params: Callable[[str, str], Params]
     read: Callable[[str], tuple[bool, str]]
+    intent: ToolIntent = ToolIntent.RUN_SKILL
 
 
 QUESTIONS: Final[Mapping[str, RoleQuestion]] = {
@@ -141,6 +159,7 @@ QUESTIONS: Final[Mapping[str, RoleQuestion]] = {
     SMALL: RoleQuestion(f"{_SIGNAL.prompt} One number from 0 to 1.", _score, _read_score),
     JUDGES: RoleQuestion(f"Does the quote support the claim: {_CLAIM}", _judgement, _read_judgement),
     CONSOLE: RoleQuestion(f"{_WEATHER} (with the result of a call)", _chat, _read_chat),
+    EMBEDDINGS: RoleQuestion("A vector of two words.", _embedding, _read_embedding, ToolIntent.RETRIEVE_CHUNKS),
 }
 
 
@@ -192,7 +211,8 @@ def run_test(
     """
     if role and role not in QUESTIONS:
         raise Invalid(f"There is no role {role[:32]!r}; known: {', '.join(QUESTIONS)}.")
-    roles = [role] if role else roles_of(model) or [MAIN]
+    embeds = declaration_of(model).get("provider") == EMBEDDING_PROVIDER
+    roles = [role] if role else roles_of(model) or [EMBEDDINGS if embeds else MAIN]
     arm()
     answers: list[Answer] = []
     session = claim_session(owner, now=now)
@@ -253,7 +273,7 @@ def _answer(session: AgentSession, model: str, role: str) -> Answer:
     if declaration_of(model).get("provider") != "offline":  # which tells from the purpose what it is asked
         asked["purpose"] = str(Purpose.TEST)
     try:
-        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key=key)
+        result = guarded_tool_call(session, question.intent, asked, key=key)
         made = call_latest(session, key)
         data, error = result.data or {}, result.error
         if made is not None and made.model != model:  # a fallback

@@ -6,6 +6,7 @@ import socket
 from agents import runner
 from agents.ask.chats import chat
 from agents.enums import Mode
+from agents.indexing import run_index
 from agents.loop.cycle import run_loop
 from agents.loop.heartbeat import run_heartbeat
 from agents.runner import Engine
@@ -18,6 +19,7 @@ ENGINES: dict[str, Engine] = {
     Mode.LOOP: run_loop,
     Mode.HEARTBEAT: run_heartbeat,
     Mode.SENSOR: run_sensor_session,
+    Mode.INDEX: run_index,
 }
 
 

@@ -18,6 +18,7 @@ from django.db import close_old_connections, connection
 from django.db.models import Q
 
 from agents.conf import clock
+from agents.indexing import indexing_due
 from agents.knowledge.projects import precedents_expire
 from agents.loop.state import hot_delete_old
 from agents.loop.turns import turns_delete_old
@@ -120,6 +121,7 @@ DUTIES = (
     Duty("send tasks", 0, tasks_send),
     Duty("hand out sensors", 1, sensor_slices_enqueue),
     Duty("renew daily loops", 10, loops_renew),
+    Duty("index documents", 10, indexing_due),
     Duty("expire approvals", 2, approvals_expire),
     Duty("expire questions", 2, questions_expire),
     Duty("delete old streams", 60, lambda now: parts_delete_old(now - STREAMS_KEPT)),

@@ -21,6 +21,7 @@ WIRE_FORMS: Final[Mapping[str, tuple[str, ...]]] = {
 FORM_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "openai_compatible": tuple(WIRE_FORMS),
     "anthropic": ("tools", "schema_style"),
+    "openai_embeddings": (),
 }
 
 
@@ -127,7 +128,8 @@ class RequestedCall:
 class ModelReply:
     """A model's reply. `usage` is None if none was reported; `is_full` means that it used all its tokens.
 
-    `form` is that of the request, if it was sent to a server; `streamed` is False for a reply in one piece.
+    `form` is that of the request, if it was sent to a server; `streamed` is False for a reply in one piece. `vectors`
+    has one for each text of a request for embeddings: numbers of 32 bits, of length 1.
     """
 
     text: str
@@ -138,6 +140,7 @@ class ModelReply:
     is_full: bool = False
     form: WireForm | None = None
     streamed: bool = True
+    vectors: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)

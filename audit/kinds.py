@@ -159,6 +159,7 @@ _KINDS = (
     _kind("document.attached", "Document {document_id} was added to collection {collection_id}.", also="attachment_id"),
     _kind("document.detached", "Document {document_id} was removed from collection {collection_id}."),
     _kind("document.deleted", "Document {document_id} was deleted."),
+    _kind("documents.index_deleted", "The index of {vectors} passages of user {owner_id} was deleted."),
     _kind("playbook.created", "Playbook {playbook_id} was created.", also="version digest positions"),
     _kind("playbook.edited", "Playbook {playbook_id} is now at version {version}.", also="digest positions"),
     _kind("playbook.deleted", "Playbook {playbook_id} was deleted."),

@@ -40,6 +40,8 @@ def default_prices(entry: Mapping[str, Any], name: str, *, now: datetime) -> dic
     if any(_dearest([prices], (_PER_REQUEST,)) for prices in rates):
         return {}  # it costs more than its tokens
     found = {key: rate for key, names in _RATES.items() if (rate := _dearest(rates, names)) is not None}
+    if entry.get("provider") == "openai_embeddings":
+        found.setdefault("output_usd", Decimal(0))
     if not {"input_usd", "output_usd"} <= found.keys():
         return {}
     if entry.get("provider") == "anthropic" and "cache_control" not in entry.get("extra", {}):

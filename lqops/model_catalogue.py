@@ -14,7 +14,15 @@ from django.core.exceptions import ImproperlyConfigured
 
 from agents.conf import clock
 from agents.policy import model_catalogue
-from agents.policy.model_catalogue import PRICES, ModelError, Models, check_types, check_values, merged
+from agents.policy.model_catalogue import (
+    EMBEDDING_PROVIDER,
+    PRICES,
+    ModelError,
+    Models,
+    check_types,
+    check_values,
+    merged,
+)
 from agents.types import FORM_PARTS
 from lqops.default_prices import PACKAGE, default_prices
 from lqops.env import Env
@@ -93,6 +101,8 @@ def _add_default_prices(entry: dict[str, Any], name: str) -> None:
 def _check(where: str, entry: Any, name: str) -> None:
     check_types(where, entry)
     _add_default_prices(entry, name)
+    if entry.get("provider") == EMBEDDING_PROVIDER:
+        entry.setdefault("output_usd", "0")
     check_values(where, entry)
     if missing := [key for key in PRICES if key not in entry]:
         raise ModelError(

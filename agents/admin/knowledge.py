@@ -19,6 +19,7 @@ from agents.admin.display import DeletedFilter, column, visible
 from agents.admin.forms import REFUSALS, OwnerForm, StyledModelForm, error_text
 from agents.conf import clock
 from agents.exceptions import Invalid
+from agents.indexing import fetch_for_person
 from agents.knowledge.documents import (
     bytes_path,
     collection_create,
@@ -30,6 +31,7 @@ from agents.knowledge.documents import (
     document_detach,
 )
 from agents.knowledge.search import search_chunks
+from agents.knowledge.vectors import vector_space
 from agents.models import Attachment, Collection, Document
 from agents.people.access import record_list_of_others
 from agents.text.formats.kinds import KINDS
@@ -85,6 +87,9 @@ class CollectionAdmin(NamedAdmin):
                 :SHOWN_DOCUMENTS
             ],
             "watches": row.triggers.filter(deleted_at__isnull=True).order_by("name"),
+            "space": vector_space(),
+            "indexed": inside.filter(document__indexed_as=vector_space()).count(),
+            "inside": inside.count(),
         }
 
 
@@ -308,20 +313,31 @@ class DocumentAdmin(FormAdmin):
             "findings": findings,
             "pieces": pieces(row.text, chunks, findings, row.marks),
             "chunk_count": row.chunks.count(),
+            "space": vector_space(),
             "left_out": max(len(row.text) - SHOWN_CHARS, 0),
         }
 
     def search_view(self, request: HttpRequest) -> HttpResponse:
-        """Full-text search in the documents of one owner, by default the user's. A search in others' is recorded."""
+        """Search in the documents of one owner, by default the user's. A search in others' is recorded.
+
+        One that is posted asks the embedding model for the meaning of the query, if that is new.
+        """
         if not self.has_view_permission(request):
             raise PermissionDenied
         query = request.GET.get("q", "")[:500]
         owner = chosen_owner(request, User.objects.all())
+        by = current_user(request)
+        words_only = ""
+        if request.method == "POST" and query:
+            words_only = "these are documents of others"
+            if owner.pk == by.pk:
+                words_only = fetch_for_person(query=query, by=by, now=clock())
         hits = search_chunks(owner_id=owner.pk, query=query, limit=50)
         if query:
-            record_list_of_others(resource="document", owner_id=owner.pk, by=current_user(request), now=clock())
+            record_list_of_others(resource="document", owner_id=owner.pk, by=by, now=clock())
         people = User.objects.filter(lqops_documents__isnull=False).distinct().order_by("username")[:500]
         context: dict[str, Any] = {"query": query, "owner": owner, "hits": hits, "people": people}
+        context |= {"words_only": words_only, "by_meaning": bool(vector_space())}
         return self.render_page(request, "admin/document_search.html", "Search documents", **context)
 
     def bytes_view(self, request: HttpRequest, pk: int) -> FileResponse:

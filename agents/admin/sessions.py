@@ -393,7 +393,7 @@ class AgentSessionAdmin(FormAdmin):
             RestartForm,
             "agents.add_agentsession",
             bulk=False,
-            available=lambda row: row.status in TERMINAL and row.mode != Mode.CHAT,
+            available=lambda row: row.status in TERMINAL and row.mode not in {Mode.CHAT, Mode.INDEX},
             description="Starts a new run with the same inputs and a link to this one.",
         ),
     )

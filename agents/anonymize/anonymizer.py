@@ -120,6 +120,15 @@ class Vault(NotCopyable):
         tail = UNFINISHED.search(text, max(done, len(text) - LONGEST))
         return tail.start() if tail else len(text)
 
+    def reduce(self, text: str) -> str:
+        """Return the text with only the kind of each placeholder, so that equal texts stay equal from call to call."""
+        pieces: list[str] = []
+        at = 0
+        for start, end, token in self.found(text):
+            pieces += text[at:start], token.kind
+            at = end
+        return "".join([*pieces, text[at:]])
+
     def restore(self, text: str, escaped: Callable[[str], str] = str) -> str:
         """Return the text with its placeholders replaced; restored text is not searched again."""
         pieces: list[str] = []
@@ -254,6 +263,12 @@ class Anonymizer(NotCopyable):
         changed_message(request.messages, collect)
         hidden = self._hidden(items)
         return replace(request, messages=tuple(changed_message(request.messages, lambda *item: hidden[item])))
+
+    def hide_for_good(self, request: ModelRequest) -> ModelRequest:
+        """Return the request with only the kind of what is hidden: nothing comes back that could be restored."""
+        hidden = self.hide_request(request)
+        messages = changed_message(hidden.messages, lambda text, _: self._vault.reduce(text))
+        return replace(hidden, messages=tuple(messages))
 
     def _hidden(self, items: Iterable[Item]) -> dict[Item, str]:
         found = {item: self._read(*item) for item in items}

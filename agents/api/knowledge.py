@@ -16,8 +16,10 @@ from agents.api.base import OwnedViewSet, SingleView, act_with, create_with, del
 from agents.api.errors import TooLarge
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UploadParser, ref
 from agents.api.schema import describe, detail_action, detail_list
+from agents.conf import clock
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.exceptions import Invalid, NotFound
+from agents.indexing import fetch_for_person
 from agents.knowledge.documents import (
     COLLECTION_NAME_CHARS,
     bytes_path,
@@ -206,19 +208,33 @@ class HitSerializer(serializers.Serializer[Any]):
     start = serializers.IntegerField(help_text="Start of the passage in the document's text.")
     end = serializers.IntegerField()
     snippet = serializers.CharField()
+    found_by = serializers.ChoiceField(["words", "meaning", "both"])
 
 
 class SearchSerializer(serializers.Serializer[Any]):
     results = HitSerializer(many=True)
+    words_only = serializers.CharField(help_text="Why it was not searched by meaning, if that was asked for.")
 
 
 class SearchView(SingleView):
     serializer_class = SearchSerializer
+    starts = frozenset({"post"})
 
     @describe(parameters=[SearchQuery])
     def get(self, request: Request) -> Response:
-        """Full-text search in your documents. The best matches first."""
-        data = self.query(SearchQuery)
+        """Search in your documents by words; by meaning, too, if you have asked the same before. Asks no model."""
+        return self._found(self.query(SearchQuery))
+
+    @describe(body=SearchQuery, operation_id="search_by_meaning")
+    def post(self, request: Request) -> Response:
+        """Search in your documents by words and by meaning.
+
+        A new query is sent to the embedding model, in a run of its own. If that fails, words alone are searched.
+        """
+        data = self.body(SearchQuery)
+        return self._found(data, words_only=fetch_for_person(query=data["q"], by=self.user, now=clock()))
+
+    def _found(self, data: dict[str, Any], words_only: str = "") -> Response:
         within = data.get("collection")
         hits = search_chunks(
             owner_id=self.user.pk,
@@ -226,4 +242,4 @@ class SearchView(SingleView):
             collection_ids=[within.pk] if within else None,
             limit=data["limit"],
         )
-        return Response(SearchSerializer({"results": hits}).data)
+        return Response(SearchSerializer({"results": hits, "words_only": words_only}).data)

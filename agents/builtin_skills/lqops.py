@@ -50,6 +50,7 @@ def search_documents(
             "start": hit.start,
             "end": hit.end,
             "snippet": hit.snippet,
+            **({"found_by": hit.found_by} if hit.found_by != "words" else {}),
         }
         for hit in hits
     ]

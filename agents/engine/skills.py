@@ -17,6 +17,7 @@ from django.db import transaction
 from agents.catalogue import model_for
 from agents.conf import clock, skill_hosts
 from agents.engine.prompting import Admission
+from agents.engine.query_vectors import fetch_query_vector
 from agents.enums import Brake, Level, Outcome, Purpose, QuestionStatus, ToolIntent
 from agents.exceptions import (
     BudgetExceeded,
@@ -170,6 +171,7 @@ def _cache_key(session: AgentSession, skill: Skill, arguments: Mapping[str, Any]
 # --- Execution ---
 
 
+SEARCH: Final = "search_documents"  # it is local: the vector of its query is fetched before
 NOT_FOUND = "not found or disabled"
 ERROR_CHARS = 300
 OUTPUT_CHARS = 200_000  # for the model; the journal keeps everything
@@ -274,6 +276,8 @@ class SkillExecutor:
         predict = self._model_manager
         if dangerous and predict and earlier is None and not skill_refusal(pace, now=clock()):
             simulation = predict(self._session, skill, arguments, context=self._context, key=f"{key}{KEY_SUFFIX}")
+        if skill.name == SEARCH and earlier is None:
+            fetch_query_vector(self._session, str(arguments["query"]), key=key)
         params = {"skill": skill.name, "arguments": arguments}
         return plan_call(self._session, skill.intent, params, key=key, now=clock(), risk=risk, simulation=simulation)
 

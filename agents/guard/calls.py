@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from agents.anonymize import Anonymizer
-from agents.enums import Level, Risk, ToolIntent
+from agents.enums import Level, Purpose, Risk, ToolIntent
 from agents.guard.intents import tool_for
 from agents.guard.tools import BadParams, Tool
 from agents.models import AgentSession, Approval, ToolCall
@@ -146,6 +146,9 @@ class Call:
     @property
     def priced_by(self) -> Mapping[str, Any]:
         """Basis of the estimate: its arguments, or the model request that it makes."""
+        if self.request is not None and self.request.purpose == Purpose.EMBEDDING:
+            chars = sum(len(message["content"]) for message in self.request.messages)
+            return {"model": self.request.model, "purpose": Purpose.EMBEDDING, "chars": chars}
         if self.request is None or ("model" in self.arguments and not self.fallback):
             return self.arguments
         return {"model": self.request.model, "purpose": self.request.purpose}

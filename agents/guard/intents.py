@@ -14,6 +14,7 @@ from typing import Any
 from agents.conf import skill_hosts
 from agents.enums import Level, NoticeKind, Purpose, ToolIntent
 from agents.exceptions import NoAnswer
+from agents.guard.embed import embed_tool
 from agents.guard.retrieve import retrieve_chunks
 from agents.guard.tools import BadParams, Params, Tool, label, listener, public_id, set_within, text
 from agents.knowledge.documents import artifact_add
@@ -272,10 +273,12 @@ _overrides: ContextVar[Mapping[ToolIntent, Tool]] = ContextVar("tool_overrides",
 
 
 def tool_for(intent: ToolIntent, params: Params = MappingProxyType({})) -> Tool:
-    """Return the tool of an intent: if a skill is named, that skill, else its own handler."""
+    """Return the tool of an intent: a skill if one is named, embedding if there is something to embed, else its own."""
     tool = _overrides.get().get(intent)
     if tool is None and "skill" in params:
         return skill_tool(params, intent)
+    if tool is None and "embed" in params and intent == ToolIntent.RETRIEVE_CHUNKS:
+        return embed_tool(params)
     return tool or _TOOLS[intent]
 
 

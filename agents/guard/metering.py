@@ -14,14 +14,14 @@ from dataclasses import astuple, replace
 
 from agents.anonymize import Anonymizer
 from agents.catalogue import declaration_of
-from agents.enums import Outcome
+from agents.enums import Outcome, Purpose
 from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest
 from agents.guard.tools import call_limit
 from agents.ledger.journal import Attempt
 from agents.ledger.model_limits import fitting_tokens, thinks
 from agents.ledger.model_servers import form_of
-from agents.models import AgentSession
+from agents.models import AgentSession, Project
 from agents.policy.conversation import in_form
 from agents.providers.base import AWAY, Chunk, Fault, Provider, ProviderError, Tries, next_wait, wait_listening
 from agents.providers.registry import is_in_process, provider_for
@@ -42,8 +42,11 @@ def outgoing_request(session: AgentSession, request: ModelRequest) -> OutgoingRe
     """Bring the request into the form that the model's server takes, before it is priced.
 
     Its answer gets no more tokens than the model declares: a fallback may have fewer than the model it stands in for.
-    Personal data is hidden, unless the request asks not to or the model runs in this process.
+    Personal data is hidden, unless the request asks not to or the model runs in this process. Texts to be embedded are
+    no conversation: they stay as they are, one by one.
     """
+    if request.purpose == Purpose.EMBEDDING:
+        return OutgoingRequest(_parties_of_owner(session).hide_for_good(request))
     most = fitting_tokens(request.model, request.purpose, request.max_tokens)
     request = in_form(replace(request, form=form_of(request.model), max_tokens=most))
     if not request.anonymize or is_in_process(request.model):
@@ -51,6 +54,12 @@ def outgoing_request(session: AgentSession, request: ModelRequest) -> OutgoingRe
     project = session.project
     anonymizer = Anonymizer([*(project.parties.splitlines() if project else ()), *request.parties])
     return OutgoingRequest(anonymizer.hide_request(request), anonymizer)
+
+
+def _parties_of_owner(session: AgentSession) -> Anonymizer:
+    """Hide what any project of the owner lists: a passage is indexed once for all of them, and a query compares."""
+    listed = Project.objects.filter(owner_id=session.owner_id).order_by("pk").values_list("parties", flat=True)
+    return Anonymizer(dict.fromkeys(line for parties in listed for line in parties.splitlines()))
 
 
 class AskedTwice(LqopsError):

@@ -2,7 +2,8 @@
 
 Four ways: one `document` (a watch); a whole `collection`; a `collection` with `since` (what was added after that time,
 up to `until` if given); a `query`: the best passages of a `collection` or of all documents, of what is new `since` a
-time or of all. Full-text search ranks them. Everything is read as the session's owner.
+time or of all. Search ranks them: by words, and by meaning if the vector of the query is at hand; `words_only` says why
+it is not, for the summary. Everything is read as the session's owner.
 
 The result has a `summary` of ids, counts and offsets, apart from the text. With `places` there is no text: the run
 reads documents of any length by itself, section by section. Without, whole documents are taken in order while they fit
@@ -10,8 +11,9 @@ into `limit_chars`. A document that is too long by itself gets the room that is 
 that fits, `cut_id` names it, and `cut_chars` says how much is missing. The others are counted and named.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -37,7 +39,7 @@ PLACES_CHARS = 50_000_000  # of all documents of one run
 PASSAGES = 500  # of one query
 _GIVEN = {
     "document": {"document"},
-    "query": {"query", "collection", "since", "until"},
+    "query": {"query", "collection", "since", "until", "words_only"},
     "collection": {"collection", "since", "until"},
 }
 
@@ -56,6 +58,7 @@ class _Found:
     mode: str
     passages: Sequence[_Passage]
     left_out: Sequence[UUID] = ()
+    search: Mapping[str, Any] = field(default_factory=dict)  # how a query was searched
 
 
 def retrieve_chunks(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +133,12 @@ def _by_query(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
             taken.append(hit)
     read = {hit.document_id for hit in taken}
     missing = dict.fromkeys(hit.document_public_id for hit in hits if hit.document_id not in read)
-    return _Found("query", _joined(owner_id, taken), list(missing))
+    search: dict[str, Any] = {}
+    if words_only := text(given, "words_only", "", limit=300):
+        search["words_only"] = words_only
+    elif (found_by := Counter(hit.found_by for hit in taken)).keys() - {"words"}:
+        search["found_by"] = dict(found_by)
+    return _Found("query", _joined(owner_id, taken), list(missing), search)
 
 
 def _joined(owner_id: int, hits: Sequence[Hit]) -> list[_Passage]:
@@ -195,6 +203,7 @@ def _answer(found: _Found, *, with_text: bool) -> dict[str, Any]:
         "cut_id": str(cut.document.public_id) if cut else None,
         "cut_chars": len(cut.document.text) - cut.end if cut else 0,
         "passages": places,
+        **found.search,
     }
     chunks = [
         {**place, "name": passage.document.name, **({"text": _text(passage)} if with_text else {})}

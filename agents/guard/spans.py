@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 
-from agents.enums import Outcome
+from agents.enums import Outcome, ToolIntent
 from agents.guard.calls import Call
 from agents.ledger.journal import Attempt
 from agents.tracing import FAILED, OUTCOME, Attributes, working_on
@@ -12,8 +12,10 @@ from agents.types import ToolResult
 def traced(call: Call) -> AbstractContextManager[Attributes]:
     """Mark the block as work on an open call."""
     row = call.journal
-    operation = "chat" if row.model and row.name == row.intent else "execute_tool"
-    subject = row.model if operation == "chat" else row.name
+    operation = "execute_tool"
+    if row.model and row.name == row.intent:
+        operation = "embeddings" if row.intent == ToolIntent.RETRIEVE_CHUNKS else "chat"
+    subject = row.name if operation == "execute_tool" else row.model
     attributes = {
         "gen_ai.operation.name": operation,
         "gen_ai.tool.name": row.name if operation == "execute_tool" else "",

@@ -20,6 +20,7 @@ from django.dispatch import Signal
 from agents.enums import DocumentOrigin
 from agents.exceptions import Invalid, NotFound, StorageFailed
 from agents.knowledge.search import free_time
+from agents.knowledge.vectors import vectors_forget
 from agents.models import AgentSession, Attachment, Chunk, Collection, Document, Playbook
 from agents.people.access import SYSTEM, actor_of, record_act, require_access
 from agents.text.chunks import chunk_spans
@@ -212,6 +213,7 @@ def document_delete(*, document: Document, by: User | None, now: datetime) -> Do
     row.deleted_at = now
     row.save(update_fields=["deleted_at"])
     Attachment.objects.filter(document=row, detached_at__isnull=True).update(detached_at=now)
+    vectors_forget(row)
     record_change(row, "document.deleted", by=by, now=now)
     return row
 

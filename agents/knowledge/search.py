@@ -1,13 +1,16 @@
-"""Full-text search over one owner's chunks, and reads of collections and documents.
+"""Search over one owner's chunks, by words and by meaning, and reads of collections and documents.
 
 Any text is a query: it is split into words, a chunk with any of them matches, the best match comes first. Nothing in a
 query is an operator. SQLite ranks by bm25; PostgreSQL by ts_rank, which prefers several of the words to one word often,
-then by ts_rank_cd, which prefers words close together. Every read is by owner: what is somebody else's is not found.
+then by ts_rank_cd, which prefers words close together. If the vector of the query is at hand (vectors.py), the chunks
+nearest to it are found, too, and the two orders become one. Every read is by owner: what is somebody else's is not
+found.
 """
 
 import re
+from collections.abc import Collection as Collected
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -18,12 +21,15 @@ from django.db.models.functions import Length
 
 from agents.enums import DocumentOrigin
 from agents.exceptions import NotFound
+from agents.knowledge.vectors import nearest, query_vector, vector_space
 from agents.models import Attachment, Chunk, Collection, Document
 from agents.text.wording import FILLERS
 
 MAX_WORDS = 32
 MAX_WORD_CHARS = 100
 SNIPPET_WORDS = 32
+NEAREST: Final = 30  # chunks that are found by meaning: every chunk is near to some degree
+RANK_OFFSET: Final = 60  # the usual constant of reciprocal rank fusion
 _GAP = " … "
 
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
@@ -34,7 +40,10 @@ _HAS_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 @dataclass(frozen=True)
 class Hit:
-    """A matching chunk; a higher rank is a better match. Ranks of two searches do not compare."""
+    """A matching chunk; a higher rank is a better match. Ranks of two searches do not compare.
+
+    `found_by` is words, meaning, or both.
+    """
 
     chunk_id: int
     document_id: int
@@ -44,6 +53,7 @@ class Hit:
     end: int
     snippet: str
     rank: float
+    found_by: str = "words"
 
 
 _COLUMNS = 'chunk.id, chunk.document_id, document.public_id, document.name, chunk.start, chunk."end"'
@@ -79,6 +89,12 @@ FROM best ORDER BY fit DESC, near DESC, id
 """  # noqa: S608
 
 
+_IDS = f"""
+SELECT chunk.id FROM agents_chunk AS chunk JOIN agents_document AS document ON document.id = chunk.document_id
+WHERE {_OWNED} {{within}}
+"""  # noqa: S608
+
+
 def search_chunks(
     *,
     owner_id: int,
@@ -95,7 +111,18 @@ def search_chunks(
     words = _words(query)
     if not words or limit < 1 or (collection_ids is not None and not collection_ids):
         return []
-    within, values = _attached(collection_ids or (), after, until)
+    within = _attached(collection_ids or (), after, until)
+    space = vector_space()
+    vector = query_vector(space, query, owner_id=owner_id) if space else None
+    if vector is None:
+        return _by_words(owner_id, words, within, limit)
+    among = _inside(owner_id, within) if within[0] else None
+    near = nearest(space, vector, owner_id=owner_id, limit=NEAREST, among=among)
+    return _fused(_by_words(owner_id, words, within, max(limit, NEAREST)), near, owner_id)[:limit]
+
+
+def _by_words(owner_id: int, words: Sequence[str], attached: tuple[str, list[Any]], limit: int) -> list[Hit]:
+    within, values = attached
     values = [owner_id, *values, limit]
     if connection.vendor == "postgresql":
         sql = _POSTGRESQL.format(within=within, query=" || ".join(["plainto_tsquery('english', %s)"] * len(words)))
@@ -106,6 +133,45 @@ def search_chunks(
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
         return [_hit(row) for row in cursor.fetchall()]
+
+
+def _inside(owner_id: int, attached: tuple[str, list[Any]]) -> list[int]:
+    """Return the ids of the chunks that a search may find."""
+    within, values = attached
+    with connection.cursor() as cursor:
+        cursor.execute(_IDS.format(within=within), [owner_id, *values])
+        return [pk for (pk,) in cursor.fetchall()]
+
+
+def _fused(hits: Sequence[Hit], near: Sequence[int], owner_id: int) -> list[Hit]:
+    """Make one order of two, by reciprocal ranks: what both have comes first, then what either has high up."""
+    by_words = {hit.chunk_id: hit for hit in hits}
+    found = by_words | _hits(set(near) - by_words.keys(), owner_id)
+    ranks = [{pk: place for place, pk in enumerate(order, 1)} for order in (list(by_words), near)]
+    fused = [
+        replace(
+            hit,
+            rank=sum(1 / (RANK_OFFSET + order[pk]) for order in ranks if pk in order),
+            found_by="both" if pk in by_words and pk in ranks[1] else hit.found_by,
+        )
+        for pk, hit in found.items()
+    ]
+    return sorted(fused, key=lambda hit: -hit.rank)
+
+
+def _hits(chunks: Collected[int], owner_id: int) -> dict[int, Hit]:
+    """Return chunks that no word found, with their first words for a snippet."""
+    rows = Chunk.objects.filter(pk__in=chunks, document__owner_id=owner_id, document__deleted_at__isnull=True)
+    columns = ("pk", "document_id", "document__public_id", "document__name", "start", "end", "text")
+    return {
+        row[0]: replace(_hit((*row[:-1], _beginning(row[-1]), 0.0)), found_by="meaning")
+        for row in rows.values_list(*columns)
+    }
+
+
+def _beginning(text: str) -> str:
+    words = text.split()
+    return " ".join(words[:SNIPPET_WORDS]) + (_GAP.rstrip() if len(words) > SNIPPET_WORDS else "")
 
 
 def _attached(ids: Sequence[int], after: datetime | None, until: datetime | None) -> tuple[str, list[Any]]:

@@ -17,8 +17,8 @@ from agents.enums import Purpose, ToolIntent
 from agents.exceptions import UnpricedModel
 from agents.ledger.outages import waiting_go_on
 from agents.models import InferenceLog, ModelPrice, SuspendedModel, ToolCall
-from agents.policy.costs import COLD_START_USD, NotMoney, checked_price, usd
-from agents.types import ZERO, Price
+from agents.policy.costs import COLD_START_USD, NotMoney, checked_price, cost_of, usd
+from agents.types import ZERO, Price, Usage
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 
@@ -124,7 +124,8 @@ def model_accept(*, model: str, actor: str, now: datetime) -> bool:
 # The estimate is what R4 approves and what is charged. Averages are cached for five minutes in the process.
 
 
-INFERENCE_INTENTS = frozenset({ToolIntent.RUN_SKILL, ToolIntent.RUN_PLAYBOOK})
+INFERENCE_INTENTS = frozenset({ToolIntent.RUN_SKILL, ToolIntent.RUN_PLAYBOOK, ToolIntent.RETRIEVE_CHUNKS})
+CHARS_PER_TOKEN = 4
 ROWS = 100
 LEAST_ROWS = 5
 WINDOW = timedelta(days=30)
@@ -139,7 +140,21 @@ def estimate_tool_cost(intent: ToolIntent, params: Mapping[str, Any], *, now: da
     if intent not in INFERENCE_INTENTS or "model" not in params:
         return ZERO
     purpose = Purpose(params.get("purpose", Purpose.AUTONOMOUS_EXECUTOR))
+    if purpose == Purpose.EMBEDDING:
+        return estimate_embedding(str(params["model"]), int(params["chars"]))
     return estimate_model_call(str(params["model"]), purpose, now=now or clock())
+
+
+def estimate_embedding(model: str, chars: int) -> Decimal:
+    """Estimate by length: a query is much cheaper than a batch of passages, and there is no answer to guess."""
+    with connection.cursor() as cursor:
+        cursor.execute(longest_prefix_sql(), [model])
+        row = cursor.fetchone()
+    try:
+        price = declared_price(model, row)
+    except UnpricedModel:  # the call itself is refused
+        return COLD_START_USD
+    return cost_of(price, Usage(-(-chars // CHARS_PER_TOKEN), 0))
 
 
 def estimate_model_call(model: str, purpose: Purpose, *, now: datetime) -> Decimal:

@@ -13,7 +13,17 @@ from agents.models.calls import (
     StreamPart,
     ToolCall,
 )
-from agents.models.knowledge import Attachment, Chunk, Collection, Document, Playbook, PlaybookPosition, PromptSkill
+from agents.models.knowledge import (
+    Attachment,
+    Chunk,
+    ChunkVector,
+    Collection,
+    Document,
+    Playbook,
+    PlaybookPosition,
+    PromptSkill,
+    QueryVector,
+)
 from agents.models.money import (
     Budget,
     DeclaredModel,

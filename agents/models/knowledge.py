@@ -52,6 +52,9 @@ class Document(models.Model):
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+    indexed_as = models.CharField(
+        max_length=160, blank=True, editable=False, help_text="The vector space in which all its chunks have a vector."
+    )
 
     class Meta:
         constraints = [
@@ -60,6 +63,9 @@ class Document(models.Model):
                 condition=Q(deleted_at__isnull=True),
                 name="document_bytes_once",
             )
+        ]
+        indexes = [
+            models.Index(fields=["owner", "indexed_as"], condition=Q(deleted_at__isnull=True), name="document_indexed")
         ]
 
     def __str__(self) -> str:
@@ -105,6 +111,42 @@ class Chunk(models.Model):
 
     def __str__(self) -> str:
         return f"{self.document_id}[{self.start}:{self.end}]"
+
+
+class ChunkVector(models.Model):
+    """What a chunk means, as a model sees it: a vector of length 1, 32-bit numbers, lowest byte first.
+
+    Vectors compare only within one space: one model with one set of request fields.
+    """
+
+    chunk = models.ForeignKey(Chunk, models.CASCADE, related_name="vectors")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    space = models.CharField(max_length=160)
+    vector = models.BinaryField()
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["chunk", "space"], name="chunk_vector_once")]
+        indexes = [models.Index(fields=["owner", "space", "id"], name="chunk_vector_owner")]
+
+    def __str__(self) -> str:
+        return f"{self.chunk_id} in {self.space}"
+
+
+class QueryVector(models.Model):
+    """The vector of a query that its owner has asked. The query itself is not kept."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    space = models.CharField(max_length=160)
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the query.")
+    vector = models.BinaryField()
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["owner", "space", "digest"], name="query_vector_once")]
+
+    def __str__(self) -> str:
+        return f"{self.digest} in {self.space}"
 
 
 # --- Playbooks, edited here, and prompt skills, loaded from folders ---

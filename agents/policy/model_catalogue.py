@@ -5,7 +5,7 @@ Every error names the model, the key and what to write. A declaration holds no A
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -20,7 +20,9 @@ MAIN: Final = "main"
 SMALL: Final = "small"
 CONSOLE: Final = "console"  # chats; without a model of its own, the main one
 JUDGES: Final = "judges"  # all models of this role are asked, of the others the first
-ROLES: Final = (MAIN, SMALL, JUDGES, CONSOLE)
+EMBEDDINGS: Final = "embeddings"  # search by meaning; at most one model, which does nothing else
+ROLES: Final = (MAIN, SMALL, JUDGES, CONSOLE, EMBEDDINGS)
+EMBEDDING_PROVIDER: Final = "openai_embeddings"
 # Fields of a request that decide what is asked and what it may cost; `extra` may not set them.
 OWN_FIELDS: Final = {
     "openai_compatible": frozenset({
@@ -30,6 +32,7 @@ OWN_FIELDS: Final = {
     "anthropic": frozenset({
         "max_tokens", "messages", "model", "stop_sequences", "stream", "system", "thinking", "tool_choice", "tools",
     }),
+    EMBEDDING_PROVIDER: frozenset({"encoding_format", "input", "model"}),
 }  # fmt: skip
 LEAST_THINKING: Final = 1_024  # tokens; Anthropic's protocol takes no smaller budget
 UNOPENED: Final = "unopened"  # a reply begins inside the thinking
@@ -67,7 +70,13 @@ _KEYS: Final = {
     "replies": ((list,), "a list"),
 }
 PRICES: Final = ("input_usd", "output_usd")
-_REQUIRED: Final = {"openai_compatible": {"url"}, "anthropic": {"url"}, "offline": set(), "scripted": {"replies"}}
+_REQUIRED: Final = {
+    "openai_compatible": {"url"},
+    "anthropic": {"url"},
+    EMBEDDING_PROVIDER: {"url"},
+    "offline": set(),
+    "scripted": {"replies"},
+}
 
 # What people may set in the admin; the rest comes from the file. Prices have rows of their own.
 SERVER_KEYS: Final = ("provider", "url", "name", "key_env", "key_header")
@@ -117,6 +126,25 @@ def check_references(models: Models) -> None:
                 others = ", ".join(sorted(models.declared.keys() - {model}))
                 message = f"models.{model}.fallback: {name!r} is not another model; declared: {others}."
                 raise ModelError(message, model)
+    for message, named in _misplaced_embeddings(models):
+        raise ModelError(message, named[0])
+
+
+def _misplaced_embeddings(models: Models) -> Iterator[tuple[str, list[str]]]:
+    """Yield what would ask a model for what it cannot do, and which models to change. Vectors of two do not compare."""
+    embeds = {name for name, entry in models.declared.items() if entry["provider"] == EMBEDDING_PROVIDER}
+    for role, names in models.roles.items():
+        for name in names:
+            if (role == EMBEDDINGS) != (name in embeds):
+                provider = models.declared[name]["provider"]
+                message = f"roles.{role}: {name!r} has provider {provider!r}; the role {EMBEDDINGS} is for models of "
+                yield f"{message}provider {EMBEDDING_PROVIDER!r}, and they are for no other.", [name]
+    if len(names := models.roles.get(EMBEDDINGS, [])) > 1:
+        yield f"roles.{EMBEDDINGS}: name one model; vectors of two do not compare.", names
+    for model, entry in models.declared.items():
+        others = entry.get("fallback", [])
+        if embeds.intersection(others) or (model in embeds and others):
+            yield f"models.{model}.fallback: a model for embeddings neither has nor is one.", [model, *others]
 
 
 def check_types(where: str, entry: object) -> None:
@@ -263,7 +291,11 @@ def _applied(base: Models, rows: Mapping[str, Mapping[str, Any]]) -> Models:
             if other not in declared or other == name:
                 others = ", ".join(sorted(declared.keys() - {name}))
                 raise ModelError(f"fallback: {other!r} is not another model; declared: {others}.", name)
-    return Models(declared, _roles(base, rows))
+    models = Models(declared, _roles(base, rows))
+    for message, named in _misplaced_embeddings(models):
+        if changed := [name for name in named if name in rows]:
+            raise ModelError(message, changed[0])
+    return models
 
 
 def _declaration(base: Models, name: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,7 +367,7 @@ def _roles(base: Models, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, lis
         elif len(chosen) > 1:
             message = f"roles: {role} is set here for {chosen[0]} already; take it from that model first."
             raise ModelError(message, chosen[-1])
-        if taken and not chosen and not kept and role not in {JUDGES, CONSOLE}:
+        if taken and not chosen and not kept and role not in {JUDGES, CONSOLE, EMBEDDINGS}:
             raise ModelError(f"roles: {role} would have no model; give it to another model first.", taken[-1])
         if chosen or names:
             roles[role] = chosen or kept

@@ -12,6 +12,7 @@ from agents.providers.anthropic import KEY_HEADER, Anthropic
 from agents.providers.base import LOOK_SECONDS, Chunk, Fault, Provider, ProviderError
 from agents.providers.http import Endpoint
 from agents.providers.openai_compat import OpenAICompatible
+from agents.providers.openai_embeddings import OpenAIEmbeddings
 from agents.providers.proxies import proxy_for
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.providers.transport import Timeouts
@@ -77,6 +78,10 @@ def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
     return OpenAICompatible(model, _endpoint(model, declared, key_header="Authorization"))
 
 
+def _openai_embeddings(model: str, declared: Mapping[str, Any]) -> Provider:
+    return OpenAIEmbeddings(model, _endpoint(model, declared, key_header="Authorization"))
+
+
 def _anthropic(model: str, declared: Mapping[str, Any]) -> Provider:
     return Anthropic(model, _endpoint(model, declared, key_header=KEY_HEADER))
 
@@ -112,6 +117,7 @@ def _scripted(model: str, declared: Mapping[str, Any]) -> Provider:
 
 _BUILDERS: dict[str, Callable[[str, Mapping[str, Any]], Provider]] = {
     "openai_compatible": _openai_compatible,
+    "openai_embeddings": _openai_embeddings,
     "anthropic": _anthropic,
     "offline": _offline,
     "scripted": _scripted,

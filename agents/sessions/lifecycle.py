@@ -77,7 +77,7 @@ def session_create(
         mode=mode,
         status=Status.SLEEPING if wake_at else Status.QUEUED,
         next_wake_at=wake_at,
-        current_phase=Phase.INTAKE if mode == Mode.PHASED else Phase.TURN,
+        current_phase=Phase.INTAKE if mode in {Mode.PHASED, Mode.INDEX} else Phase.TURN,
         trigger_kind=trigger_kind or (trigger.kind if trigger else TriggerKind.MANUAL),
         trigger_ref=str(trigger.public_id) if trigger else "",
         urgency=Urgency.URGENT if mode == Mode.CHAT else Urgency.BATCH,

@@ -25,9 +25,14 @@ SHOWN_DOCUMENTS: Final = 20
 MESSAGE_CHARS: Final = 100
 EVENT_CHARS: Final = 80
 MOST_NAMED: Final = 200
-PURPOSES: Final = ("trigger", "run_now", "goal", "chat", "loop", "heartbeat", "sensor")
+PURPOSES: Final = ("trigger", "run_now", "goal", "chat", "loop", "heartbeat", "sensor", "index")
 _NAMED: Final[dict[Any, str]] = {Playbook: "playbook", Document: "document", Collection: "collection"}
-_BY_ITSELF: Final[dict[str, str]] = {Mode.LOOP: "loop", Mode.SENSOR: "sensors", Mode.HEARTBEAT: "heartbeat"}
+_BY_ITSELF: Final[dict[str, str]] = {
+    Mode.LOOP: "loop",
+    Mode.SENSOR: "sensors",
+    Mode.HEARTBEAT: "heartbeat",
+    Mode.INDEX: "index",
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class Read:
     documents: tuple[Document, ...]
     more: int
     left_out: int
+    words_only: str = ""  # why it did not search by meaning, if it should have
 
 
 def read_by(session: AgentSession) -> Read:
@@ -53,6 +59,7 @@ def read_by(session: AgentSession) -> Read:
         documents=tuple(known[one] for one in ids[:SHOWN_DOCUMENTS] if one in known),
         more=max(len(ids) - SHOWN_DOCUMENTS, 0),
         left_out=sum(summary.get("left_out", 0) for summary in summaries),
+        words_only=next((str(one["words_only"]) for one in summaries if one.get("words_only")), ""),
     )
 
 

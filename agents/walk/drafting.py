@@ -171,6 +171,9 @@ def _notes(work: Slice, reading: Reading, reply: Reply) -> Iterator[Note]:
     if reading.put_off:
         text = "Together with those that came in before them they pass the limit of one run; none of them is lost."
         yield Note("note:put_off", "info", f"Documents left for the next run: {reading.put_off}", text)
+    if reading.words_only:
+        text = f"Passages that say the same in other words may be missing: {reading.words_only}."
+        yield Note("note:words_only", "info", "The documents were searched by words alone", text)
 
 
 def _left_out(reading: Reading) -> Note:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from agents.engine.prompting import journaled_call
+from agents.engine.query_vectors import fetch_query_vector
 from agents.enums import Outcome, ToolIntent
 from agents.exceptions import LqopsError
 from agents.models import AgentSession, Document, InboundEvent
@@ -86,6 +87,7 @@ class Reading:
     cut_id: str = ""
     cut_chars: int = 0
     failed: str = ""
+    words_only: str = ""  # why the query was not searched by meaning, if it should have been
 
     @property
     def documents(self) -> int:
@@ -94,6 +96,9 @@ class Reading:
 
 def intake(work: Slice) -> End | None:
     asked = _asked(work)
+    if "query" in asked and call_latest(work.session, KEY) is None:
+        reason = fetch_query_vector(work.session, asked["query"], key=KEY)
+        asked |= {"words_only": reason} if reason else {}
     if asked:
         journaled_call(work.session, ToolIntent.RETRIEVE_CHUNKS, KEY, asked)
     return None
@@ -140,6 +145,7 @@ def _reading_of(work: Slice) -> Reading:
         put_off=work.spec.put_off,
         cut_id=str(summary.get("cut_id") or ""),
         cut_chars=int(summary.get("cut_chars", 0)),
+        words_only=str(summary.get("words_only") or ""),
     )
 
 

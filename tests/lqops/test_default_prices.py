@@ -158,3 +158,10 @@ def test_without_the_package_there_are_no_default_prices(monkeypatch):
     monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
     assert default_prices(OPENAI, "gpt-5", now=NOW) == {}
     assert module.PACKAGE == "genai-prices"
+
+
+def test_a_model_for_embeddings_has_no_price_of_output(known):
+    price = known(lambda t: t.ModelPrice(input_mtok=Decimal("0.02")))
+    assert price() == {}
+    found = price(provider="openai_embeddings")
+    assert (found["input_usd"], found["output_usd"]) == ("0.02", "0")

@@ -11,6 +11,7 @@ from agents.policy.model_catalogue import CALL_SECONDS
 from agents.providers.anthropic import Anthropic
 from agents.providers.offline.provider import OfflineProvider
 from agents.providers.openai_compat import OpenAICompatible
+from agents.providers.openai_embeddings import OpenAIEmbeddings
 from agents.providers.registry import _BUILDERS
 from agents.providers.scripted import ScriptedProvider
 from lqops.env import Env
@@ -19,6 +20,7 @@ from lqops.model_catalogue import check_task_time, configured_models, read_model
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
 KINDS = {
     "openai_compatible": OpenAICompatible,
+    "openai_embeddings": OpenAIEmbeddings,
     "anthropic": Anthropic,
     "offline": OfflineProvider,
     "scripted": ScriptedProvider,
@@ -33,7 +35,7 @@ def test_every_sample_file_loads_with_prices_and_providers(path, settings):
         provider = _BUILDERS[entry["provider"]](name, entry)
         assert isinstance(provider, KINDS[entry["provider"]])
         assert declared_price(name, None).model == name
-    assert set(models.roles) == {"main", "small", "judges"}
+    assert set(models.roles) - {"embeddings"} == {"main", "small", "judges"}
     check_task_time(models.declared, slice_seconds=60, task_seconds=600)
     longest = max(entry.get("total_seconds", CALL_SECONDS) for entry in models.declared.values())
     with pytest.raises(ImproperlyConfigured, match=rf"= {60 + longest + 180:g} seconds, more than LQOPS_TASK_SECONDS="):
@@ -176,3 +178,43 @@ def test_what_is_declared_of_a_reasoning_model_reaches_its_provider(tmp_path):
         path.write_text(f"[models.a]\n{content}reasoning = {reasoning}\n")
         entry = read_models_file(path).declared["a"]
         assert _BUILDERS[provider]("a", entry).endpoint.reasoning == tomllib.loads(f"x = {reasoning}")["x"]
+
+
+EMBEDDER = '[models.e]\nprovider = "openai_embeddings"\nurl = "http://127.0.0.1/v1"\ninput_usd = "0.02"\n'
+OTHER = '[models.{name}]\nprovider = "{provider}"\nurl = "http://127.0.0.1/v1"\ninput_usd = "1"\noutput_usd = "1"\n'
+
+
+def declared(tmp_path, text):
+    path = tmp_path / "models.toml"
+    path.write_text(text)
+    return configured_models(Env({"LQOPS_MODELS_FILE": str(path)}))
+
+
+def test_a_model_for_embeddings_needs_no_price_of_output(tmp_path):
+    models = declared(tmp_path, f'{EMBEDDER}[roles]\nembeddings = "e"\n')
+    assert models.roles["embeddings"] == ["e"]
+    assert models.declared["e"]["output_usd"] == "0"
+
+
+CHAT = OTHER.format(name="c", provider="openai_compatible")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f'{EMBEDDER}[roles]\nmain = "e"\n', "roles.main: 'e' has provider 'openai_embeddings'"),
+        (f'{CHAT}[roles]\nembeddings = "c"\n', "roles.embeddings: 'c' has provider 'openai_compatible'"),
+        (
+            f'{EMBEDDER}{OTHER.format(name="f", provider="openai_embeddings")}[roles]\nembeddings = ["e", "f"]\n',
+            "roles.embeddings: name one model",
+        ),
+        (f'{EMBEDDER}fallback = ["c"]\n{CHAT}', "models.e.fallback: a model for embeddings"),
+        (f'{EMBEDDER}{CHAT}fallback = ["e"]\n', "models.c.fallback: a model for embeddings"),
+        (f'{EMBEDDER}tools = "text"\n', "models.e.tools: not a key of provider openai_embeddings"),
+        (f'{EMBEDDER}extra = {{ input = "x" }}\n', "models.e.extra.input: lqops sets this field"),
+        ('[models.e]\nprovider = "openai_embeddings"\ninput_usd = "1"\n', "url is missing"),
+    ],
+)
+def test_a_model_for_embeddings_does_nothing_else(tmp_path, text, reason):
+    with pytest.raises(ImproperlyConfigured, match=reason):
+        declared(tmp_path, text)

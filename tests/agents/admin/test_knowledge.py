@@ -5,11 +5,15 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
 from agents.admin.knowledge import pieces
+from agents.indexing import index_start, run_index
 from agents.knowledge.documents import document_add
-from agents.models import AgentSession, Attachment, Collection, Document, Finding
+from agents.knowledge.vectors import vector_space
+from agents.models import AgentSession, Attachment, Collection, Document, Finding, Profile
+from agents.runner import run_session
 from agents.text.formats.kinds import KINDS
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, make_document, page, sign_in, text_of
+from tests.embeddings_wire import embedding
 from tests.factories import NOW, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
@@ -323,3 +327,41 @@ def test_document_is_removed_from_its_collection(client):
     answer = client.post(address, {"confirmed": "1", "collection": first.pk}, follow=True)
 
     assert "1 document removed from First." in text_of(answer)
+
+
+# --- Search by meaning ---
+
+
+def test_pages_show_what_is_indexed(client):
+    owner = sign_in(client)
+    row = Collection.objects.create(owner=owner, name="Inbox")
+    document = make_document(owner, name="acme.txt", collection=row)
+    assert "indexed" not in text_of(client.get(page(Collection, "change", row.pk)))
+    with embedding():
+        assert "0 of 1 indexed by meaning" in text_of(client.get(page(Collection, "change", row.pk)))
+        assert "not yet indexed by meaning" in text_of(client.get(page(Document, "change", document.pk)))
+        Document.objects.update(indexed_as=vector_space())
+        assert "1 of 1 indexed by meaning" in text_of(client.get(page(Collection, "change", row.pk)))
+        assert "by words and by meaning" in text_of(client.get(page(Document, "change", document.pk)))
+
+
+def test_a_search_is_by_meaning_when_it_is_posted(client):
+    owner = sign_in(client, "operator")
+    Profile.objects.update_or_create(user=owner, defaults={"opted_in": True})
+    document_add(owner=owner, name="car.txt", data=b"The vehicle is red.", by=owner, now=NOW)
+    address = f"{reverse('admin:agents_document_search')}?q=automobile"
+    with embedding() as server:
+        assert "no document is indexed yet" in text_of(client.post(address))
+        session = index_start(owner=owner, by=None, now=NOW)
+        assert run_session(session.pk, run_index, owner="worker-1")
+        assert "Search by meaning" in text_of(client.get(address))
+        assert len(server.requests) == 1
+        found = text_of(client.post(address))
+        assert ("car.txt" in found, "0 passages" in found) == (True, False)
+        other = make_user()
+        assert "documents of others" in text_of(client.post(f"{address}&owner={other.pk}"))
+        assert len(server.requests) == 2
+    shown = text_of(client.get(page(AgentSession, "change", session.pk)))
+    assert "index run" in shown
+    assert "Run again" not in shown
+    assert "Search by meaning" not in text_of(client.get(address))

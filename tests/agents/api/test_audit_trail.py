@@ -42,6 +42,7 @@ NO_RECORD = {
         lambda w: {name: str(w.rows[name].public_id) for name in ("playbook", "collection")},
         {"sections": 1, "section_chars": 60_000, "estimate_usd": "0.020000"},
     ),
+    "search:post": ({"q": "lease"}, {"words_only": "search by meaning is not set up"}),
     "ask_dry_run:post": ({"text": "Create an agent that watches prices"}, {"kind": "draft", "lever": True}),
 }
 

@@ -7,9 +7,12 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from agents.api import fields, knowledge
+from agents.indexing import index_start, run_index
 from agents.knowledge.documents import bytes_path
 from agents.models import Attachment, Document, Memory, Playbook, Project
-from tests.factories import make_user
+from agents.runner import run_session
+from tests.embeddings_wire import embedding
+from tests.factories import NOW, make_user
 
 from .conftest import client_of
 from .world import TEXT, make_document, make_world
@@ -346,3 +349,33 @@ def test_memory_is_kept_reworded_dismissed_and_deleted(api, world):
     assert api.get(address).status_code == 404
     assert api.post(f"{address}/keep").status_code == 404
     assert Memory.objects.get().deleted_at is not None
+
+
+# --- search by meaning ---
+
+
+def test_search_by_meaning_asks_once_and_says_what_found_each_hit(api, world):
+    with embedding() as server:
+        session = index_start(owner=world.owner, by=None, now=NOW)
+        assert run_session(session.pk, run_index, owner="worker-1")
+        asked = len(server.requests)
+        query = "quit lease"
+        posted = api.post("/api/v1/search", {"q": query}, format="json").json()
+        again = api.get("/api/v1/search", {"q": query}).json()
+        assert len(server.requests) == asked + 1
+    assert posted["words_only"] == again["words_only"] == ""
+    assert posted["results"] == again["results"]
+    assert posted["results"][0]["found_by"] == "both"
+
+
+def test_search_by_meaning_falls_back_to_words_and_says_so(api, world):
+    with embedding():
+        found = api.post("/api/v1/search", {"q": "lease"}, format="json").json()
+    assert found["words_only"] == "no document is indexed yet"
+    assert found["results"][0]["found_by"] == "words"
+
+
+def test_search_by_meaning_needs_the_permission_to_start_runs(world):
+    viewer = client_of(make_user())
+    assert viewer.post("/api/v1/search", {"q": "lease"}, format="json").status_code == 403
+    assert viewer.get("/api/v1/search", {"q": "lease"}).status_code == 200

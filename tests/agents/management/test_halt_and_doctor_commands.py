@@ -19,6 +19,7 @@ from agents.policy import brakes
 from audit import models, recorder
 from audit.models import AuditEvent
 from audit.receipts import outcome_sentence
+from tests.embeddings_wire import embedding
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.table import every_row
 
@@ -248,3 +249,13 @@ def test_up_check_fails_on_unreadable_checkpoints(settings, tmp_path):
 
     assert audit["verified"] is False
     assert "cannot be read" in audit["error"]
+
+
+def test_doctor_names_the_missing_extra_of_search_by_meaning(monkeypatch):
+    def found():
+        return next(check.found for check in doctor.diagnose() if "search by meaning" in check.name)
+
+    monkeypatch.setattr(doctor, "has_numpy", lambda: False)
+    assert found() == "as it should be"
+    with embedding():
+        assert "install the extra `semantic`" in found()

@@ -11,10 +11,11 @@ from agents.conf import clock
 from agents.enums import Status
 from agents.exceptions import Invalid
 from agents.model_test import QUESTIONS, model_test
-from agents.models import AgentSession, DeclaredModel, InferenceLog, ModelOutage, ModelServer, ToolCall
+from agents.models import AgentSession, DeclaredModel, InferenceLog, ModelOutage, ModelServer, QueryVector, ToolCall
 from agents.providers import registry
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
 from tests.anthropic_wire import begins, ends, refused, streams, text
+from tests.embeddings_wire import embedding
 from tests.factories import make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -338,3 +339,23 @@ def test_bad_arguments_are_refused(settings):
     with pytest.raises(CommandError, match="root has as many active runs as allowed"):
         call_command("models", "test", "offline")
     assert AgentSession.objects.count() == 1
+
+
+def test_a_model_for_embeddings_is_asked_for_a_vector(capsys):
+    make_user(username="root", is_superuser=True)
+    with embedding() as server:
+        [found] = json.loads(run(capsys, "test", "embedder", "--json"))
+        assert "embeddings" in run(capsys)
+    assert (found["ok"], found["server"]) == (True, None)
+    [answered] = found["answers"]
+    assert (answered["role"], answered["output_tokens"]) == ("embeddings", 0)
+    assert answered["reading"] == "Read: a vector of 16 dimensions."
+    assert len(server.requests) == 1
+    assert not QueryVector.objects.exists()
+
+
+def test_a_model_for_embeddings_that_fails_says_why(capsys):
+    make_user(username="root", is_superuser=True)
+    with embedding(answer(401)), pytest.raises(CommandError, match="The test failed for embedder"):
+        run(capsys, "test", "embedder")
+    assert "LQOPS_TEST_EMBEDDINGS_KEY" in capsys.readouterr().out

@@ -11,7 +11,7 @@ CLOSED = {
         "retrieve_chunks run_skill run_playbook propose_memory propose_precedent emit_finding emit_artifact notify"
     ),
     "Phase": "intake analysis drafting ethics_review delivery turn",
-    "Mode": "phased loop chat heartbeat sensor",
+    "Mode": "phased loop chat heartbeat sensor index",
     "Status": "queued running sleeping waiting completed halted failed",
     "HaltState": "running halt_requested halted paused",
     "WaitingOn": "approval input operator model",

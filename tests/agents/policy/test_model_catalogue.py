@@ -142,3 +142,24 @@ def test_rows_may_name_each_other_and_one_that_cannot_be_used_takes_its_users_al
 def test_origin_of_what_is_no_address_matches_nothing():
     assert origin_of("https://[") == ("", "https://[", None)
     assert origin_of("https://a.example/x") == origin_of("https://A.example:443/y")
+
+
+EMBEDDER = {"provider": "openai_embeddings", "url": "https://b.example/v1"}
+
+
+def test_a_model_for_embeddings_is_added_and_taken_away_again():
+    assert applied(new={**EMBEDDER, "roles": ["embeddings"]}).roles["embeddings"] == ["new"]
+    base = Models({**BASE.declared, "e": {**EMBEDDER, "input_usd": "1"}}, {**BASE.roles, "embeddings": ["e"]})
+    models, problems = overridden(base, {"e": {"roles": []}})
+    assert (models.roles["embeddings"], problems) == ([], {})
+    models, problems = overridden(base, {"f": {**EMBEDDER, "roles": ["embeddings"]}})
+    assert (models.roles["embeddings"], problems) == (["f"], {})
+
+
+def test_embeddings_and_chats_are_asked_of_different_models():
+    assert "'big' has provider 'openai_compatible'" in refused(roles=["main", "small", "judges", "embeddings"])
+    assert "'new' has provider 'openai_embeddings'" in refused("new", **EMBEDDER, roles=["judges"])
+    assert "neither has nor is one" in refused("new", **EMBEDDER, fallback=["big"])
+    models, problems = overridden(BASE, {"new": EMBEDDER, "big": {"fallback": ["new"]}})
+    assert "neither has nor is one" in problems["big"]
+    assert "new" in models.declared
