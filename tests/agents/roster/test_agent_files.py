@@ -244,5 +244,5 @@ def test_agent_without_a_text_is_exported_from_its_settings():
     text = agent_export(agent)
 
     assert text == "name: 'on'\nmode: auto\nenabled: true\nmax_cost_per_day_usd: 2.5\n"
-    other = imported(make_user(), text).agent
+    other = imported(make_user(is_superuser=True), text).agent
     assert (other.name, other.mode, other.max_cost_per_day_usd) == ("on", "auto", Decimal("2.5"))
