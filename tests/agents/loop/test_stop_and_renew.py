@@ -36,7 +36,7 @@ def stop(agent):
 
 
 def define(agent, text):
-    return definition_write(agent=agent, text=text, by=agent.owner, now=clock())
+    return definition_write(agent=agent, text=text, by=None, now=clock())
 
 
 # --- Renewal ---
