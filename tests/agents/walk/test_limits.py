@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 START = NOW.replace(second=0)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-QUIET = reply(findings=[], suggested_memories=[], suggested_precedents=[])
+QUIET = reply(seen=[], findings=[], suggested_memories=[], suggested_precedents=[])
 FALSE = ("Nothing new since the last run", "Nothing to read")
 
 
