@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("agents", "0009_declared_models"),
+        ("agents", "0010_declared_models"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
