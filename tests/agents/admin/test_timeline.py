@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from agents.enums import TerminalReason, ToolIntent
+from agents.guard.calls import plan_call
 from agents.guard.refusals import refuse_unaffordable
 from agents.models import AgentSession
 from agents.policy.brakes import SpentUp
@@ -12,6 +13,7 @@ from agents.sessions.ending import session_finish
 from audit import recorder
 from tests.agents.admin.rows import make_approval, page, sign_in, text_of
 from tests.agents.ask.rows import make_question
+from tests.agents.conftest import ask
 from tests.factories import NOW, make_session
 
 pytestmark = pytest.mark.django_db
@@ -86,7 +88,8 @@ def test_budget_end_says_how_much_was_missing(client):
     owner = sign_in(client)
     session = make_session(owner=owner, max_cost_usd=Decimal("0.005"))
     verdict = SpentUp("cost", Decimal("0.02"), Decimal("0.005"))
-    brake = refuse_unaffordable(session, ToolIntent.RUN_SKILL, verdict, phase="turn", now=NOW)
+    call = plan_call(session, ToolIntent.RUN_SKILL, ask(), key="turn:1", now=NOW)
+    brake = refuse_unaffordable(call, verdict)
     session_finish(session, TerminalReason.BUDGET_EXCEEDED, now=NOW, error=str(brake))
 
     found = text_of(show(client, session))
