@@ -17,8 +17,7 @@ class AgentsConfig(AppConfig):
 
     def ready(self) -> None:
         from agents.knowledge.documents import document_attached
-        from agents.ledger.boundary import halt_reasons
-        from agents.sessions.reads import receipt_names
+        from agents.sessions.reads import halt_reasons, receipt_names
         from audit.kinds import register_halt_reasons, register_receipt_names
 
         register_halt_reasons(halt_reasons)

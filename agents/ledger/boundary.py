@@ -6,7 +6,7 @@ it again (`all_work_goes_on`). On SQLite the IMMEDIATE transaction is the lock. 
 created.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -264,11 +264,6 @@ def halt_details(halt: Halt | int | None) -> dict[str, Any]:
     if isinstance(halt, int):
         halt = Halt.objects.get(pk=halt)
     return {"halt_id": halt.pk, "reason_digest": digest(halt.reason)} if halt else {}
-
-
-def halt_reasons(ids: Collection[int]) -> dict[int, str]:
-    """Return the reasons of halts by their ids, for receipts."""
-    return dict(Halt.objects.filter(pk__in=ids).values_list("pk", "reason"))
 
 
 def halt_message(halt: Halt, *, already: bool = False) -> str:

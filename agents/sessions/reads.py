@@ -189,6 +189,11 @@ def progress_of(session: AgentSession) -> Progress | None:
 # to those who may see the row itself.
 
 
+def halt_reasons(ids: Iterable[int]) -> dict[int, str]:
+    """Return the reasons of halts by their ids, for receipts."""
+    return dict(Halt.objects.filter(pk__in=ids).values_list("pk", "reason"))
+
+
 def receipt_names(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
     """Return the names of its agent and trigger, and of the documents that it read."""
     public_id = as_uuid(receipt["session_id"])
