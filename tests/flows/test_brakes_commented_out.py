@@ -39,7 +39,7 @@ MUTATIONS = {
         "if session.cap is not None and session.approved + quote.estimate > session.cap:",
         "if False:",
     ),
-    "consent": ("agents.policy.consent", "return asks_from is not None and", "return False and"),
+    "consent": ("agents.policy.consent", "return capability.level.rank >=", "return False and capability.level.rank >="),
     "fencing": ("agents.ledger.boundary", "if fencing != session.fencing:", "if False:"),
 }
 
