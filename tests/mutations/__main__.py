@@ -26,9 +26,11 @@ from tests.mutations.mutants import mutants_of, note_calls
 ROOMS = {
     "agents/guard": "tests/agents/guard tests/agents/sessions tests/agents/skills tests/agents/test_runner.py"
     " tests/agents/test_tracing.py",
-    "agents/policy": "tests/agents/policy tests/agents/guard tests/agents/loop/test_guardrails.py tests/agents/engine",
-    "agents/ledger": "tests/agents/ledger tests/agents/guard tests/agents/test_runner.py tests/flows/test_books.py"
-    " tests/agents/triggers/test_inputs.py tests/agents/management/test_models_command.py",
+    "agents/policy": "tests/agents/policy tests/agents/guard tests/agents/loop/test_guardrails.py tests/agents/engine"
+    " tests/agents/people tests/lqops/test_model_catalogue.py",
+    "agents/ledger": "tests/agents/ledger tests/agents/guard tests/agents/sessions tests/agents/test_runner.py"
+    " tests/flows/test_books.py tests/agents/triggers/test_inputs.py tests/agents/triggers/test_trigger_life.py"
+    " tests/agents/management/test_models_command.py",
     "agents/sessions/approvals.py": "tests/agents/sessions tests/agents/skills/test_guarded_skills.py",
 }
 SLOWER = 5  # times the tests without a change: a mutant that takes longer hangs, and is found out by that

@@ -363,6 +363,7 @@ def test_the_reader_ends_after_the_last_call_and_survives_a_broken_database(monk
     monkeypatch.setattr(halt_watch, "_stopped", failing_once)
     with watch.watching(session) as stopped, watch.watching(session):
         reader = watch._thread
+        _until(lambda: len(reads) > 2 * halt_watch.IDLE_READS)  # it is not idle while calls are out
         AgentSession.objects.filter(pk=session.pk).update(halt_state=HaltState.HALTED)
         _until(stopped)
     assert "halts could not be read" in caplog.text
