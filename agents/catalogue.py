@@ -23,7 +23,7 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 
 class _Seen:
-    """What this process has read and merged last."""
+    """The rows and the merged models that this process read last."""
 
     rows: Rows = {}
     read_at = 0.0

@@ -92,7 +92,7 @@ class TerminalReason(models.TextChoices):
 
 
 class RunResult(models.TextChoices):
-    """What came of a run that is over. Its status says how it ended, this what it was good for."""
+    """The result of a run that is over. Its status says how it ended."""
 
     OK = "ok"
     FINDINGS = "findings"
@@ -119,7 +119,7 @@ class AgentState(models.TextChoices):
 
 
 class Brake(models.TextChoices):
-    """What refused a call, on its audit event: one of the three brakes, or what stands beside them."""
+    """The check that refused a call, as its audit event names it: one of the three brakes, or another check."""
 
     COST = "R4"
     HALT = "R5"

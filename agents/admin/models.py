@@ -112,7 +112,7 @@ class ValueField(forms.CharField):
 
 
 class DeclaredModelForm(StyledModelForm):
-    """What is set here of a model. An empty field: as the file says."""
+    """Settings of one model. An empty field keeps what the file says."""
 
     provider = forms.ChoiceField(
         required=False, choices=[("", "—"), *((name, name) for name in FORM_PARTS)], help_text="Protocol of the server."
@@ -207,7 +207,7 @@ def _restore(action: ActionRequest) -> HttpResponse:
 
 @admin.register(DeclaredModel)
 class DeclaredModelAdmin(FormAdmin):
-    """What is set here of models. The page Models lists all of them."""
+    """Models that were changed or added in the admin. The page Models lists all models."""
 
     keys = column(lambda row: ", ".join(row.settings), title="set here")
     list_display = ["model", "keys", "changed_at"]

@@ -44,7 +44,7 @@ class ModelSerializer(serializers.Serializer[Any]):
     problem = serializers.CharField(help_text="Why what is set in the admin is not in force; else empty.")
     state = serializers.ChoiceField(choices=[str(one) for one in ModelState])
     state_at = serializers.DateTimeField(allow_null=True, help_text="Since when, or when it was asked last.")
-    error = serializers.CharField(help_text="What its server said last, while it is away.")
+    error = serializers.CharField(help_text="Last error of its server, while it is away.")
 
 
 class ModelsSerializer(serializers.Serializer[Any]):
@@ -56,9 +56,9 @@ class AnswerSerializer(serializers.Serializer[Any]):
     question = serializers.CharField()
     answered = serializers.BooleanField()
     readable = serializers.BooleanField(help_text="Whether a run could use the answer in this role.")
-    text = serializers.CharField(help_text="What came back.")
-    error = serializers.CharField(help_text="Why nothing came back.")
-    reading = serializers.CharField(help_text="What lqops read from it, or why it could not.")
+    text = serializers.CharField(help_text="Text of the answer.")
+    error = serializers.CharField(help_text="Why there is no answer.")
+    reading = serializers.CharField(help_text="The answer as a run would use it, or why it could not.")
     requests = serializers.IntegerField()
     took_ms = serializers.IntegerField()
     input_tokens = serializers.IntegerField()

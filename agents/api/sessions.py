@@ -128,7 +128,7 @@ class SessionSerializer(RowSerializer):
         choices=["", *RunResult.values],
         source="run_result",
         read_only=True,
-        help_text="What the session was good for; empty until it is over. `ok`, `findings`, `empty`: it did its work; "
+        help_text="Result of the session; empty until it is over. `ok`, `findings`, `empty`: it did its work; "
         "`partial`: a part of it; `failed`: none. `status` says how it ended.",
     )
     progress = serializers.SerializerMethodField(

@@ -138,7 +138,7 @@ class Call:
 
     @property
     def label(self) -> dict[str, str]:
-        """What the audit log calls it: the intent, and the skill or the model."""
+        """The call's name in the audit log: the intent, and the skill or the model."""
         named = {"name": self.capability.name} if self.capability.name != self.intent else {}
         model = {"model": self.model} if self.model and LABEL.fullmatch(self.model) else {}
         return {"tool": self.intent, **named, **model}

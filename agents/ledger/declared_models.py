@@ -1,7 +1,7 @@
-"""What people set of models in the admin: checked like the file, in the audit log, in force in every process.
+"""Models that were changed or added in the admin: checked like the file, recorded, and in force in every process.
 
-A row holds only what was set. To remove it brings back the file's declaration, or, of a model that the file does not
-know, removes the model. Keys are named by their variable; a price is a row of its own (agents.ledger.prices).
+A row holds only the keys that were set. Removing it restores the file's declaration, or removes a model that the file
+does not declare. Keys are named by their variable; a price is a row of its own (agents.ledger.prices).
 """
 
 import hashlib

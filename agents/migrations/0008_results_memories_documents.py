@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
                     ("partial", "Partial"),
                     ("failed", "Failed"),
                 ],
-                help_text="What it was good for; empty until it is over.",
+                help_text="Empty until it is over.",
                 max_length=8,
                 default="",
             ),

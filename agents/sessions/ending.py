@@ -275,7 +275,7 @@ def _end(
 
 
 def result_of(row: AgentSession, reason: TerminalReason) -> tuple[RunResult, str]:
-    """Return what a run that ends for this reason was good for, and why, in words.
+    """Return the result of a run that ends for this reason, and why, in words.
 
     A five-phase run has noted it. One that something stopped is partial if it has left findings behind.
     """

@@ -94,7 +94,7 @@ class ModelFacts:
 
     @property
     def changed(self) -> frozenset[str]:
-        """What is set here of a model that the file declares."""
+        """The keys in which it differs from its declaration in the file."""
         return self.set_here if self.origin == Origin.CHANGED else frozenset()
 
     @property

@@ -319,7 +319,7 @@ def _tally(work: Slice) -> Tally:
 
 
 def _result(work: Slice, reply: Reply, *, found: bool, fault: str) -> tuple[RunResult, str]:
-    """Return what the run was good for, and why, in words."""
+    """Return the result of the run, and why, in words."""
     if reply.failed:
         return RunResult.FAILED, f"Nothing was checked: {one_line(reply.failed, REASON_CHARS)}"
     if reply.analysis is None:

@@ -1,4 +1,4 @@
-"""What people set of models: checked, recorded, and in force in every process."""
+"""Models changed in the admin: checked, recorded, and in force in every process."""
 
 import asyncio
 import threading
