@@ -262,8 +262,7 @@ _PROPOSED: Final = {  # singular, plural
 class Tally:
     """Counts for the notification."""
 
-    listed: Counter[str]  # every finding on the run's page, its own notes and the review included
-    findings: Counter[str]
+    findings: Counter[str]  # about documents and the goal; the run's own notes and the review are none
     proposed: Counter[str]
     warnings: int
     concerns: int
@@ -298,15 +297,13 @@ def delivery(work: Slice) -> End | None:
 
 def _tally(work: Slice) -> Tally:
     results = stored_results(work.session)
-    listed = [one for one in results if one.intent == ToolIntent.EMIT_FINDING]
-    findings = by_severity(one.severity for one in listed if one.key.startswith("finding:"))
+    findings = by_severity(one.severity for one in results if one.key.startswith("finding:"))
     proposed = Counter(one.intent for one in results if one.intent in _PROPOSED)
     fault = next((_FAULTS[one.key] for one in results if one.key in _FAULTS), "")
     reply = reply_of(work)
     analysis = reply.analysis
     result, reason = _result(work, reply, found=bool(findings or proposed[ToolIntent.EMIT_ARTIFACT]), fault=fault)
     return Tally(
-        listed=by_severity(one.severity for one in listed),
         findings=findings,
         proposed=proposed,
         warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in results),
@@ -344,18 +341,21 @@ def _why_partial(work: Slice, reply: Reply) -> str:
 
 
 def _notification(work: Slice, tally: Tally) -> dict[str, Any]:
-    total = tally.listed.total()
-    result = (
-        "nothing was checked" if tally.result == RunResult.FAILED else f"{total} finding{'' if total == 1 else 's'}"
-    )
-    lines = [f"Findings: {counted(tally.listed)}."]
+    result = "nothing was checked" if tally.result == RunResult.FAILED else _counts(tally)
+    lines = [f"Findings: {counted(tally.findings)}."]
     lines += [f"{count} {_PROPOSED[ToolIntent(intent)][count != 1]}." for intent, count in tally.proposed.items()]
     lines += [f"Privilege or scope concerns: {tally.concerns}."] if tally.concerns else []
-    lines += [f"Of the findings, warnings about the run itself: {tally.warnings}."] if tally.warnings else []
+    lines += [f"Warnings about the run itself: {tally.warnings}."] if tally.warnings else []
     lines += [f"Receipt: {receipt_path(work.session)}"]
     lines[:0] = [f"Result: {tally.result}. {tally.reason}"] if tally.fault else []
     ended = _WORDS.get(tally.result, "Run completed")
     return {"title": _title(work, f"{ended}: {result}"), "body": "\n".join(lines)}
+
+
+def _counts(tally: Tally) -> str:
+    counts = {"finding": tally.findings.total(), "concern": tally.concerns}
+    told = [f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts.items() if count]
+    return ", ".join(told) or "no findings"
 
 
 def _title(work: Slice, result: str) -> str:

@@ -40,7 +40,7 @@ def test_a_yes_lets_the_run_tell(flagged, approver):
         run(flagged)
     [title] = told(flagged)
     assert (flagged.status, title) == (Status.COMPLETED, ticket.arguments["title"])
-    assert title.startswith(f"Run completed: {flagged.findings.count()} findings, lease.txt by Leases")
+    assert title.startswith("Run completed: 2 findings, 1 concern, lease.txt by Leases")
     assert asked.requests == []
     ticket.refresh_from_db()
     assert ticket.consumed_at is not None
@@ -61,7 +61,7 @@ def test_a_name_with_a_masked_secret_is_left_out_of_the_notice(scene):
     Document.objects.filter(pk=document.pk).update(name="[redacted:secret:ab12].txt")
     with model():
         session = run(scene.session(document=str(document.public_id)))
-    assert told(session) == ["Run completed: 3 findings"]
+    assert told(session) == ["Run completed: 2 findings"]
 
 
 def test_a_notice_that_cannot_be_written_fails_the_run_and_is_told(flagged, approver, monkeypatch):

@@ -27,9 +27,7 @@ def test_a_deviation_is_found_quoted_and_counted(scene):
     assert ethics.title == "Ethics review: none flagged"
     assert Precedent.objects.get().observed_count == 1
     assert session.cost_total_usd == COLD_START_USD
-    assert session.notifications.get().title.startswith(
-        f"Run completed: {session.findings.count()} findings, lease.txt"
-    )
+    assert session.notifications.get().title.startswith("Run completed: 1 finding, lease.txt")
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,9 @@ def test_the_notice_holds_counts_and_the_way_to_the_receipt_only(scene):
     with model(json.dumps({**told, "findings": [*told["findings"], odd]})):
         session = run(scene.of_document(f"{LEASE} canary-5"))
     notice = Notification.objects.get(session=session)
-    assert notice.title == f"Run completed: {session.findings.count()} findings, lease.txt by {scene.playbook.name}"
+    assert notice.title == f"Run completed: 3 findings, 1 concern, lease.txt by {scene.playbook.name}"
     assert notice.body.splitlines() == [
-        "Findings: 1 critical, 2 warn, 1 other.",
+        "Findings: 1 critical, 1 warn, 1 other.",
         "1 memory proposed.",
         "1 pattern noted.",
         "Privilege or scope concerns: 1.",
@@ -339,7 +339,7 @@ def test_concerns_are_listed(scene, kind):
     [ethics] = session.findings.all()
     assert (ethics.severity, ethics.title) == ("warn", "Ethics review: 1 flagged")
     assert "- It is marked confidential." in ethics.content
-    assert session.notifications.get().title.startswith("Run completed: 1 finding, lease.txt")
+    assert session.notifications.get().title.startswith("Run completed: 1 concern, lease.txt")
 
 
 def test_a_playbook_that_is_gone_refuses_the_run(scene):

@@ -42,7 +42,7 @@ def test_a_document_that_gives_orders_changes_no_step(scene):
     assert phases(ordered) == phases(plain)
     kept.refresh_from_db()
     assert (kept.state, kept.deleted_at) == ("kept", None)
-    told = f"Run completed: 3 findings, lease.txt by {scene.playbook.name}"
+    told = f"Run completed: 2 findings, lease.txt by {scene.playbook.name}"
     assert set(Notification.objects.values_list("title", flat=True)) == {told}
 
 
@@ -113,5 +113,5 @@ def test_a_reply_approves_nothing(scene, approver):
 def test_a_title_cannot_grow_a_notice(scene):
     session, _ = walked(scene, LEASE, reply(findings=[{"title": "x" * 5_000, "severity": ORDER}]))
     notice = session.notifications.get()
-    assert notice.title == f"Run completed: 2 findings, lease.txt by {scene.playbook.name}"
+    assert notice.title == f"Run completed: 1 finding, lease.txt by {scene.playbook.name}"
     assert "1 other" in notice.body
