@@ -19,7 +19,7 @@ after_tests = $(if $(COVERAGE),@$(BIN)/coverage combine --quiet --data-file=$(CO
 MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name '*.pyc') pyproject.toml README.md
 
 # What decides about safety and evidence: every line and every branch of it is run by a test.
-FULLY_COVERED := agents/guard/guard.py agents/guard/consent.py agents/policy/brakes.py agents/policy/consent.py \
+FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent.py agents/policy/brakes.py agents/policy/consent.py \
 	agents/policy/costs.py agents/guard/metering.py agents/guard/selftest.py agents/sessions/approvals.py \
 	agents/ledger/boundary.py agents/ledger/budgets.py agents/ledger/prices.py agents/sessions/halts.py \
 	agents/ledger/journal.py agents/ledger/halt_watch.py agents/ledger/outages.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/approvals.py \

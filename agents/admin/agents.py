@@ -14,18 +14,7 @@ from django.http import HttpRequest
 from agents.admin.actions import ActionRequest, ActionResult, ReasonForm, RowAction, delete_action, each_row
 from agents.admin.base import DetailAdmin, current_user, record_view, view_token
 from agents.admin.definitions import AgentDefinitionAdmin
-from agents.admin.display import (
-    STATUS_LABELS,
-    Bar,
-    OptionFilter,
-    ago,
-    column,
-    status_text,
-    usd,
-    visible,
-    with_purposes,
-    words,
-)
+from agents.admin.display import STATUS_LABELS, Bar, OptionFilter, ago, column, status_text, usd, with_purposes, words
 from agents.admin.forms import NamesField, OwnerForm
 from agents.admin.sessions import CHANGE, halt_result, start_each
 from agents.conf import clock
@@ -55,6 +44,7 @@ from agents.roster.agents import (
 from agents.roster.loops import loop_awaits_renewal
 from agents.sessions.control_room import meter_today
 from agents.sessions.halts import agents_halt
+from agents.text.shown import visible
 from audit.redaction import redact
 
 # The name of the sidebar, as the heading of the page.

@@ -32,11 +32,9 @@ from agents.admin.display import (
     column,
     cut,
     difference,
-    pretty,
     run_link,
     two_lines,
     usd,
-    visible,
     with_purposes,
     words,
 )
@@ -60,6 +58,7 @@ from agents.sessions.approvals import (
 )
 from agents.sessions.questions import MAX_CHARS, may_answer, question_answer
 from agents.sessions.reads import asked_by, read_by
+from agents.text.shown import shown, visible
 from agents.walk import drafting
 
 LISTED_CHARS: Final = 3_000
@@ -193,6 +192,7 @@ def decision_context(approval: Approval) -> dict[str, Any]:
     return {
         "read": read_by(approval.session),
         "concerns": concerns,
+        "seen": shown(approval.arguments),
         "why": approval_reason(approval, flagged=bool(concerns)),
         "level_words": LEVEL_WORDS.get(Level(approval.level), ""),
         "recipient": recipient(approval),
@@ -305,8 +305,8 @@ def _decide_each(write: Callable[..., Approval], done: str) -> Callable[[ActionR
 
 
 def listed(approval: Approval) -> str:
-    """The arguments in full; a text that would fill the screen is cut and says so."""
-    text = pretty(approval.arguments)
+    """The arguments; a text that would fill the screen is cut and says so. Nothing is decided in the list itself."""
+    text = shown(approval.arguments).text
     if len(text) <= LISTED_CHARS:
         return text
     return f"{text[:LISTED_CHARS]}\n… {len(text) - LISTED_CHARS} more characters. Open the call to see all."
@@ -420,6 +420,7 @@ class ApprovalAdmin(QueueAdmin):
             original=approval,
             approval=approval,
             lines=difference(approval.arguments, form.cleaned_data["arguments"]),
+            warnings=shown(form.cleaned_data["arguments"]).warnings,
             form=form,
             back=self.row_link(approval.pk),
         )

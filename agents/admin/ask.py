@@ -27,18 +27,7 @@ from django.views.decorators.http import require_POST
 
 from agents.admin.approvals import AnswerForm
 from agents.admin.base import current_user, require_permission, site_page
-from agents.admin.display import (
-    SHORT_ID,
-    cut,
-    moment,
-    plain_sentence,
-    run_color,
-    run_text,
-    status_text,
-    usd,
-    visible,
-    words,
-)
+from agents.admin.display import SHORT_ID, cut, moment, plain_sentence, run_color, run_text, status_text, usd, words
 from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, usd_field
 from agents.admin.sessions import CHANGE
 from agents.ask.chats import MAX_CHARS
@@ -54,6 +43,7 @@ from agents.roster.agents import agent_edit
 from agents.sessions.approvals import PERMISSION as DECIDE
 from agents.sessions.reads import as_uuid
 from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
+from agents.text.shown import visible
 from agents.triggers.triggers import trigger_edit
 
 # --- Answers: a table of the rows found, links to the rows named ---

@@ -25,12 +25,13 @@ from django.views.decorators.cache import never_cache
 from unfold.decorators import display
 
 from agents.admin.actions import MAX_ROWS, ActionRequest, ActionResult, RowAction
-from agents.admin.display import cut, exact_usd, moment, pretty, run_link, short_id, visible, words
+from agents.admin.display import cut, exact_usd, moment, pretty, run_link, short_id, words
 from agents.admin.forms import REFUSALS, StyledModelForm, add_refusal, error_text
 from agents.conf import clock
 from agents.models import AgentSession
 from agents.models.fields import MicroUSDField
 from agents.people.access import owned_row, record_list, record_row_view
+from agents.text.shown import visible
 from audit.admin import BoundedList, ReadOnlyAdmin
 
 CRUMB_CHARS: Final = 80

@@ -5,12 +5,11 @@ Template filters return plain text, which the template escapes.
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from difflib import ndiff
+from difflib import unified_diff
 from typing import Any, ClassVar, Final
 
 from django import template
@@ -28,15 +27,12 @@ from agents.models import AgentSession, Budget
 from agents.policy.transitions import TERMINAL
 from agents.sessions.control_room import Meter
 from agents.sessions.reads import asked_by, progress_of, purposes
+from agents.text.shown import shown, visible
 from audit import receipts
 
 register = template.Library()
+register.filter(shown)
 
-_PLAIN: Final = frozenset("\n\t ")
-# Characters that show nothing, or move what is shown, although Unicode calls them letters, marks or symbols.
-_BLANK: Final = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u034f")
-_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})
-_SELECTORS: Final = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x180B, 0x180F))
 _UNITS: Final = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
 _AMOUNT: Final = re.compile(r"\b(\d+(?:\.\d+)?) USD\b")
 # Values of enums inside a sentence of the audit log; names of calls and tools stay as they are.
@@ -61,21 +57,6 @@ SECOND_MS: Final = 1_000
 SMALLEST_USD: Final = Decimal("0.0001")
 WARN_PERCENT: Final = 80
 FULL_PERCENT: Final = 100
-
-
-def visible(text: str) -> str:
-    """The text with every character that is invisible or changes the reading direction spelled out."""
-    return "".join(f"⟨U+{ord(char):04X}⟩" if _is_unseen(char) else char for char in text)
-
-
-def _is_unseen(char: str) -> bool:
-    if char in _PLAIN:
-        return False
-    return (
-        char in _BLANK
-        or unicodedata.category(char) in _UNSEEN
-        or any(low <= ord(char) <= high for low, high in _SELECTORS)
-    )
 
 
 @register.filter
@@ -212,8 +193,10 @@ def cost_context(row: Any) -> dict[str, Any]:
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The diff of two sets of arguments, line by line; each is same, old or new."""
     kinds = {" ": "same", "-": "old", "+": "new"}
-    lines = ndiff(pretty(before).splitlines(), pretty(after).splitlines())
-    return [(kinds[line[0]], line[2:]) for line in lines if line[0] in kinds]
+    old, new = (shown(one).text.splitlines() for one in (before, after))
+    head = 3  # lines that name the files and the place
+    lines = list(unified_diff(old, new, n=len(old) + len(new), lineterm=""))[head:] or [f" {line}" for line in new]
+    return [(kinds[line[0]], line[1:]) for line in lines]
 
 
 # --- Runs ---

@@ -18,7 +18,7 @@ from django.views.decorators.cache import never_cache
 from agents.admin.actions import ActionForm, ReasonForm
 from agents.admin.ask import AskForm, may_ask
 from agents.admin.base import confirm_page, current_user, require_permission, site_page
-from agents.admin.display import counted, visible, with_purposes
+from agents.admin.display import counted, with_purposes
 from agents.admin.forms import REFUSALS, error_text
 from agents.conf import clock
 from agents.doctor import diagnose
@@ -33,6 +33,7 @@ from agents.sessions.halts import AllHalted, already_halted_message, halt_all_wo
 from agents.sessions.model_facts import models_known
 from agents.sessions.questions import may_answer
 from agents.skills.registry import skills_left_out
+from agents.text.shown import visible
 
 VIEW: Final = "agents.view_agentsession"
 TEST: Final = "agents.change_agentsession"

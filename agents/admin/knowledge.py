@@ -15,7 +15,7 @@ from django.urls import URLPattern, reverse
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
 from agents.admin.base import FormAdmin, NamedAdmin, chosen_owner, current_user, record_view
-from agents.admin.display import DeletedFilter, column, visible
+from agents.admin.display import DeletedFilter, column
 from agents.admin.forms import REFUSALS, OwnerForm, StyledModelForm, error_text
 from agents.conf import clock
 from agents.exceptions import Invalid
@@ -36,6 +36,7 @@ from agents.models import Attachment, Collection, Document
 from agents.people.access import record_list_of_others
 from agents.text.formats.kinds import KINDS
 from agents.text.formats.limits import MAX_BYTES
+from agents.text.shown import visible
 
 SHOWN_DOCUMENTS: Final = 100
 SHOWN_FINDINGS: Final = 200

@@ -28,7 +28,6 @@ from agents.admin.display import (
     moment,
     plain_sentence,
     two_lines,
-    visible,
     with_purposes,
     words,
 )
@@ -61,6 +60,7 @@ from agents.knowledge.recall import near_duplicates, precedents_alike
 from agents.models import AgentSession, Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
 from agents.people.notifications import notification_mark_read
 from agents.sessions.reads import asked_by
+from agents.text.shown import visible
 
 SHOWN_RUNS = 50
 SHOWN_VERSIONS = 20

@@ -32,7 +32,6 @@ from agents.admin.display import (
     status_text,
     two_lines,
     usd,
-    visible,
     with_purposes,
     words,
 )
@@ -58,6 +57,7 @@ from agents.sessions.leases import session_try_now
 from agents.sessions.questions import may_answer
 from agents.sessions.reads import as_uuid, read_by, timeline, titled
 from agents.sessions.transcripts import questions_open, transcript_shown
+from agents.text.shown import visible
 from agents.triggers.firing import run_now, session_restart
 from audit.receipts import ENDINGS, RESULT_ENDINGS, outcome_sentence
 

@@ -18,18 +18,7 @@ from unfold.widgets import BASE_INPUT_CLASSES
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
 from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_user, site_page
-from agents.admin.display import (
-    DeletedFilter,
-    WordedFilter,
-    ago,
-    column,
-    counted,
-    two_lines,
-    usd,
-    visible,
-    with_purposes,
-    words,
-)
+from agents.admin.display import DeletedFilter, WordedFilter, ago, column, counted, two_lines, usd, with_purposes, words
 from agents.admin.forms import REFUSALS, error_text, usd_field
 from agents.admin.sessions import RunForm, start_each
 from agents.conf import clock, default_session_cap
@@ -40,6 +29,7 @@ from agents.models import AgentSession, Budget, Trigger, UnreadInput
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
+from agents.text.shown import visible
 from agents.triggers.firing import run_now
 from agents.triggers.inputs import DECIDABLE, PERMISSION, input_dismiss, input_retry
 from agents.triggers.triggers import (

@@ -40,6 +40,7 @@ from agents.sessions.approvals import (
     standing_create,
 )
 from agents.sessions.questions import MAX_CHARS, question_answer
+from agents.text.shown import shown
 
 DIGEST = "3f9a2c0d7b1e4a5688990f1e2d3c4b5a69788796a5b4c3d2e1f0a9b8c7d6e5f4"
 YES = OpenApiExample("Yes", {"digest": DIGEST, "note": "Checked with the client."}, request_only=True)
@@ -93,13 +94,28 @@ class ApprovalSerializer(RowSerializer):
         model = Approval
         fields = [
             "id", "status", "session", "owner", "intent", "action", "version", "phase", "level", "risk_level",
-            "description", "digest", "left_usd", "expires_at", "created_at", "resolved_at", "resolved_by",
+            "description", "left_usd", "expires_at", "created_at", "resolved_at", "resolved_by",
             "consumed_at",
         ]  # fmt: skip
 
 
+class ShownSerializer(serializers.Serializer[Any]):
+    """The arguments for the eyes of a person."""
+
+    text = serializers.CharField(help_text="JSON, with invisible characters and look-alike letters spelled out.")
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="What a reader of the arguments could overlook."
+    )
+
+    def to_representation(self, instance: Approval) -> dict[str, Any]:
+        return super().to_representation(shown(instance.arguments))
+
+
 class ApprovalDetailSerializer(ApprovalSerializer):
-    arguments = RedactedDictField(read_only=True, help_text="The exact arguments, in canonical form.")
+    """The call in full, and its digest, which only stands beside it."""
+
+    arguments = serializers.DictField(read_only=True, help_text="The exact arguments, in canonical form.")
+    shown = ShownSerializer(source="*", read_only=True)
     original_arguments = RedactedDictField(
         read_only=True, allow_null=True, help_text="The arguments that were requested, if an approver changed them."
     )
@@ -107,7 +123,9 @@ class ApprovalDetailSerializer(ApprovalSerializer):
     note = RedactedField(read_only=True)
 
     class Meta(ApprovalSerializer.Meta):
-        fields = [*ApprovalSerializer.Meta.fields, "arguments", "original_arguments", "simulation", "note"]
+        fields = [
+            *ApprovalSerializer.Meta.fields, "digest", "arguments", "shown", "original_arguments", "simulation", "note",
+        ]  # fmt: skip
 
 
 class DigestBody(Body):

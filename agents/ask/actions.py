@@ -4,7 +4,6 @@ An action needs exactly one thing that is named; otherwise the answer lists what
 checked, and audit events written, by the functions that do it.
 """
 
-import json
 from typing import Any, Final
 
 from agents.ask.language import When
@@ -38,7 +37,7 @@ from agents.ask.naming import (
     started,
 )
 from agents.enums import ApprovalStatus
-from agents.exceptions import NotFound
+from agents.exceptions import NotAllowed, NotFound
 from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
 from agents.models import Agent, AgentSession, Approval, Trigger
 from agents.people.access import record_row_view, require_start_permission
@@ -47,9 +46,10 @@ from agents.roster.agents import agent_edit, agent_is_running, agent_start, agen
 from agents.sessions.approvals import approval_approve, approval_reject, require_decidable
 from agents.sessions.halts import HaltAnswer, session_halt
 from agents.text.clean import one_line
+from agents.text.shown import shown
 from agents.triggers.firing import require_run_allowed, run_now
 from agents.triggers.triggers import trigger_create
-from audit.redaction import redact, redact_data
+from audit.redaction import redact
 
 # --- Halting a run ---
 
@@ -103,6 +103,7 @@ def _release() -> Answer:
 
 
 _DIGEST_CHARS: Final = 12
+_CALL_CHARS: Final = 4_000  # of a call that is shown here, and so can be approved here
 
 
 def decide(match: Match, context: AskContext) -> Answer:
@@ -123,6 +124,8 @@ def decide(match: Match, context: AskContext) -> Answer:
 def _decide(approval: Approval, action: str, typed: str, context: AskContext) -> Answer:
     digest = approval.digest if approval.digest.startswith(typed) else typed
     approves = action == "approve"
+    if approves and (length := len(shown(approval.arguments).text)) > _CALL_CHARS:
+        raise NotAllowed(f"Nothing was decided: {_too_long(length)}")
     if context.dry_run:
         require_decidable(approval, by=context.user, digest=digest, now=context.now, own_is_fine=not approves)
         text = f"{'Approves' if approves else 'Denies'} {approval.action}."
@@ -142,22 +145,28 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
     if context.dry_run:
         return message(f"Decides nothing: shows {approval.action} and how to decide on it.", missing=["digest"])
     record_row_view(row=approval, by=context.user, now=context.now)
-    arguments = redact_data(approval.arguments)
-    repeat = f"{action} {approval.public_id} {approval.digest[:_DIGEST_CHARS]}"
-    owner = approval.session.owner.get_username()
-    how = f" To {action} it, say: {repeat}" if approval.status == ApprovalStatus.PENDING else ""
+    seen, pending = shown(approval.arguments), approval.status == ApprovalStatus.PENDING
+    is_whole = len(seen.text) <= _CALL_CHARS
+    repeat = f"{action} {approval.public_id} {approval.digest[:_DIGEST_CHARS]}" if pending and is_whole else ""
+    how = f" To {action} it, say: {repeat}" if repeat else ""
     text = lines(
         f"Nothing was decided. {approval.action} is {approval.status_text}.{how}",
         [
             f"call: {approval.action}, version {approval.version}, level {approval.level}",
-            f"arguments: {one_line(json.dumps(arguments, ensure_ascii=False, sort_keys=True), 2_000)}",
-            f"for: {owner}, run {short_id(approval.session)}, phase {approval.phase}",
-            f"digest: {approval.digest}",
+            f"arguments: {seen.text if is_whole else _too_long(len(seen.text))}",
+            *(f"look closely: {warning}" for warning in seen.warnings),
+            f"for: {approval.session.owner.get_username()}, run {short_id(approval.session)}, phase {approval.phase}",
+            *([f"digest: {approval.digest}"] if is_whole else []),
         ],
     )
     _, data = approval_row(approval)
-    data |= {"arguments": arguments, "digest": approval.digest, "repeat": repeat}
-    return message(text, approval=data)
+    if is_whole:
+        data |= {"arguments": approval.arguments, "digest": approval.digest}
+    return message(text, approval={**data, "shown": is_whole, "warnings": list(seen.warnings), "repeat": repeat})
+
+
+def _too_long(length: int) -> str:
+    return f"{length:,} characters are too many to show here. Decide under Approvals in the admin, or deny it there."
 
 
 def _which_approval(action: str, context: AskContext, found: list[Approval] | None = None) -> Answer:

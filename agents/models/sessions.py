@@ -129,9 +129,7 @@ class AgentSession(models.Model):
     # What came of it
     metadata = models.JSONField(default=dict, blank=True)
     result = models.JSONField(null=True, blank=True, help_text="The receipt.")
-    run_result = models.CharField(
-        max_length=8, choices=RunResult, blank=True, help_text="Empty until it is over."
-    )
+    run_result = models.CharField(max_length=8, choices=RunResult, blank=True, help_text="Empty until it is over.")
     result_reason = models.CharField(max_length=300, blank=True, help_text="Why, in words.")
     error = models.CharField(max_length=2000, blank=True)
 

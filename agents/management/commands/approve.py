@@ -1,6 +1,6 @@
 """`approve`: approve a call of an agent."""
 
-import json
+from textwrap import indent
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -10,6 +10,7 @@ from agents.enums import ApprovalStatus
 from agents.management.base import DecisionCommand, approval_facts
 from agents.models import Approval
 from agents.sessions.approvals import approval_approve
+from agents.text.shown import shown, visible
 
 
 class Command(DecisionCommand):
@@ -27,13 +28,24 @@ class Command(DecisionCommand):
 
 
 def _review(approval: Approval, by: User) -> str:
-    """The call, and the commands that decide on it."""
-    facts = json.dumps(approval_facts(approval), indent=2)
+    """The call in full, and the commands that decide on it."""
+    seen, session = shown(approval.arguments), approval.session
+    lines = [
+        f"{approval.action}, version {approval.version}, level {approval.level}, phase {approval.phase}",
+        f"Risk: {approval.risk_level or 'not rated'}. Owner: {session.owner}. Run: {session.public_id}.",
+        f"Expires: {approval.expires_at:%Y-%m-%d %H:%M} UTC. Arguments:",
+        seen.text,
+        *(f"Look closely: {warning}" for warning in seen.warnings),
+    ]
+    if approval.simulation:
+        lines += ["Forecast of a model, no part of the call:", indent(visible(approval.simulation), "  | ")]
     if approval.status != ApprovalStatus.PENDING:
-        return f"{facts}\nThere is nothing to decide: it is {approval.status_text}."
-    arguments = f"{approval.public_id} --user {by.get_username()}"
-    return (
-        f"{facts}\nNothing is decided yet. To approve exactly this call:\n"
-        f"  manage.py approve {arguments} --digest {approval.digest}\n"
-        f'To deny it:\n  manage.py deny {arguments} --note "…"'
-    )
+        return "\n".join([*lines, f"There is nothing to decide: it is {approval.status_text}."])
+    named = f"{approval.public_id} --user {by.get_username()}"
+    lines += [
+        "Nothing is decided yet. To approve exactly this call:",
+        f"  manage.py approve {named} --digest {approval.digest}",
+        "To deny it:",
+        f'  manage.py deny {named} --note "…"',
+    ]
+    return "\n".join(lines)

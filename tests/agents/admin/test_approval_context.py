@@ -61,10 +61,10 @@ def test_prediction_names_its_model(client):
     sign_in(client, "viewer")
     session = waiting()
     approval = make_approval(session, simulation=f"{SIMULATION_PREFIX}The table will be gone.")
-    assert "Predicted by a model before the call. It may be wrong." in shown(client, approval)
+    assert "Forecast by a model" in shown(client, approval)
     InferenceLog.objects.create(session=session, model="small-one", purpose="simulation", outcome="success")
     found = shown(client, approval)
-    assert "Predicted by small-one" in found
+    assert "Forecast by small-one" in found
     assert ("The table will be gone." in found, "ANTICIPATORY" in found) == (True, False)
 
 

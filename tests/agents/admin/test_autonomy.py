@@ -5,13 +5,13 @@ from django.contrib.auth.models import Permission
 from django.urls import reverse
 
 from agents.admin import agents as agent_page
-from agents.admin.display import visible
 from agents.conf import clock
 from agents.models import Agent, AgentEvent, AgentSession, Sensor, Turn
 from agents.people.activity import event_emit
 from agents.roster.agents import agent_start
 from agents.sessions.halts import sessions_halt
 from agents.sessions.leases import lease_claim
+from agents.text.shown import visible
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, page, sign_in, text_of
 from tests.agents.autonomy import TEXT, make_autonomous, make_going

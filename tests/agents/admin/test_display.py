@@ -21,12 +21,12 @@ from agents.admin.display import (
     span,
     took,
     usd,
-    visible,
     words,
 )
 from agents.admin.forms import ArgumentsField, StyledForm, usd_field
 from agents.admin.playbooks import LinesField
 from agents.models import AgentSession
+from agents.text.shown import visible
 from tests.factories import NOW
 
 

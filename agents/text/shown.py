@@ -1,0 +1,148 @@
+"""Text as a person has to see it before a decision: every character shows, and look-alike letters are marked.
+
+An invisible character stands there by its number, as in `⟨U+202E⟩`. A letter of a host, an address or a name that reads
+like another one is followed by its number. Nothing is left out, so the text can be read back.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from confusable_homoglyphs import categories, confusables
+
+_PLAIN: Final = frozenset("\n\t ")
+# Characters that show nothing, or move what is shown, although Unicode calls them letters, marks or symbols; and the
+# bracket that stands around numbers.
+_BLANK: Final = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u034f⟨")
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})
+_SELECTORS: Final = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x180B, 0x180F))
+_FROM_RIGHT: Final = frozenset({"R", "AL"})
+_WORD: Final = re.compile(r"([^\s\"'<>(){}\[\],;]+)")
+_ADDRESS: Final = re.compile(r"\w[.\uff0e\u3002\uff61]\w|@|//|xn--", re.IGNORECASE)
+_ENCODED: Final = re.compile(r"\bxn--[a-z0-9-]+", re.IGNORECASE)
+# Names of arguments that hold hosts, addresses and names.
+_NAMING: Final = re.compile(
+    r"(?:^|_)(?:name|user|account|ur[il]s?|hosts?|hostname|domain|webhook|addresse?s?|to|cc|bcc|recipients?|iban|e?mail"
+    r"|endpoint|path|file)(?:_|$)",
+    re.IGNORECASE,
+)
+MOST_WARNINGS: Final = 20
+NAMED: Final = 3
+WORD_CHARS: Final = 80
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A value in full, and what a reader could overlook in it."""
+
+    text: str
+    warnings: tuple[str, ...]
+
+
+def shown(value: Any) -> Shown:
+    """Return JSON for reading: one key a line, sorted, with everything spelled out that could be overlooked."""
+    warnings: dict[str, None] = {}
+    spelled = _spelled(value, "", warnings)
+    text = json.dumps(spelled, indent=2, sort_keys=True, ensure_ascii=False, default=str)
+    told = list(warnings)
+    if len(told) > MOST_WARNINGS:
+        told[MOST_WARNINGS:] = [f"And {len(told) - MOST_WARNINGS} more; each letter is marked in the text."]
+    return Shown(text, tuple(told))
+
+
+def visible(text: str) -> str:
+    """Return the text with every character that is invisible or changes the reading direction spelled out."""
+    if text.isascii() and text.isprintable():
+        return text
+    spelled = {char: _number(char) if _is_unseen(char) else char for char in set(text)}
+    return "".join(map(spelled.__getitem__, text))
+
+
+def _spelled(value: Any, name: str, warnings: dict[str, None]) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            _spelled_text(str(key), "", warnings): _spelled(item, str(key), warnings) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_spelled(item, name, warnings) for item in value]
+    return _spelled_text(value, name, warnings) if isinstance(value, str) else value
+
+
+def _spelled_text(text: str, name: str, warnings: dict[str, None]) -> str:
+    for encoded in _ENCODED.findall(text):
+        warnings[f"{encoded} is shown by browsers as {_decoded(encoded)}."] = None
+    if text.isascii():
+        return visible(text)
+    warnings.update(dict.fromkeys(_overlooked(text)))
+    is_naming = bool(_NAMING.search(name))
+    between_and_words = enumerate(_WORD.split(text))
+    return "".join(
+        _marked(part, warnings, is_naming=is_naming) if number % 2 else visible(part)
+        for number, part in between_and_words
+    )
+
+
+def _marked(word: str, warnings: dict[str, None], *, is_naming: bool) -> str:
+    """Mark the letters of a word that read like plain ones, where somebody could be misled by them."""
+    alike = {char: like for char in sorted(set(word)) if not char.isascii() and (like := _reads_like(char))}
+    if not alike or not (is_naming or _ADDRESS.search(word) or _is_mixed(word)):
+        return visible(word)
+    letters = ", ".join(f"{char} is {unicodedata.name(char, 'unnamed')}" for char in list(alike)[:NAMED])
+    seen = word[:WORD_CHARS]
+    reading = "".join(alike.get(char, char) for char in seen)
+    warnings[f"{visible(seen)} reads like {visible(reading)}, but {letters}."] = None
+    spelled = {char: f"{char}{_number(char)}" if char in alike else visible(char) for char in set(word)}
+    return "".join(map(spelled.__getitem__, word))
+
+
+def _overlooked(text: str) -> Iterator[str]:
+    if unseen := sorted(char for char in set(text) if _is_unseen(char) and char != "⟨"):
+        others = " and others" if len(unseen) > NAMED else ""
+        yield f"There are invisible characters: {', '.join(map(_named, unseen[:NAMED]))}{others}."
+    if any(unicodedata.bidirectional(char) in _FROM_RIGHT for char in set(text)):
+        yield "Some letters are read from right to left: they may stand on the screen in another order."
+
+
+def _is_mixed(word: str) -> bool:
+    """Return whether letters of several scripts stand in one word."""
+    return len({categories.alias(char) for char in set(word)} - {"COMMON", "INHERITED"}) > 1
+
+
+@lru_cache(maxsize=4_096)
+def _reads_like(char: str) -> str:
+    """Return the plain character that this one can be taken for, if any."""
+    if (folded := unicodedata.normalize("NFKC", char)).isascii():
+        return folded
+    found = confusables.is_confusable(char, greedy=True, preferred_aliases=[])
+    alike = [one["c"] for one in found[0]["homoglyphs"]] if found else []
+    return next((one for one in alike if one.isascii() and one.isalnum()), "")
+
+
+@lru_cache(maxsize=4_096)
+def _is_unseen(char: str) -> bool:
+    if char in _PLAIN:
+        return False
+    return (
+        char in _BLANK
+        or unicodedata.category(char) in _UNSEEN
+        or any(low <= ord(char) <= high for low, high in _SELECTORS)
+    )
+
+
+def _number(char: str) -> str:
+    return f"⟨U+{ord(char):04X}⟩"
+
+
+def _named(char: str) -> str:
+    return f"U+{ord(char):04X} {unicodedata.name(char, '')}".strip()
+
+
+def _decoded(encoded: str) -> str:
+    try:
+        return visible(encoded[4:].encode("ascii").decode("punycode"))
+    except UnicodeError:
+        return "nothing: it cannot be decoded"

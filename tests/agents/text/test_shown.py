@@ -1,0 +1,69 @@
+"""Text before a decision: nothing invisible, look-alike letters marked, and a warning for each."""
+
+import pytest
+
+from agents.text.shown import MOST_WARNINGS, shown
+
+CYRILLIC_A = "\u0430"
+
+
+def test_json_is_sorted_and_spelled_out():
+    found = shown({"b": "ü\u202e", "a": [1, None, "x\n"], "k\u200b": True})
+    assert found.text == (
+        '{\n  "a": [\n    1,\n    null,\n    "x\\n"\n  ],\n  "b": "ü⟨U+202E⟩",\n  "k⟨U+200B⟩": true\n}'
+    )
+    assert found.warnings == (
+        "There are invisible characters: U+202E RIGHT-TO-LEFT OVERRIDE.",
+        "There are invisible characters: U+200B ZERO WIDTH SPACE.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "marked", "reads"),
+    [
+        ("text", f"{CYRILLIC_A}pple.com", f"{CYRILLIC_A}⟨U+0430⟩pple.com", "apple.com"),
+        ("text", f"p{CYRILLIC_A}y", f"p{CYRILLIC_A}⟨U+0430⟩y", "pay"),
+        ("text", "\uff50ay@x.org", "\uff50⟨U+FF50⟩ay@x.org", "pay@x.org"),
+        ("account", "k\u0131z", "k\u0131⟨U+0131⟩z", "kiz"),
+        ("to", "\u0440\u0430\u0443", "\u0440⟨U+0440⟩\u0430⟨U+0430⟩\u0443⟨U+0443⟩", "pay"),
+    ],
+)
+def test_look_alike_letters_of_hosts_addresses_and_names_are_marked(name, text, marked, reads):
+    found = shown({name: text})
+    assert f'"{marked}"' in found.text
+    [warning] = found.warnings
+    assert warning.startswith(f"{text} reads like {reads}, but ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Привет, как дела?", "Käthe in Zürich, naïve, kızıl", "東京", "Ελλάδα", "plain ASCII, 1l O0", "köln.de"],
+)
+def test_ordinary_text_is_left_alone(text):
+    found = shown({"text": text})
+    assert f'"{text}"' in found.text
+    assert found.warnings == ()
+
+
+def test_text_from_right_to_left_is_warned_of():
+    assert shown(["\u05d0\u05d1"]).warnings == (
+        "Some letters are read from right to left: they may stand on the screen in another order.",
+    )
+
+
+def test_encoded_host_is_decoded():
+    assert shown(["http://xn--pple-43d.com"]).warnings == (f"xn--pple-43d is shown by browsers as {CYRILLIC_A}pple.",)
+    assert "cannot be decoded" in shown(["xn--99999999999"]).warnings[0]
+
+
+def test_many_warnings_are_counted():
+    words = [f"{CYRILLIC_A}{number}.com" for number in range(MOST_WARNINGS + 5)]
+    found = shown(words)
+    assert len(found.warnings) == MOST_WARNINGS + 1
+    assert found.warnings[-1] == "And 5 more; each letter is marked in the text."
+    assert found.text.count("⟨U+0430⟩") == len(words)
+
+
+def test_many_kinds_of_invisible_characters_are_named_by_example():
+    [warning] = shown(["\u200b\u200c\u200d\u2060"]).warnings
+    assert warning.endswith("U+200D ZERO WIDTH JOINER and others.")
