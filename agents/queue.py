@@ -49,7 +49,7 @@ _QUEUES = {TaskName.RUN_SESSION: Queue.MAIN, TaskName.SENSOR_SLICE: Queue.SENSOR
 
 
 def enqueue(task: TaskName, row_pk: int) -> None:
-    def send() -> None:  # a partial has no __qualname__, which Django reads to log that a robust hook failed
+    def send() -> None:
         name = f"{task}:{row_pk}"
         async_task(f"{TASKS}.{task}", row_pk, task_name=name, save=False, cluster=_QUEUES[task].value)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any, Final
 
 from django.contrib.auth.models import User
@@ -111,7 +110,10 @@ def trigger_note_end(trigger_pk: int, *, reason: TerminalReason, empty: bool, no
     if row is not None:
         _count_end(row, reason, empty=empty, fault=fault, now=now)
     else:
-        later = partial(_count_end_later, trigger_pk, reason, empty=empty, fault=fault, now=now)
+
+        def later() -> None:
+            _count_end_later(trigger_pk, reason, empty=empty, fault=fault, now=now)
+
         transaction.on_commit(later, robust=True)
 
 

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from django.contrib.auth.models import User
@@ -234,5 +233,8 @@ def has_wake_event(row: AgentSession) -> bool:
 def log_run(row: AgentSession, what: str, level: int = logging.INFO, **facts: object) -> None:
     """Write one log line about a run when the transaction has committed."""
     text = ", ".join(f"{name} {value}" for name, value in facts.items())
-    line = partial(logger.log, level, "run %s %s: %s", row.public_id, what, text, extra={"run_id": str(row.public_id)})
-    transaction.on_commit(line, robust=True)
+
+    def write() -> None:
+        logger.log(level, "run %s %s: %s", row.public_id, what, text, extra={"run_id": str(row.public_id)})
+
+    transaction.on_commit(write, robust=True)

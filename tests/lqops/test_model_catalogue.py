@@ -166,6 +166,17 @@ def test_mistake_in_the_file_is_named_with_its_place(content, says, tmp_path):
         configured_models(Env({"LQOPS_MODELS_FILE": str(path)}))
 
 
+@pytest.mark.parametrize(
+    "declared",
+    ["max_tokens = 1\ncontext_window = 2\n", 'provider = "anthropic"\nreasoning = 1024\n', "max_tokens = 1000000\n"],
+)
+def test_smallest_and_largest_values_are_taken(declared, tmp_path):
+    path = tmp_path / "models.toml"
+    rest = GOOD.partition("\n")[2] if "provider" in declared else GOOD
+    path.write_text(f"[models.a]\n{rest}{declared}")
+    assert read_models_file(path).declared["a"]
+
+
 def test_missing_file_is_named():
     with pytest.raises(ImproperlyConfigured, match=r"nowhere\.toml' cannot be read"):
         read_models_file(Path("nowhere.toml"))

@@ -9,6 +9,7 @@ import builtins
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -80,6 +81,8 @@ def _replace(path: Path, codes: dict[tuple[str, int], CodeType]) -> int:
             if new is not None and new.co_freevars == found.__code__.co_freevars:
                 found.__code__ = new
                 changed += 1
+        elif isinstance(found, _lru_cache_wrapper) and found.__wrapped__.__code__.co_filename.endswith(str(path)):
+            found.cache_clear()  # what was kept was made by the function before
     return changed
 
 

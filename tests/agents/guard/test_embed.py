@@ -12,7 +12,7 @@ from agents.guard.tools import BadParams, persisting
 from agents.knowledge.documents import document_delete
 from agents.knowledge.vectors import vectors_store
 from agents.ledger.prices import estimate_embedding, estimate_tool_cost
-from agents.models import Chunk, ChunkVector, ModelPrice, Project, QueryVector, SuspendedModel, ToolCall
+from agents.models import Chunk, ChunkVector, InferenceLog, ModelPrice, Project, QueryVector, SuspendedModel, ToolCall
 from agents.policy.costs import COLD_START_USD
 from audit.receipts import build_receipt
 from tests.agents.knowledge.samples import make_document
@@ -73,6 +73,14 @@ def test_a_call_beyond_the_cap_is_refused_before_it_is_sent(session):
         with pytest.raises(CostCapReached):
             call(session)
     assert not server.requests
+
+
+def test_a_query_is_estimated_by_its_length_however_dear_others_were(session):
+    for _ in range(20):
+        InferenceLog.objects.create(session=session, model=MODEL, outcome="success", cost_estimate=5, created_at=NOW)
+    type(session).objects.filter(pk=session.pk).update(max_cost_usd=Decimal("0.01"))
+    with embedding():
+        assert call(session).ok
 
 
 def test_a_suspended_or_unpriced_model_is_not_asked(session):

@@ -259,6 +259,10 @@ def test_each_judge_is_estimated_by_its_own_judging():
     assert judges(names=("judge-a", "judge-b"), cap=Decimal("0.03")) == ("judge-a", "judge-b")
 
 
+def test_two_judges_beyond_the_cap_fall_back_to_one():
+    assert judges(names=("judge-a", "judge-b"), cap=Decimal(0)) == ("judge-a",)
+
+
 @pytest.mark.parametrize("names", [(), ("judge-a",)])
 def test_one_judge_or_none_never_falls_back(names):
     assert judges(names=names, cap=Decimal(0)) == names

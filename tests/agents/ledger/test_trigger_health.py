@@ -3,6 +3,7 @@
 from unittest.mock import patch
 
 import pytest
+from django.db import transaction
 
 from agents.enums import NoticeKind, TerminalReason
 from agents.ledger import trigger_health
@@ -105,6 +106,17 @@ def test_an_end_that_finds_the_trigger_locked_is_counted_after_the_commit(django
         assert ends(trigger, R.WORKER_ERROR).failed_in_a_row == 0
     trigger.refresh_from_db()
     assert (len(waiting), trigger.failed_in_a_row, trigger.pause_reason) == (1, 1, "failing")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_end_that_cannot_be_counted_after_the_commit_breaks_nothing(caplog):
+    with (
+        patch.object(trigger_health, "_lock_if_free", return_value=None),
+        patch.object(trigger_health, "_count_end_later", side_effect=OSError("away")),
+        transaction.atomic(),
+    ):
+        trigger_note_end(make_trigger().pk, reason=R.WORKER_ERROR, empty=False, now=NOW)
+    assert "away" in caplog.text
 
 
 def test_a_trigger_that_is_gone_is_no_error(django_capture_on_commit_callbacks):
