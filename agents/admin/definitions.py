@@ -25,7 +25,7 @@ from agents.webhooks import yaml_download
 
 ROWS: Final = 24
 UNSET: Final = {
-    "skills": "all installed",
+    "skills": "those that only read and write here",
     "autonomy": "off",
     "heartbeat": "off",
     "max_cost_per_day_usd": "none",

@@ -43,6 +43,7 @@ from agents.definitions.values import (
     expected,
     listed,
     one_of,
+    one_word,
     path_steps,
     text,
     unknown_key,
@@ -444,7 +445,7 @@ class AgentKeys(Section):
     enabled: Flag = True
     max_cost_usd: Amount | None = None
     max_cost_per_day_usd: Amount | None = None
-    skills: Annotated[tuple[SkillName, ...], listed("names of skills", 200)] | None = None
+    skills: Annotated[tuple[SkillName, ...], listed("names of skills", 200), one_word("all")] | None = None
     loop: LoopSettings = Field(default_factory=dict)
     guardrails: GuardrailSettings = Field(default_factory=dict)
     autonomy: Autonomy | None = None

@@ -206,6 +206,11 @@ def listed(what: str, most: int, *, least: int = 0) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def one_word(word: str) -> BeforeValidator:
+    """A word that stands for a list with nothing but that word."""
+    return BeforeValidator(lambda value: [word] if value == word else value)
+
+
 # --- Types ---
 
 

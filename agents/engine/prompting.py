@@ -23,7 +23,7 @@ from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Reason, Strat
 from agents.policy.model_catalogue import MAIN
 from agents.sessions.reads import arguments_asked
 from agents.sessions.transcripts import Entry
-from agents.skills.registry import installed_skills
+from agents.skills.registry import skills_offered
 from agents.skills.skill import Skill
 from agents.text.blocks import nonce_of, render_block
 from agents.types import ToolResult
@@ -71,16 +71,15 @@ def model_of(agent: Agent | None, role: str = MAIN) -> str:
 
 
 def skills_of(agent: Agent | None, *, phase: str = Phase.ANALYSIS) -> dict[str, Skill]:
-    """Return the enabled skills that the definition names; without a list, all that are installed.
+    """Return the enabled skills that the definition offers (agents.skills.registry.skills_offered).
 
     Skills that stand for an intent of their own are for turns: a five-phase run has its own phases for those acts.
     """
     named = definition_of(agent).skills if agent else None
     disabled = set(SkillSetting.objects.filter(enabled=False).values_list("name", flat=True))
-    offered = {name: skill for name, skill in installed_skills().items() if named is None or name in named}
     return {
         name: skill
-        for name, skill in offered.items()
+        for name, skill in skills_offered(named).items()
         if name not in disabled and (phase == Phase.TURN or skill.intent == ToolIntent.RUN_SKILL)
     }
 

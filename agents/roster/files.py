@@ -28,7 +28,7 @@ from agents.people.access import actor_of, require_access, require_may_loosen
 from agents.policy.loosening import loosened
 from agents.roster.agents import agent_create, agent_edit, agent_record, agent_stop_removed
 from agents.sensors.rows import sensors_sync
-from agents.skills.registry import installed_skills
+from agents.skills.registry import skills_offered
 from agents.triggers.triggers import trigger_create, trigger_edit
 
 DEFAULT_FILE: Final = "agent.yaml"
@@ -186,10 +186,9 @@ def _previous(row: Agent) -> AgentDefinition | None:
 
 def _highest_level(definition: AgentDefinition | None) -> Level:
     """Return the highest level of the skills that an agent is offered."""
-    installed = installed_skills()
-    names = installed.keys() if definition is None or definition.skills is None else definition.skills
+    offered = skills_offered(definition.skills if definition else None)
     set_here = dict(SkillSetting.objects.exclude(level="").values_list("name", "level"))
-    levels = [Level(set_here.get(name, installed[name].level)) for name in names if name in installed]
+    levels = [Level(set_here.get(name, skill.level)) for name, skill in offered.items()]
     return max(levels, key=lambda level: level.rank, default=Level.SAFE)
 
 

@@ -7,7 +7,7 @@ reported and left out; the others work. Skills that only loops may use are found
 import importlib
 import logging
 import pkgutil
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -31,7 +31,7 @@ from agents.people.access import actor_of, bound_owners, require_may_loosen
 from agents.policy.guardrails import YIELD
 from agents.policy.loosening import loosened
 from agents.policy.schedule import hour_of
-from agents.skills.skill import Skill, skill
+from agents.skills.skill import ALL, Skill, skill
 from agents.types import SkillStanding
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -86,6 +86,21 @@ def installed_skills() -> Mapping[str, Skill]:
             if isinstance(declared, Skill):
                 _add(found, declared, source)
     return MappingProxyType({name: found[name] for name in sorted(found.keys() - LOOP_SKILLS.keys())})
+
+
+def skills_offered(named: Collection[str] | None) -> dict[str, Skill]:
+    """Return the skills that a definition names; with `all`, every one; without a list, those that cannot reach out.
+
+    These are lqops' own whose whole effect is rows of this database.
+    """
+    installed = installed_skills()
+    if named is not None and ALL in named:
+        return dict(installed)
+    return {
+        name: one
+        for name, one in installed.items()
+        if (name in named if named is not None else one.local and one.function.__module__.startswith(BUILTIN))
+    }
 
 
 def skills_left_out() -> tuple[str, ...]:
@@ -412,7 +427,7 @@ def missing_names(skills: Set[str], definition: AgentDefinition, *, file: str) -
     """Return the missing skills and models, given the available skills; without a database."""
     sensors = [(definition.sensor_keys[sensor.name], sensor) for sensor in definition.sensors]
     fields = definition.hot_state.fields.items()
-    tools = [(f"skills[{number}]", name) for number, name in enumerate(definition.skills or ())]
+    tools = [(f"skills[{number}]", name) for number, name in enumerate(definition.skills or ()) if name != ALL]
     tools += [(f"hot_state.fields.{field}.refresh_tool", spec.refresh_tool or "") for field, spec in fields]
     tools += [(f"{key}.source.tool", sensor.source.tool or "") for key, sensor in sensors]
     models = [("model", definition.model)]

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from agents.enums import Level, ToolIntent
 from agents.types import Capability, ModelReply, ModelRequest
 
+ALL: Final = "all"  # in an agent's definition: every installed skill
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 DEFAULT_TIMEOUT: Final = 60.0
 MAX_TIMEOUT: Final = 180.0
@@ -227,8 +228,8 @@ def _names_in(annotation: Any) -> Iterator[str]:
 
 def _declaration_problem(declared: Skill) -> str:
     """Return what is wrong with a declaration; "" if nothing is."""
-    if not NAME.fullmatch(declared.name):
-        return f"{declared.name!r} is not a skill name: at most 64 lower-case letters, digits and _."
+    if not NAME.fullmatch(declared.name) or declared.name == ALL:
+        return f"{declared.name!r} is not a skill name: at most 64 lower-case letters, digits and _, and not {ALL}."
     if not 0 < declared.timeout_seconds <= MAX_TIMEOUT:
         return f"{declared.name}: a timeout is above 0 and at most {MAX_TIMEOUT:g} seconds."
     if declared.local and (declared.isolation == "process" or declared.request is not None):

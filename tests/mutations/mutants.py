@@ -133,7 +133,7 @@ def _changes(node: ast.AST) -> list[tuple[str, Callable[[Any], None]]]:  # noqa:
             return [(f"{value} becomes {not value}", lambda one: _set(one, value=not value))]
         case ast.Constant(value=int() as value):
             return [(f"{value} becomes {value + 1}", lambda one: _set(one, value=value + 1))]
-        case ast.Return(value=ast.expr() as value) if not _is_none(value):
+        case ast.Return(value=ast.expr() as value) if not _is_nothing(value):
             return [("returns None", lambda one: _set(one, value=ast.Constant(None)))]
         case ast.Expr(value=ast.Call() as call):
             return [(f"{ast.unparse(call.func)}() is left out", lambda one: _set(one, value=ast.Constant(None)))]
@@ -148,8 +148,9 @@ def _truth(operand: ast.expr) -> ast.expr:
     return ast.Call(ast.Name("bool", ast.Load()), [operand], [])
 
 
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
+def _is_nothing(value: ast.expr) -> bool:
+    """None, or what is as false as None; False itself becomes True."""
+    return isinstance(value, ast.Constant) and not value.value
 
 
 def _set(node: ast.AST, **fields: object) -> None:

@@ -46,7 +46,7 @@ ELSEWHERE = {
     ("Agent", "model"): "the installation's main model",
     ("Agent", "mode"): "`semi`",
     ("Agent", "max_cost_usd"): "the installation's",
-    ("Agent", "skills"): "all installed skills",
+    ("Agent", "skills"): "lqops' own local skills",
     ("Agent", "loop"): "the installation's",
     ("Agent", "guardrails"): "the installation's",
     ("Agent", "hot_state"): "none",

@@ -6,12 +6,14 @@ from unittest.mock import patch
 import pytest
 from django.db import DatabaseError, OperationalError
 
+from agents.conf import clock
 from agents.enums import Phase, ToolIntent
 from agents.exceptions import LeaseLost, ToolNotGranted, UnpricedModel
 from agents.guard import guard, guarded_tool_call
 from agents.guard.selftest import run_checks
 from agents.models import AgentSession, Installation, ModelPrice, ToolCall
 from agents.policy import brakes
+from agents.sessions.halts import halt_all_work
 from agents.types import Price
 from tests.agents.conftest import MODEL, Probe, ask, tool
 from tests.factories import make_price, make_session
@@ -167,6 +169,12 @@ def test_the_self_test_passes_and_leaves_no_row_behind():
     assert [found for found in run_checks() if not found.ok] == []
     assert not AgentSession.objects.exists()
     assert not ModelPrice.objects.exists()
+
+
+def test_the_self_test_passes_while_all_work_is_halted_and_the_halt_stays():
+    halt_all_work(by=None, reason="incident", now=clock())
+    assert [found for found in run_checks() if not found.ok] == []
+    assert Installation.objects.get().halt is not None
 
 
 def test_the_self_test_sees_a_guard_that_refuses_everything():

@@ -56,6 +56,10 @@ def test_second_identical_call_is_not_queued_and_another_argument_is(ask, always
     assert (ticket.standing, ticket.resolved_by, ticket.consumed_at) == (standing, standing.created_by, NOW)
     kinds = AuditEvent.objects.filter(subject=f"approval:{ticket.public_id}").order_by("pk")
     assert [row.kind.partition(".")[2] for row in kinds] == ["requested", "approved"]
+    waited = AuditEvent.objects.filter(details__outcome=WAITS).order_by("pk")
+    assert [row.details["approval_id"] for row in waited] == [
+        str(Approval.objects.get(call_key=key).public_id) for key in ("a:1", "a:3")
+    ]
 
 
 def test_free_argument_of_a_skill_may_differ_and_the_others_may_not(ask, always):

@@ -3,6 +3,7 @@
 import json
 import sys
 from datetime import timedelta
+from decimal import Decimal
 from io import StringIO
 from itertools import product
 from uuid import uuid4
@@ -13,12 +14,13 @@ from django.conf import settings
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import SessionHalted, ToolNotGranted
 from agents.guard import guarded_group, guarded_tool_call
-from agents.guard.calls import plan_call
+from agents.guard.calls import plan_call, skill_audit
 from agents.guard.tools import BadParams
 from agents.models import Agent, AgentSession, Approval, SkillCount, SkillSetting, ToolCall
 from agents.sessions.approvals import approval_approve, approval_reject
 from agents.sessions.halts import halt_all_work, session_halt
 from agents.skills import isolated
+from agents.types import ToolResult
 from audit.models import AuditEvent, SkillAudit
 from audit.receipts import build_receipt
 from audit.verify import verify_log
@@ -303,6 +305,13 @@ def test_limit_and_arguments_are_named_with_the_skill(session):
     SkillSetting.objects.create(name="act", hourly_limit=0)
     ask(session, "act", what="it")
     assert refused(session) == [("act", "rate_limit", "rate_limited")]
+
+
+@pytest.mark.parametrize(("seconds", "duration"), [(1.5, 1_500), (0, 0), (-3, 0)])
+def test_duration_is_in_milliseconds_and_never_negative(session, seconds, duration):
+    call = plan_call(session, ToolIntent.RUN_SKILL, {"skill": "look", "arguments": {"place": "a"}}, key="k", now=NOW)
+    audited = skill_audit(call, ToolResult(Decimal(0), "seen", Outcome.SUCCESS), now=NOW + timedelta(seconds=seconds))
+    assert audited.duration_ms == duration
 
 
 def test_every_skill_audit_is_held_by_the_event_of_its_call(session):
