@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.enums import ApprovalMode, Level, Risk, ToolIntent
-from agents.policy.consent import call_digest, free_values_are_harmless, needs_person, reshaped
+from agents.policy.consent import call_digest, free_values_are_harmless, named_arguments, needs_person, reshaped
 from agents.types import Capability
 from tests.table import every_row
 
@@ -277,3 +277,11 @@ def test_an_edit_that_is_more_than_other_values_is_named(changed, odd):
     found = reshaped(asked, changed)
     assert found.startswith(odd)
     assert bool(found) == bool(odd)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"arguments": {"a": 1}}, {"skill": "act", "arguments": "text"}, {"skill": "act"}, {"to": "x"}]
+)
+def test_arguments_of_what_is_no_call_of_a_skill_are_named_as_they_are(arguments):
+    assert named_arguments(arguments) == arguments
+    assert named_arguments({"skill": "act", "arguments": {"a": 1}}) == {"a": 1}
