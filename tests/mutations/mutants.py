@@ -7,6 +7,7 @@ disk and nothing is imported again. What a module does when it is imported is no
 import ast
 import builtins
 import gc
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper
@@ -73,7 +74,7 @@ def _codes(tree: ast.Module, path: Path) -> dict[tuple[str, int], CodeType]:
 
 def _replace(path: Path, codes: dict[tuple[str, int], CodeType]) -> int:
     """Give functions of this process other code; return how many."""
-    changed = 0
+    changed, module = 0, ".".join(path.with_suffix("").parts)
     gc.unfreeze()  # what the tests have set aside is not listed
     for found in gc.get_objects():
         if isinstance(found, FunctionType) and found.__code__.co_filename.endswith(str(path)):
@@ -81,7 +82,7 @@ def _replace(path: Path, codes: dict[tuple[str, int], CodeType]) -> int:
             if new is not None and new.co_freevars == found.__code__.co_freevars:
                 found.__code__ = new
                 changed += 1
-        elif isinstance(found, _lru_cache_wrapper) and found.__wrapped__.__code__.co_filename.endswith(str(path)):
+        elif isinstance(found, _lru_cache_wrapper) and inspect.unwrap(found).__module__ == module:
             found.cache_clear()  # what was kept was made by the function before
     return changed
 
