@@ -81,6 +81,7 @@ OPERATED: Final = (
     "precedent",
     "contextproposal",
     "memory",
+    "approvalrule",
 )
 OPERATOR_ALSO: Final = (
     "agents.add_agentsession",

@@ -128,6 +128,7 @@ class Brake(models.TextChoices):
     RATE = "rate_limit"
     ARGUMENTS = "arguments"
     SKILL = "skill"
+    RULE = "rule"
 
 
 class Outcome(models.TextChoices):
@@ -170,6 +171,14 @@ class Level(_Ranked):
     CONTROLLED = "CONTROLLED"
     RESTRICTED = "RESTRICTED"
     PRIVILEGED = "PRIVILEGED"
+
+
+class RuleEffect(models.TextChoices):
+    """What an approval rule does with the calls that it fits."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
 
 
 class Risk(models.TextChoices):

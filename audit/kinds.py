@@ -163,6 +163,12 @@ _KINDS = (
     _kind("playbook.created", "Playbook {playbook_id} was created.", also="version digest positions"),
     _kind("playbook.edited", "Playbook {playbook_id} is now at version {version}.", also="digest positions"),
     _kind("playbook.deleted", "Playbook {playbook_id} was deleted."),
+    _kind("approval_rule.created", "Approval rule {rule_id} was written.", also="version effect enabled digest"),
+    _kind("approval_rule.changed", "Approval rule {rule_id} was changed.", also="version effect enabled digest"),
+    _kind("approval_rule.deleted", "Approval rule {rule_id} was deleted.", also="version effect enabled digest"),
+    _kind(
+        "approval_rule.allowed", "Approval rule {rule_id} allowed a call of {action}.", also="version call_key digest"
+    ),
     _kind("skill.loaded", "Skill {skill} was loaded.", also="digest version"),
     _kind("skill.changed", "The files of skill {skill} changed; it does not run until accepted.", also="digest"),
     _kind("skill.accepted", "Skill {skill} was accepted.", also="digest version"),

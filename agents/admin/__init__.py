@@ -8,6 +8,7 @@ from django.contrib import admin
 
 from agents.admin import (  # noqa: F401 each registers its pages
     agents,
+    approval_rules,
     approvals,
     knowledge,
     models,

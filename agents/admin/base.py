@@ -402,6 +402,12 @@ class FormAdmin(DetailAdmin):
             else:
                 if form.is_valid():
                     return saved if isinstance(saved, HttpResponse) else self._saved(request, saved)
+        return self.show_form(request, row, form, may_save=may_save)
+
+    def show_form(
+        self, request: HttpRequest, row: Any, form: Any, *, may_save: bool = True, **more: Any
+    ) -> HttpResponse:
+        """Render the page of a form, with further context."""
         if not may_save:
             for field in form.fields.values():
                 field.disabled = True
@@ -417,6 +423,7 @@ class FormAdmin(DetailAdmin):
             buttons=[] if row is None else self.buttons(request, row),
             back=self.list_link(),
             **(self.add_context(request) if row is None else self.extra_context(request, row)),
+            **more,
         )
 
     def add_context(self, request: HttpRequest) -> dict[str, Any]:

@@ -52,6 +52,7 @@ _WORDS: Final = {
     "session": "run",
     "warn": "warning",
 }
+_RULED: Final = {"allow": "allowed", "ask": "asked about", "deny": "denied"}
 SHORT_ID: Final = 8
 SECOND_MS: Final = 1_000
 SMALLEST_USD: Final = Decimal("0.0001")
@@ -374,6 +375,7 @@ OUTCOME_LABELS: Final[dict[str, str]] = {
 }
 
 register.filter("visible", stringfilter(visible))
+register.filter("ruled", lambda effect: _RULED[effect])
 register.filter("plain_sentence", stringfilter(plain_sentence))
 register.filter("plain_error", stringfilter(plain_error))
 register.filter("asked_by", asked_by)

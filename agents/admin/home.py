@@ -207,6 +207,7 @@ _SECTIONS: Final[dict[str, tuple[tuple[str, str, str, str], ...]]] = {
     "Set-up": (
         ("Projects", "workspaces", "agents_project_changelist", "agents.view_project"),
         ("Agents", "smart_toy", "agents_agent_changelist", "agents.view_agent"),
+        ("Approval rules", "policy", "agents_approvalrule_changelist", "agents.view_approvalrule"),
         ("Callable skills", "build", "agents_skillsetting_changelist", "agents.view_skillsetting"),
         ("Events received", "webhook", "agents_inboundevent_changelist", "agents.view_inboundevent"),
         ("Unread inputs", "unsubscribe", "agents_unreadinput_changelist", "agents.view_unreadinput"),

@@ -1,4 +1,4 @@
-"""Approvals and questions: what agents ask people, and the answers.
+"""Approvals, questions and approval rules: what agents ask people, the answers, and what is asked at all.
 
 Every decision names the digest of the call that the approver saw. A key decides only with the scope `decide`; whether
 its user may decide is checked by the services.
@@ -14,23 +14,35 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet
+from agents.api.base import OwnedViewSet, delete_with
 from agents.api.fields import (
     Body,
     CountField,
     NoteField,
+    OwnedRowField,
     RedactedDictField,
     RedactedField,
     RowSerializer,
     TextsField,
     UsdField,
+    WordField,
     ref,
 )
 from agents.api.paging import public_id_filter
-from agents.api.schema import detail_action
-from agents.enums import ApprovalStatus, QuestionStatus
+from agents.api.schema import describe, detail_action, list_action
+from agents.enums import ApprovalStatus, QuestionStatus, RuleEffect
 from agents.guard.calls import fitting
-from agents.models import Approval, Question
+from agents.models import Agent, Approval, ApprovalRule, Question
+from agents.policy.rules import MAX_DESTINATIONS, OPERATORS, VALUE_CHARS
+from agents.sessions.approval_rules import (
+    MOST_DAYS,
+    require_writer,
+    rule_change,
+    rule_create,
+    rule_delete,
+    rule_try,
+)
+from agents.sessions.approval_rules import PERMISSION as WRITE_RULES
 from agents.sessions.approvals import (
     MAX_STANDING_USES,
     PERMISSION,
@@ -226,3 +238,115 @@ class QuestionViewSet(DecisionViewSet[Question]):
         question = self.get_object()
         data = self.body(AnswerBody)
         return self.respond(question_answer(question, **self.actor, **data))
+
+
+# --- Rules of the installation. Writing one needs the scope `decide`, and loosening the scope `admin` ---
+
+
+LARGE_PAYMENTS = OpenApiExample(
+    "Ask about large payments",
+    {
+        "name": "Large payments",
+        "effect": "ask",
+        "role": "admin",
+        "skill": "http_request",
+        "conditions": [{"argument": "json.amount", "operator": "above", "value": "100"}],
+        "enabled": True,
+    },
+    request_only=True,
+)
+
+
+class ConditionBody(Body):
+    argument = serializers.CharField(max_length=400, help_text="A name, or names with dots: order.total.")
+    operator = WordField(choices=[(name, name) for name in OPERATORS])
+    value = serializers.CharField(max_length=VALUE_CHARS, allow_blank=True)
+
+
+class ApprovalRuleSerializer(RowSerializer):
+    agent = ref("agent")
+    conditions = ConditionBody(many=True, read_only=True)
+    destinations = serializers.ListField(child=serializers.CharField(), read_only=True)
+
+    class Meta:
+        model = ApprovalRule
+        fields = [
+            "id", "version", "name", "effect", "role", "agent", "skill", "conditions", "min_cost_usd", "destinations",
+            "enabled", "created_at",
+        ]  # fmt: skip
+
+
+class ApprovalRuleBody(Body):
+    name = serializers.CharField(max_length=120)
+    effect = WordField(choices=RuleEffect.choices)
+    role = serializers.CharField(max_length=150, required=False, allow_blank=True, help_text="Who has to decide.")
+    agent = OwnedRowField(Agent, shared=True, required=False, allow_null=True, help_text="null: every agent.")
+    skill = serializers.CharField(max_length=64, required=False, allow_blank=True, help_text="Empty: every skill.")
+    conditions = ConditionBody(many=True, required=False)
+    min_cost_usd = UsdField(required=False, allow_null=True, help_text="Only calls estimated at this or more.")
+    destinations = TextsField(
+        max_chars=253, max_length=MAX_DESTINATIONS, required=False, help_text="Hosts; each stands for its subdomains."
+    )
+    enabled = serializers.BooleanField(required=False)
+
+    def validate_conditions(self, value: Any) -> list[dict[str, str]]:
+        return [dict(condition) for condition in value]
+
+
+class TryBody(ApprovalRuleBody):
+    days = CountField(min_value=1, max_value=MOST_DAYS, default=30)
+
+
+class TriedCallSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField(source="public_id")
+    session = serializers.UUIDField(source="session.public_id")
+    name = serializers.CharField()
+    started_at = serializers.DateTimeField()
+
+
+class TriedSerializer(serializers.Serializer[Any]):
+    calls = serializers.IntegerField(help_text="Calls of skills that were looked at.")
+    fitting = serializers.IntegerField(help_text="Those that the rule fits.")
+    asked = serializers.IntegerField(help_text="Those of them about which a person was asked anyway.")
+    is_all = serializers.BooleanField(help_text="Whether all calls of the time were looked at.")
+    listed = TriedCallSerializer(many=True, help_text="The newest that it fits, at most 50.")
+
+
+class ApprovalRuleViewSet(OwnedViewSet[ApprovalRule]):
+    """Rules in their newest version: all for those who may write them, else those that bind your agents."""
+
+    queryset = ApprovalRule.objects.current()
+    serializer_class = ApprovalRuleSerializer
+    joins = ("agent",)
+    row_name = "rule"
+    decisions = frozenset({"create", "partial_update", "destroy"})
+    changes_nothing = frozenset({"try_past"})
+    destroy = delete_with(rule_delete, "Take the rule out of force. Its versions stay.")
+
+    def visible(self, rows: QuerySet[ApprovalRule]) -> QuerySet[ApprovalRule]:
+        return rows if self._writes else rows.filter(Q(agent__isnull=True) | Q(agent__owner_id=self.user.pk))
+
+    @property
+    def _writes(self) -> bool:
+        return self.user.has_perm(WRITE_RULES)
+
+    @describe(body=ApprovalRuleBody, examples=[LARGE_PAYMENTS])
+    def create(self, request: Request) -> Response:
+        """Write a rule. Of several that fit a call the strictest counts; off unless `enabled`."""
+        require_writer(self.user)
+        return self.respond(rule_create(**self.actor, **self.body(ApprovalRuleBody)), created=True)
+
+    @describe(body=ApprovalRuleBody)
+    def partial_update(self, request: Request, **_: Any) -> Response:
+        """Write the next version of the rule."""
+        row = self.get_object()
+        require_writer(self.user)
+        return self.respond(rule_change(row, **self.actor, **self.body(ApprovalRuleBody, partial=True)))
+
+    @list_action(TriedSerializer, body=TryBody, path="try")
+    def try_past(self, request: Request) -> Response:
+        """Judge past calls by a rule, which is not saved."""
+        require_writer(self.user)
+        data = self.body(TryBody)
+        days = data.pop("days")
+        return Response(TriedSerializer(rule_try(ApprovalRule(**data), by=self.user, now=self.now, days=days)).data)

@@ -9,7 +9,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.routers import SimpleRouter
 
 from agents.api.agents import AgentViewSet
-from agents.api.approvals import ApprovalViewSet, QuestionViewSet
+from agents.api.approvals import ApprovalRuleViewSet, ApprovalViewSet, QuestionViewSet
 from agents.api.ask import AskDryRunView, AskView, ChatViewSet
 from agents.api.audit import AuditExportView
 from agents.api.base import SingleView
@@ -28,6 +28,7 @@ app_name = "api"
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("triggers/events", EventViewSet, basename="event")
 router.register("agents", AgentViewSet, basename="agent")
+router.register("approval-rules", ApprovalRuleViewSet, basename="approval-rule")
 router.register("approvals", ApprovalViewSet, basename="approval")
 router.register("callable-skills", CallableSkillViewSet, basename="callable-skill")
 router.register("chats", ChatViewSet, basename="chat")

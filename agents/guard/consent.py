@@ -8,15 +8,18 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents.enums import ApprovalMode, ApprovalStatus, Brake, Level, Outcome
+from agents.enums import ApprovalMode, ApprovalStatus, Brake, Level, Outcome, RuleEffect
 from agents.exceptions import TicketRefused
 from agents.guard.calls import Call, skill_audit
 from agents.guard.refusals import refuse_call
 from agents.ledger.boundary import read_for_update
+from agents.ledger.prices import estimate_tool_cost
 from agents.models import Agent, AgentSession, Approval
 from agents.policy.brakes import temporal
 from agents.policy.consent import needs_person
+from agents.policy.rules import Verdict
 from agents.policy.transitions import TERMINAL
+from agents.sessions.approval_rules import named_rules, skill_facts, verdict_on
 from agents.sessions.approvals import (
     LIVE,
     approval_for,
@@ -26,6 +29,7 @@ from agents.sessions.approvals import (
     ticket_consume,
 )
 from agents.types import ZERO, ToolResult
+from audit import recorder
 
 
 def denied(
@@ -50,15 +54,33 @@ def denied(
 
 def consent(call: Call) -> Approval | ToolResult | None:
     """Return None if nobody needs to be asked, an approved ticket, or what the run gets while there is none."""
-    asks = call.capability.level.rank >= Level.CONTROLLED.rank or call.risk is not None
-    mode, waived, waived_skills = _mode(call.session) if asks else (ApprovalMode.SEMI, False, ())
-    # A superuser can waive the risk of a skill's call in mode auto; never a review that somebody asked for.
-    waived = waived and mode == ApprovalMode.AUTO and call.tool.is_skill
-    skills = waived_skills if call.tool.is_skill else ()
-    if not needs_person(call.capability, mode=mode, risk=call.risk, allow_high_risk=waived, waived_skills=skills):
-        return None
+    ruled = _verdict(call) if call.tool.is_skill else None
+    if ruled is not None and ruled.effect == RuleEffect.DENY:
+        return denied(call, "rule", f"An approval rule denies this call: {ruled.rules[0].name}", brake=Brake.RULE)
+    if _asks(call, ruled):
+        return _ticket(call, ruled if ruled and ruled.effect == RuleEffect.ASK else None)
+    _note_rules(call, ruled)
+    return None
+
+
+def _asks(call: Call, ruled: Verdict | None) -> bool:
+    """Return whether a person has to decide, by the call, the agent's mode as it is now, and the rules."""
+    may_ask = call.capability.level.rank >= Level.CONTROLLED.rank or call.risk is not None
+    mode, waived, waived_skills = _mode(call.session) if may_ask else (ApprovalMode.SEMI, False, ())
+    return needs_person(
+        call.capability,
+        mode=mode,
+        risk=call.risk,
+        # A superuser can waive the risk of a skill's call in mode auto; never a review that somebody asked for.
+        allow_high_risk=waived and mode == ApprovalMode.AUTO and call.tool.is_skill,
+        waived_skills=waived_skills if call.tool.is_skill else (),
+        rule=ruled.effect if ruled else None,
+    )
+
+
+def _ticket(call: Call, asking: Verdict | None) -> Approval | ToolResult:
     known = approval_for(call.session, call.key)
-    ticket = _ask(call) if known is None or _is_outranked(known, call) else known
+    ticket = _ask(call, asking) if known is None or _is_outranked(known, call, asking) else known
     if isinstance(ticket, ToolResult):
         return ticket
     if call.digest != (ticket.original_digest or ticket.digest):
@@ -68,6 +90,31 @@ def consent(call: Call) -> Approval | ToolResult | None:
     if ticket.status == ApprovalStatus.PENDING:
         return ToolResult(ZERO, {"approval_id": str(ticket.public_id)}, Outcome.APPROVAL_PENDING)
     return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status_text}")
+
+
+def _verdict(call: Call) -> Verdict | None:
+    """Return what the rules in force now say about the call."""
+    cost = estimate_tool_cost(call.intent, call.priced_by, now=call.now)
+    facts = skill_facts(call.arguments, agent_id=call.session.agent_id, cost_usd=cost)
+    return verdict_on(call.session, facts) if facts else None
+
+
+def _note_rules(call: Call, ruled: Verdict | None) -> None:
+    """Record the rules that allow a call."""
+    for rule in ruled.rules if ruled else ():
+        recorder.append(
+            call.session.chain,
+            "approval_rule.allowed",
+            now=call.now,
+            subject=f"approval_rule:{rule.id}",
+            details={
+                "rule_id": rule.id,
+                "version": rule.version,
+                "action": call.capability.name,
+                "call_key": call.key,
+                "digest": call.digest,
+            },
+        )
 
 
 def use_ticket(call: Call) -> ToolResult | None:
@@ -101,18 +148,18 @@ def _mode(session: AgentSession) -> tuple[str, bool, Collection[str]]:
 
 
 @transaction.atomic
-def _ask(call: Call) -> Approval | ToolResult:
+def _ask(call: Call, asking: Verdict | None) -> Approval | ToolResult:
     if temporal(read_for_update(call.session).boundary) is not None:
         return denied(call, "halted", "The session was halted.", brake=Brake.HALT)
     if (ticket := approval_for(call.session, call.key)) is not None:
-        if not _is_outranked(ticket, call):
+        if not _is_outranked(ticket, call, asking):
             return ticket  # requested by another worker meanwhile
         ticket_cancel(ticket, now=call.now, cause="level_raised", actor="system")
     if (limited := _limited(call, call.tool.refuse)) is not None:
         return limited
     if (before := approval_refused_before(call.session, call.signature)) is not None:
         return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status_text}")
-    asked = approval_request(call.session, call, now=call.now)
+    asked = approval_request(call.session, call, now=call.now, rules=named_rules(asking) if asking else [])
     if isinstance(asked, str):
         return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
     if asked.status == ApprovalStatus.PENDING:
@@ -121,6 +168,9 @@ def _ask(call: Call) -> Approval | ToolResult:
     return asked
 
 
-def _is_outranked(ticket: Approval, call: Call) -> bool:
-    """Return whether a live ticket is for a lower level than the call has now; approvers depend on it."""
-    return ticket.status in LIVE and Level(ticket.level).rank < call.capability.level.rank
+def _is_outranked(ticket: Approval, call: Call, asking: Verdict | None) -> bool:
+    """Return whether a live ticket is for a lower level than the call has now, or lacks a role that a rule asks for."""
+    if ticket.status not in LIVE:
+        return False
+    wanted, asked = set(asking.roles if asking else ()), {rule["role"] for rule in ticket.rules}
+    return Level(ticket.level).rank < call.capability.level.rank or not wanted <= asked

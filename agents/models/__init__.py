@@ -46,5 +46,6 @@ from agents.models.operations import (
     UnreadInput,
 )
 from agents.models.results import ContextProposal, ContextRevision, Finding, Memory, Notification, Precedent
+from agents.models.rules import ApprovalRule
 from agents.models.sessions import AgentSession
 from agents.models.shared_texts import SharedText

@@ -125,6 +125,7 @@ class Approval(models.Model):
     signature = models.CharField(max_length=64, help_text="As the digest, without the call's place in the run.")
     original_arguments = models.JSONField(null=True, blank=True)
     original_digest = models.CharField(max_length=64, blank=True)
+    rules = models.JSONField(default=list, blank=True, help_text="The rules that ask: id, version, name and role.")
 
     status = models.CharField(max_length=12, choices=ApprovalStatus, default=ApprovalStatus.PENDING)
     expires_at = models.DateTimeField()

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from agents.enums import ApprovalMode, Level, Risk
+from agents.enums import ApprovalMode, Level, Risk, RuleEffect
 from agents.types import Capability
 from audit.rows import canonical
 
@@ -46,15 +46,20 @@ def needs_person(
     risk: Risk | None = None,
     allow_high_risk: bool = False,
     waived_skills: Collection[str] = (),
+    rule: RuleEffect | None = None,
 ) -> bool:
     """Decide by declaration, level and mode; PRIVILEGED and high risk always ask, unless a superuser waived them.
 
-    PRIVILEGED is waived for one skill of one agent, and in mode auto alone.
+    PRIVILEGED is waived for one skill of one agent, and in mode auto alone. A rule decides otherwise, but it cannot
+    allow what always asks.
     """
-    if capability.requires_approval or (risk == Risk.HIGH and not allow_high_risk):
-        return True
-    asks_from = _ASKS_FROM.get(ApprovalMode(mode), Level.PRIVILEGED)
     is_waived = mode == ApprovalMode.AUTO and capability.name in waived_skills
+    is_privileged = capability.level == Level.PRIVILEGED and not is_waived
+    if capability.requires_approval or (risk == Risk.HIGH and not allow_high_risk) or is_privileged:
+        return True
+    if rule is not None:
+        return rule == RuleEffect.ASK
+    asks_from = _ASKS_FROM.get(ApprovalMode(mode), Level.PRIVILEGED)
     return capability.level.rank >= asks_from.rank and not is_waived
 
 

@@ -4,7 +4,7 @@ An approval is a single-use ticket for one digest of a call; whoever decides sho
 again, with every brake, when the ticket is used.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -151,18 +151,20 @@ def approval_refused_before(session: AgentSession, signature: str) -> Approval |
     return Approval.objects.filter(session=session, signature=signature, status__in=refused).order_by("-pk").first()
 
 
-def approval_request(session: AgentSession, call: ApprovalSubject, *, now: datetime) -> Approval | str:
+def approval_request(
+    session: AgentSession, call: ApprovalSubject, *, now: datetime, rules: Sequence[Mapping[str, Any]] = ()
+) -> Approval | str:
     """Write a pending ticket, or return why none can be requested.
 
     The caller holds the session's row. A standing approval that covers the call decides the ticket at once; the call
-    still gets a ticket of its own.
+    still gets a ticket of its own. A call that a rule asks for is approved by itself.
     """
     if not approvers().exists():
         return "no_approver"
     pending = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).count()
     if pending >= MAX_PENDING:
         return "too_many_pending"
-    standing = standing_use(session, call.capability, call.arguments, risk=call.risk, now=now)
+    standing = None if rules else standing_use(session, call.capability, call.arguments, risk=call.risk, now=now)
     approval = Approval.objects.create(
         session=session,
         call_key=call.key,
@@ -177,6 +179,7 @@ def approval_request(session: AgentSession, call: ApprovalSubject, *, now: datet
         arguments=redact_data(call.arguments),
         digest=call.digest,
         signature=call.signature,
+        rules=list(rules),
         status=ApprovalStatus.APPROVED if standing else ApprovalStatus.PENDING,
         resolved_by=standing.created_by if standing else None,
         resolved_at=now if standing else None,
@@ -287,6 +290,8 @@ def standing_create(
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     if is_single(approval.level, approval.risk_level):
         raise NotAllowed("A call that is PRIVILEGED or of high risk is approved one by one.")
+    if approval.rules:
+        raise NotAllowed("A rule asks about this call: it is approved one by one.")
     if not 1 <= uses <= MAX_STANDING_USES:
         raise NotAllowed(f"A standing approval has 1 to {MAX_STANDING_USES} uses, not {uses}.")
     if unknown := sorted(set(free_arguments) - named_arguments(approval.arguments).keys()):

@@ -11,6 +11,7 @@ from agents.enums import EventKind, Level, Outcome, Phase, Status, ToolIntent, W
 from agents.models import (
     ApiKey,
     Approval,
+    ApprovalRule,
     Attachment,
     Budget,
     Chunk,
@@ -165,6 +166,7 @@ def make_everything(viewer=None):
     make_call(session)
     make_approval(session)
     make_question(session)
+    ApprovalRule.objects.create(name="Rule", effect="allow", skill="now", agent=agent)
     make_price()
     DeclaredModel.objects.create(model="offline", settings={"context_window": 90_000}, changed_at=NOW)
     event_emit(EventKind.TURN_STARTED, session=session, now=NOW, turn=1)

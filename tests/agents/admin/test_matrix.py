@@ -42,6 +42,9 @@ TABLE = {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act accept": OPERATORS,
         "act edit": OPERATORS, "act reject": OPERATORS, "act retire": OPERATORS,
     },
+    "agents.approvalrule": {
+        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act delete": OPERATORS,
+    },
     "agents.declaredmodel": {
         "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act delete": ADMINS,
     },

@@ -49,6 +49,7 @@ from agents.people.access import actor_of
 from agents.people.keys import api_key_revoke
 from agents.people.notifications import notification_mark_read
 from agents.roster.agents import agent_delete, agent_restart, agent_start, agent_stop
+from agents.sessions.approval_rules import rule_create, rule_delete
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, tool_call_resolve
 from agents.sessions.halts import sessions_halt
 from agents.sessions.leases import session_try_now
@@ -223,6 +224,10 @@ CASES = {
     ),
     ("collection", "delete"): Case(
         lambda by: inside(attached(by)), lambda row, by, now: collection_delete(collection=row, by=by, now=now)
+    ),
+    ("approvalrule", "delete"): Case(
+        lambda by: rule_create(by=None, now=NOW, name="Rule", effect="ask", enabled=True),
+        lambda row, by, now: rule_delete(row, by=by, now=now),
     ),
     ("contextproposal", "accept"): Case(proposal, lambda row, by, now: proposal_accept(proposal=row, by=by, now=now)),
     ("contextproposal", "reject"): Case(proposal, lambda row, by, now: proposal_reject(proposal=row, by=by, now=now)),

@@ -19,7 +19,11 @@ from .world import make_world, routes
 pytestmark = pytest.mark.django_db
 SESSIONS = "/api/v1/sessions"
 DECISIONS = {"answer", "approve", "approve_edited", "approve_for_session", "deny", "resolve"}
-ALSO_DECISIONS = {"callable-skill:partial_update", "release:post"}
+ALSO_DECISIONS = {
+    "callable-skill:partial_update",
+    "release:post",
+    *(f"approval-rule:{act}" for act in ("create", "partial_update", "destroy")),
+}
 # What needs no opt-in, and why.
 ALWAYS = {
     "session:halt": "the lever is always there",
@@ -31,8 +35,9 @@ ALWAYS = {
     "event:dry_run": "changes nothing",
     "ask_dry_run:post": "changes nothing",
     "run-estimate:post": "changes nothing",
+    "approval-rule:try_past": "changes nothing",
 }
-READ_ONLY = {"event:dry_run", "ask_dry_run:post", "run-estimate:post"}
+READ_ONLY = {"event:dry_run", "ask_dry_run:post", "run-estimate:post", "approval-rule:try_past"}
 
 
 def test_valid_key_is_accepted(api, person):

@@ -27,6 +27,7 @@ REACHED = {
     ("approval", "admin"): "holds the same permission",
     ("approval", "superuser"): "holds every permission",
     **{("question", who): "whoever decides also answers" for who in ("approver", "admin", "superuser")},
+    **{("approval-rule", who): "writes the rules of the installation" for who in ("operator", "admin", "superuser")},
     **{
         (thing, who): "belongs to the installation"
         for thing in ("skill", "callable-skill")

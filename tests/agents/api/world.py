@@ -15,6 +15,7 @@ from agents.enums import EventKind, EventOutcome, Level, Outcome, Phase, Status,
 from agents.knowledge.documents import bytes_store
 from agents.models import (
     Approval,
+    ApprovalRule,
     Attachment,
     Chunk,
     Collection,
@@ -160,9 +161,11 @@ def make_world(owner=None):
     trigger = make_trigger(
         owner=owner, kind=TriggerKind.EVENT, name="Upload", playbook=playbook, collection=collection, source="monitor"
     )
+    agent = make_agent(owner=owner)
     rows = {
-        "agent": make_agent(owner=owner),
+        "agent": agent,
         "approval": make_approval(waiting),
+        "approval-rule": ApprovalRule.objects.create(name="Rule", effect="ask", agent=agent, created_at=NOW),
         "chat": make_chat(owner),
         "collection": collection,
         "document": document,

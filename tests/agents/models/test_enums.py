@@ -24,7 +24,8 @@ CLOSED = {
         "running waiting_for_tool waiting_for_input waiting_for_approval waiting_for_model sleeping completed "
         "error cancelled timed_out max_steps budget_exceeded"
     ),
-    "Brake": "R4 R5 R6 approval rate_limit arguments skill",
+    "Brake": "R4 R5 R6 approval rate_limit arguments skill rule",
+    "RuleEffect": "allow ask deny",
     "Outcome": (
         "started success tool_not_granted gateway_error skipped storage_error rate_limited denied approval_pending "
         "worker_lost error timeout unknown"

@@ -1,0 +1,178 @@
+"""Approval rules: the list, a form that can try a rule on past calls before it is saved, and its versions."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+
+from agents.admin.actions import ActionRequest, ActionResult, RowAction, for_each
+from agents.admin.base import FormAdmin, current_user
+from agents.admin.display import OptionFilter, column, cut, exact_usd, with_purposes, words
+from agents.admin.forms import StyledModelForm
+from agents.conf import clock
+from agents.models import ApprovalRule
+from agents.policy.rules import OPERATORS, Condition
+from agents.sessions.approval_rules import FIELDS, rule_change, rule_create, rule_delete, rule_try
+from agents.skills.registry import installed_skills
+from agents.text.shown import visible
+
+TRY_DAYS = 30
+CONDITION_WORDS = 3  # an argument, an operator and a value
+
+
+class LinesField(forms.CharField):
+    """One value a line."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(required=False, max_length=20_000, widget=forms.Textarea(attrs={"rows": 3}), **more)
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, list) else value
+
+    def clean(self, value: Any) -> Any:
+        return [line.strip() for line in super().clean(value).splitlines() if line.strip()]
+
+
+class ConditionsField(LinesField):
+    """One condition a line, as in `amount above 100`."""
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return "\n".join(f"{one['argument']} {one['operator']} {one['value']}" for one in value)
+        return value
+
+    def clean(self, value: Any) -> list[dict[str, str]]:
+        return [_condition(line) for line in super().clean(value)]
+
+
+def _condition(line: str) -> dict[str, str]:
+    parts = line.split(maxsplit=CONDITION_WORDS - 1)
+    if len(parts) != CONDITION_WORDS or parts[1] not in OPERATORS:
+        known = ", ".join(OPERATORS)
+        raise forms.ValidationError(f"“{line}” is no condition: write argument, operator ({known}) and value.")
+    return dict(zip(("argument", "operator", "value"), parts, strict=True))
+
+
+def _roles() -> list[tuple[str, str]]:
+    return _choices(Group.objects.values_list("name", flat=True), "role", "whoever may decide")
+
+
+def _skills() -> list[tuple[str, str]]:
+    return _choices(installed_skills(), "skill", "every skill")
+
+
+def _choices(known: Iterable[str], name: str, empty: str) -> list[tuple[str, str]]:
+    """What can be chosen, and what rules name that is gone meanwhile."""
+    used = ApprovalRule.objects.values_list(name, flat=True).distinct()
+    return [("", empty), *((value, value) for value in sorted({*known, *used} - {""}))]
+
+
+class RuleForm(StyledModelForm):
+    role = forms.ChoiceField(
+        required=False, choices=_roles, help_text="For a rule that asks: who has to decide. They need the right, too."
+    )
+    skill = forms.ChoiceField(required=False, choices=_skills, help_text="A rule that allows has to name one.")
+    conditions = ConditionsField(
+        help_text=f"One a line, all of which must hold: amount above 100. Operators: {', '.join(OPERATORS)}. "
+        "Inside an argument: order.total above 100."
+    )
+    destinations = LinesField(
+        help_text="One host a line: example.org stands for its subdomains too. A rule that allows holds only for calls "
+        "all of whose addresses are listed; any other for calls with one of them."
+    )
+
+    class Meta:
+        model = ApprovalRule
+        fields = FIELDS
+        labels = {"min_cost_usd": "Cost from (USD)"}
+
+
+def what_fits(rule: ApprovalRule) -> str:
+    """The calls that a rule fits, in words."""
+    parts = [rule.skill or "every skill", *([f"of {rule.agent}"] if rule.agent else [])]
+    parts += [f"if {' and '.join(str(Condition(**one)) for one in rule.conditions)}"] if rule.conditions else []
+    parts += [f"to {', '.join(rule.destinations)}"] if rule.destinations else []
+    return " ".join(parts)
+
+
+def _delete(action: ActionRequest) -> ActionResult:
+    return for_each(action, lambda row: rule_delete(row, by=action.by, now=action.now), "deleted")
+
+
+class VersionFilter(OptionFilter):
+    """The newest versions, unless others are asked for."""
+
+    title = "version"
+    parameter_name = "versions"
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("Newest", Q(replaced_at__isnull=True)),
+        "all": ("All, also deleted", Q()),
+    }
+
+
+@admin.register(ApprovalRule)
+class ApprovalRuleAdmin(FormAdmin):
+    """Rules in force and off. Every change is a new version; older ones stay and can be looked at."""
+
+    effect_ = column("effect", words)
+    fits_ = column(lambda row: visible(cut(what_fits(row), 200)), title="calls")
+    cost = column("min_cost_usd", lambda cost: exact_usd(cost) if cost is not None else "—", title="cost from")
+    list_display = ["name", "effect_", "role", "fits_", "cost", "enabled", "version", "created_by"]
+    list_filter = [VersionFilter, "effect", "enabled"]
+    list_select_related = ["agent", "created_by"]
+    search_fields = ["name", "skill"]
+    ordering = ["name", "pk"]
+    empty_text = (
+        "No rules: levels and modes decide alone. A rule allows, asks about or denies calls by agent, skill, argument, "
+        "cost or destination."
+    )
+    form = RuleForm
+    add_form_template = change_form_template = "admin/approval_rule.html"
+    fieldsets = [
+        ("Rule", {"fields": ["name", "effect", "role", "enabled"]}),
+        (
+            "Calls that it fits",
+            {
+                "description": "All that is filled in must fit.",
+                "fields": ["agent", "skill", "conditions", "min_cost_usd", "destinations"],
+            },
+        ),
+    ]
+    row_actions = (
+        RowAction(
+            "delete",
+            "Delete",
+            _delete,
+            description="The rule is out of force from the next call. Its versions stay.",
+            danger=True,
+            bulk=False,
+            available=lambda row: row.replaced_at is None,
+        ),
+    )
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and (obj is None or obj.replaced_at is None)
+
+    def create(self, request: HttpRequest, form: Any) -> Any:
+        if "try" in request.POST:
+            return self._tried(request, form, None)
+        return rule_create(by=current_user(request), now=clock(), **form.cleaned_data)
+
+    def update(self, request: HttpRequest, row: ApprovalRule, form: Any) -> Any:
+        if "try" in request.POST:
+            return self._tried(request, form, row)
+        return rule_change(row, by=current_user(request), now=clock(), **form.cleaned_data)
+
+    def _tried(self, request: HttpRequest, form: Any, row: ApprovalRule | None) -> HttpResponse:
+        """Show what the rule would have done, without saving it."""
+        tried = rule_try(ApprovalRule(**form.cleaned_data), by=current_user(request), now=clock(), days=TRY_DAYS)
+        with_purposes(call.session for call in tried.listed)
+        return self.show_form(request, row, form, tried=tried, days=TRY_DAYS)
+
+    def extra_context(self, request: HttpRequest, row: ApprovalRule) -> dict[str, Any]:
+        versions = ApprovalRule.objects.filter(public_id=row.public_id).select_related("created_by")
+        return {"versions": versions.order_by("-version")}

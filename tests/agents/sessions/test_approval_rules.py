@@ -1,0 +1,279 @@
+"""Approval rules in force: what the guard does with calls, who may write them, their versions, and trying them."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import Group
+
+from agents.conf import clock
+from agents.enums import Outcome, Phase, Risk, Status, ToolIntent
+from agents.exceptions import Invalid, NotAllowed
+from agents.guard import guarded_tool_call
+from agents.models import Approval, ApprovalRule, SkillSetting, ToolCall
+from agents.people.access import acting_by
+from agents.people.keys import api_key_create
+from agents.sessions.approval_rules import rule_change, rule_create, rule_delete, rule_try
+from agents.sessions.approvals import approval_approve, standing_create
+from audit.models import AuditEvent
+from audit.receipts import build_receipt
+from tests.factories import NOW, make_agent, make_session, make_user
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sample_skills")]
+WAITS = Outcome.APPROVAL_PENDING
+
+
+@pytest.fixture
+def session():
+    return make_session(Status.RUNNING, current_phase=Phase.ANALYSIS, agent=make_agent(mode="semi"))
+
+
+@pytest.fixture
+def ask(session):
+    def call(skill, key="", *, now=NOW, risk=None, **arguments):
+        params = {"skill": skill, "arguments": arguments}
+        return guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key=key, risk=risk, now=now)
+
+    return call
+
+
+def rule(effect, **fields):
+    return rule_create(by=None, now=NOW, **{"name": f"Rule {effect}", "effect": effect, "enabled": True, **fields})
+
+
+# --- The guard ---
+
+
+@pytest.mark.usefixtures("approver")
+def test_a_rule_allows_what_the_mode_asks_for_and_is_recorded(ask, session):
+    assert ask("act", what="it").outcome == WAITS
+    allowing = rule("allow", skill="act")
+    assert ask("act", what="it").outcome == Outcome.SUCCESS
+    event = AuditEvent.objects.get(kind="approval_rule.allowed", chain=session.chain)
+    assert (event.details["rule_id"], event.details["version"]) == (str(allowing.public_id), 1)
+    assert event.details["action"] == "act"
+
+
+def test_a_rule_denies_and_says_so_on_the_receipt(ask, session):
+    rule("deny", skill="look", name="Nobody looks")
+    result = ask("look", place="here")
+    assert (result.outcome, result.detail) == (Outcome.DENIED, "rule")
+    assert result.error == "An approval rule denies this call: Nobody looks"
+    assert not ToolCall.objects.exists()
+    [refused] = build_receipt(session.chain)["refused_calls"]
+    assert (refused["name"], refused["brake"]) == ("look", "rule")
+
+
+@pytest.mark.usefixtures("approver")
+def test_a_rule_asks_about_what_no_mode_asks_for(ask, session):
+    type(session.agent).objects.update(mode="auto")
+    asking = rule("ask", skill="look")
+    assert ask("look", "k", place="here").outcome == WAITS
+    [named] = Approval.objects.get().rules
+    assert named == {"id": str(asking.public_id), "version": 1, "name": "Rule ask", "role": ""}
+    rule_change(asking, by=None, now=NOW, enabled=False)
+    assert ask("look", "other", place="here").outcome == Outcome.SUCCESS
+
+
+@pytest.mark.usefixtures("approver")
+def test_no_rule_allows_what_always_asks(ask):
+    rule("allow", skill="reign")
+    rule("allow", skill="act")
+    assert ask("reign").outcome == WAITS
+    assert ask("act", what="it", risk=Risk.HIGH).outcome == WAITS
+    SkillSetting.objects.create(name="act", level="PRIVILEGED")
+    assert ask("act", what="more").outcome == WAITS
+
+
+@pytest.mark.usefixtures("approver")
+def test_the_strictest_rule_counts(ask):
+    rule("allow", skill="act")
+    asking = rule("ask")
+    assert ask("act", what="it").outcome == WAITS
+    rule("deny", conditions=[{"argument": "what", "operator": "is", "value": "it"}])
+    assert ask("act", what="it").detail == "rule"
+    rule_delete(asking, by=None, now=NOW)
+    assert ask("act", what="other").outcome == Outcome.SUCCESS
+
+
+def test_a_rule_of_another_agent_skill_cost_or_destination_does_not_fit(ask):
+    rule("deny", agent=make_agent())
+    rule("deny", skill="act")
+    rule("deny", min_cost_usd=Decimal("0.000001"))
+    rule("deny", destinations=["evil.example"])
+    rule("deny", enabled=False)
+    assert ask("look", place="https://good.example").outcome == Outcome.SUCCESS
+    assert ask("look", place="https://api.evil.example/x").detail == "rule"
+
+
+@pytest.mark.usefixtures("approver")
+def test_a_rule_that_denies_since_stops_a_call_that_was_approved(ask, approver):
+    assert ask("act", "k", what="it").outcome == WAITS
+    ticket = Approval.objects.get()
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    denying = rule("deny", skill="act")
+    assert ask("act", "k", what="it").detail == "rule"
+    rule_delete(denying, by=None, now=NOW)
+    assert ask("act", "k", what="it").outcome == Outcome.SUCCESS
+
+
+def test_calls_that_a_rule_asks_about_are_approved_one_by_one(ask, approver):
+    rule("ask", skill="act")
+    assert ask("act", "a", what="it").outcome == WAITS
+    ticket = Approval.objects.get()
+    with pytest.raises(NotAllowed, match="A rule asks about this call"):
+        standing_create(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+
+
+def test_a_standing_approval_does_not_cover_what_a_rule_asks_about_since(ask, approver):
+    assert ask("act", "a", what="it").outcome == WAITS
+    ticket = Approval.objects.get()
+    standing_create(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    assert ask("act", "b", what="it").outcome == Outcome.SUCCESS
+    rule("ask", skill="act")
+    assert ask("act", "c", what="it").outcome == WAITS
+
+
+# --- Writing ---
+
+
+def writer(*permissions):
+    user = make_user(is_staff=True)
+    user.groups.add(Group.objects.get(name="operator"))
+    for one in permissions:
+        user.groups.add(Group.objects.get(name=one))
+    return user
+
+
+ACTS = {
+    "asking": lambda by: rule_create(by=by, now=NOW, name="x", effect="ask", enabled=True),
+    "denying": lambda by: rule_create(by=by, now=NOW, name="x", effect="deny", enabled=True),
+    "allowing, off": lambda by: rule_create(by=by, now=NOW, name="x", effect="allow", skill="act"),
+    "taking back what allows": lambda by: rule_delete(rule("allow", skill="act"), by=by, now=NOW),
+    "allowing": lambda by: rule_create(by=by, now=NOW, name="x", effect="allow", skill="act", enabled=True),
+    "switching on what allows": lambda by: rule_change(
+        rule("allow", skill="act", enabled=False), by=by, now=NOW, enabled=True
+    ),
+    "taking back what asks": lambda by: rule_delete(rule("ask"), by=by, now=NOW),
+    "switching off what denies": lambda by: rule_change(rule("deny"), by=by, now=NOW, enabled=False),
+    "changing what asks": lambda by: rule_change(rule("ask"), by=by, now=NOW, skill="act"),
+}
+FREE = ("asking", "denying", "allowing, off", "taking back what allows")
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_tightening_is_free_and_loosening_needs_its_permission(act):
+    if act in FREE:
+        ACTS[act](writer())
+    else:
+        with pytest.raises(NotAllowed, match=r"loosens the approval rules.*agents\.loosen"):
+            ACTS[act](writer())
+    ACTS[act](writer("admin"))
+
+
+def test_whoever_may_not_write_rules_writes_none():
+    for by in (make_user(), make_user(is_active=False, is_superuser=True)):
+        for act in ACTS.values():
+            with pytest.raises(NotAllowed):
+                act(by)
+
+
+def test_nobody_loosens_what_binds_themselves_and_a_key_needs_its_scope(settings):
+    settings.LQOPS_FOUR_EYES = True
+    admin, other = writer("admin"), writer("admin")
+    agent = make_agent(owner=admin)
+    with pytest.raises(NotAllowed, match="binds yourself"):
+        ACTS["allowing"](admin)
+    ACTS["allowing"](other)
+    fields = {"name": "x", "effect": "allow", "skill": "act", "enabled": True, "agent": agent}
+    with pytest.raises(NotAllowed, match="binds yourself"):
+        rule_create(by=admin, now=NOW, **fields)
+    key, _ = api_key_create(user=other, name="k", scopes=["write"], expires_at=None, by=other, now=NOW)
+    with pytest.raises(NotAllowed, match="scope admin"):
+        rule_create(by=acting_by(key), now=NOW, **fields)
+    rule_create(by=other, now=NOW, **fields)
+
+
+def test_every_change_is_a_version_and_on_the_audit_log():
+    by = writer("admin")
+    first = rule_create(by=by, now=NOW, name="Pay", effect="ask", enabled=True)
+    second = rule_change(first, by=by, now=NOW, effect="deny")
+    with pytest.raises(Invalid, match="meanwhile"):
+        rule_change(first, by=by, now=NOW, effect="allow")
+    rule_delete(second, by=by, now=NOW)
+    with pytest.raises(Invalid, match="meanwhile"):
+        rule_delete(second, by=by, now=NOW)
+    rows = ApprovalRule.objects.order_by("version")
+    assert list(rows.values_list("public_id", "version", "name", "effect", "enabled", "created_by")) == [
+        (first.public_id, 1, "Pay", "ask", True, by.pk),
+        (first.public_id, 2, "Pay", "deny", True, by.pk),
+    ]
+    assert not ApprovalRule.objects.current().exists()
+    events = AuditEvent.objects.filter(subject=f"approval_rule:{first.public_id}").order_by("seq")
+    assert [(event.kind, event.details["version"], event.details["effect"]) for event in events] == [
+        ("approval_rule.created", 1, "ask"),
+        ("approval_rule.changed", 2, "deny"),
+        ("approval_rule.deleted", 2, "deny"),
+    ]
+    assert {event.actor for event in events} == {f"user:{by.pk}"}
+    assert events[0].details["digest"] != events[1].details["digest"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"name": " "}, "needs a name"),
+        ({"effect": "warn"}, "'warn' is no effect"),
+        ({"effect": "allow"}, "has to name a skill"),
+        ({"role": "kings"}, "no role 'kings'"),
+        ({"skill": "fly"}, "no skill 'fly'"),
+        ({"conditions": [{"argument": "x"}]}, "argument, operator and value"),
+        ({"conditions": ["x"]}, "argument, operator and value"),
+        ({"destinations": ["a b"]}, "is no host"),
+    ],
+)
+def test_a_rule_that_cannot_be_used_is_not_written(fields, says):
+    with pytest.raises(Invalid, match=says):
+        rule_create(by=None, now=NOW, **{"name": "x", "effect": "ask", **fields})
+    assert not ApprovalRule.objects.exists()
+
+
+# --- Trying ---
+
+
+def test_trying_says_what_a_rule_would_have_done_and_changes_nothing(ask, approver):
+    now = clock()
+    ask("look", "a", now=now, place="here")
+    ask("look", "b", now=now, place="there")
+    ask("act", "c", now=now, what="it")
+    ticket = Approval.objects.get()
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=now)
+    ask("act", "c", now=now, what="it")
+    before = AuditEvent.objects.count()
+
+    def tried(**fields):
+        row = ApprovalRule(**{"name": "x", "effect": "ask", **fields})
+        found = rule_try(row, by=None, now=now + timedelta(hours=1))
+        return found.calls, found.fitting, found.asked, [call.key for call in found.listed]
+
+    assert tried() == (3, 3, 1, ["c", "b", "a"])
+    assert tried(skill="look") == (2, 2, 0, ["b", "a"])
+    assert tried(conditions=[{"argument": "place", "operator": "is", "value": "there"}]) == (3, 2, 1, ["c", "b"])
+    assert tried(agent=make_agent()) == (0, 0, 0, [])
+    assert tried(min_cost_usd=Decimal(1)) == (3, 0, 0, [])
+    assert AuditEvent.objects.count() == before
+    assert not ApprovalRule.objects.exists()
+
+
+def test_trying_is_bounded(ask, monkeypatch):
+    monkeypatch.setattr("agents.sessions.approval_rules.MOST_CALLS", 2)
+    now = clock()
+    for key in "abc":
+        ask("look", key, now=now, place="here")
+    row = ApprovalRule(name="x", effect="deny", skill="look")
+    found = rule_try(row, by=None, now=now + timedelta(days=1), days=2)
+    assert (found.calls, found.fitting, found.is_all) == (2, 2, False)
+    assert rule_try(row, by=None, now=now + timedelta(days=5), days=2).calls == 0
+    for days in (0, 91):
+        with pytest.raises(Invalid, match="1 to 90 days"):
+            rule_try(row, by=None, now=now, days=days)
