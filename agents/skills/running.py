@@ -4,15 +4,12 @@ A skill is abandoned when it exceeds its timeout or its run is halted. A thread 
 its worker is replaced after the current task, which ends the thread. A skill that must be killable declares a process.
 """
 
-import contextlib
 import contextvars
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
-import uuid
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -20,14 +17,20 @@ from typing import Any, TypeVar
 
 from django.db import connections
 
+from agents.conf import isolation_is_strict
 from agents.exceptions import OutcomeUnknown
 from agents.queue import worker_retire
+from agents.skills.limits import hint_of_code
+from agents.skills.places import readable_places, without_private
+from agents.skills.process import LINES, Ended, Exchange, own_folder, run_process
 from agents.skills.skill import Skill, SkillContext
+from agents.skills.system_calls import filter_of
 from agents.types import ToolResult
 
 MAX_PARALLEL = 8
 LOOK_SECONDS = 0.25  # how often a halt is looked at
 STOP_SECONDS = 0.5
+MAX_ERROR_CHARS = 10_000
 Result = TypeVar("Result")
 
 
@@ -130,50 +133,60 @@ def _wait(skill: Skill, context: SkillContext, wait: Callable[[float], object], 
 
 
 def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
-    """Run the skill in a new interpreter, where it cannot ask a model because the meter is here.
+    """Run the skill in a process of its own, where it cannot ask a model because the meter is here.
 
-    The process writes a line when it starts and a line with the result, each with a random mark that tells them from
-    what the skill prints. If it ends in between, its outcome is unknown.
+    The process writes a line when it starts the skill and a line with the result. If it ends in between, the outcome is
+    unknown.
     """
-    mark = uuid.uuid4().hex
-    job = {
-        "mark": mark,
+
+    def wait(exchange: Exchange) -> None:
+        _wait(skill, context, exchange.step, lambda: exchange.is_open)
+
+    with own_folder() as folder:
+        job = json.dumps(_job(skill, context, arguments, folder), default=str).encode()
+        ended = run_process(job, folder=folder, variables=skill.variables, wait=wait)
+    return _result(skill, ended)
+
+
+def _job(skill: Skill, context: SkillContext, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    facts = {name: value for name, value in vars(context).items() if not callable(value)}
+    return {
+        "module": skill.module,
         "skill": skill.name,
         "arguments": dict(arguments),
-        "context": {name: value for name, value in vars(context).items() if not callable(value)},
+        "context": {**facts, "now": str(facts["now"])},
+        "limits": vars(skill.limits),
+        "reads": readable_places(skill.module),
+        "writes": [folder, os.devnull, *without_private(skill.folders)],
+        "system_calls": b64encode(filter_of(may_start_processes=skill.limits.processes > 0)).decode(),
+        "strict": isolation_is_strict(),
     }
-    code, printed = _output_of(skill, context, json.dumps(job, default=str))
-    lines = [line.removeprefix(mark) for line in printed.split("\n") if line.startswith(mark)]
-    if not lines:
-        raise SkillFailed(f"{skill.name} did not start: its process ended with code {code}")
-    if len(lines) == 1:
-        raise OutcomeUnknown(f"{skill.name} ended with code {code} without a result.")
-    result = json.loads(lines[-1])
-    if "error" in result:
-        raise SkillFailed(result["error"])
-    return result["output"]
 
 
-def _output_of(skill: Skill, context: SkillContext, job: str) -> tuple[int, str]:
-    """Return how the process ended and what it printed. It is killed when its time is over or its run is halted."""
-    to_send = [job]
-    printed: list[str] = []
-    with subprocess.Popen(  # noqa: S603 our own interpreter and module
-        [sys.executable, "-m", "agents.skills.isolated", str(os.getpid())],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as process:
+def _result(skill: Skill, ended: Ended) -> Any:
+    """Return the skill's output, or raise what its process says or its end means."""
+    messages = [_message(line) for line in ended.lines]
+    failed = next((message for message in messages if "error" in message), None)
+    if failed:
+        raise SkillFailed(_with_hint(str(failed["error"]), str(failed.get("hint", "")))[:MAX_ERROR_CHARS])
+    why = _with_hint(f"code {ended.code}", hint_of_code(ended.code, skill.limits))
+    if not messages or "started" not in messages[0]:
+        raise SkillFailed(f"{skill.name} did not start: its process ended with {why}")
+    if ended.wrote_too_much or (len(messages) == LINES and "output" not in messages[1]):
+        raise OutcomeUnknown(f"{skill.name} wrote something that is not a result.")
+    if len(messages) < LINES:
+        raise OutcomeUnknown(f"{skill.name} ended with {why} without a result.")
+    return messages[1]["output"]
 
-        def wait(seconds: float) -> None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                printed.append(process.communicate(to_send.pop() if to_send else None, timeout=seconds)[0])
 
-        try:
-            _wait(skill, context, wait, lambda: not printed)
-        except BaseException:
-            process.kill()
-            raise
-        return process.returncode, printed[0]
+def _message(line: bytes) -> dict[str, Any]:
+    """Read a line of a process, which may be anything."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _with_hint(text: str, hint: str) -> str:
+    return f"{text} ({hint})" if hint else text
