@@ -85,12 +85,13 @@ def _context(facts: Mapping[str, Any]) -> SkillContext:
             "session_id": UUID(facts["session_id"]),
             "call_id": UUID(facts["call_id"]),
             "now": datetime.fromisoformat(facts["now"]),
-            "infer": _no_model,
+            "infer": no_model,
         }
     )
 
 
-def _no_model(*_: Any) -> Any:
+def no_model(*_: Any) -> Any:
+    """Stand in for the way to a model, which is in the worker."""
     raise RuntimeError("an isolated skill cannot ask a model; declare it with isolation='thread'")
 
 

@@ -74,8 +74,13 @@ def _importable(root: Path, private: list[Path]) -> Iterator[Path]:
     if root.is_file():
         yield from _without(root, private)
     for part in _parts(root):
-        if part.suffix in _MODULES or (part.name.isidentifier() and part.is_dir()):
+        if part.suffix in _MODULES or (part.name.isidentifier() and _is_package(part)):
             yield from _without(part.resolve(), private)
+
+
+def _is_package(folder: Path) -> bool:
+    """Tell whether Python can import from a folder: it holds modules, or folders with modules."""
+    return any(folder.glob("*.py")) or any(folder.glob("*/*.py"))
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -5,11 +5,8 @@ its worker is replaced after the current task, which ends the thread. A skill th
 """
 
 import contextvars
-import json
-import os
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -18,19 +15,15 @@ from typing import Any, TypeVar
 from django.db import connections
 
 from agents.conf import isolation_is_strict
-from agents.exceptions import OutcomeUnknown
 from agents.queue import worker_retire
-from agents.skills.limits import hint_of_code
-from agents.skills.places import readable_places, without_private
-from agents.skills.process import LINES, Ended, Exchange, own_folder, run_process
+from agents.skills.isolation import Answer, SkillFailed, call_isolated
+from agents.skills.process import Exchange
 from agents.skills.skill import Skill, SkillContext
-from agents.skills.system_calls import filter_of
 from agents.types import ToolResult
 
 MAX_PARALLEL = 8
 LOOK_SECONDS = 0.25  # how often a halt is looked at
 STOP_SECONDS = 0.5
-MAX_ERROR_CHARS = 10_000
 Result = TypeVar("Result")
 
 
@@ -45,16 +38,12 @@ class SkillStopped(Exception):
     """The run was halted while the skill was at work; it may have taken effect."""
 
 
-class SkillFailed(Exception):
-    """A skill failed in its own process, or tried to end the process it ran in."""
-
-
 def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
     """Run a skill as it declares, and return its output."""
     if skill.local:
         return _contained(skill, context, arguments)
     if skill.isolation == "process":
-        return _in_process(skill, context, arguments)
+        return run_isolated(skill, context, arguments, strict=isolation_is_strict()).output
     return _in_thread(skill, context, arguments)
 
 
@@ -132,61 +121,10 @@ def _wait(skill: Skill, context: SkillContext, wait: Callable[[float], object], 
         wait(min(left, LOOK_SECONDS))
 
 
-def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
-    """Run the skill in a process of its own, where it cannot ask a model because the meter is here.
-
-    The process writes a line when it starts the skill and a line with the result. If it ends in between, the outcome is
-    unknown.
-    """
+def run_isolated(skill: Skill, context: SkillContext, arguments: Mapping[str, Any], *, strict: bool) -> Answer:
+    """Run a skill in a process of its own, where it cannot ask a model because the meter is here."""
 
     def wait(exchange: Exchange) -> None:
         _wait(skill, context, exchange.step, lambda: exchange.is_open)
 
-    with own_folder() as folder:
-        job = json.dumps(_job(skill, context, arguments, folder), default=str).encode()
-        ended = run_process(job, folder=folder, variables=skill.variables, wait=wait)
-    return _result(skill, ended)
-
-
-def _job(skill: Skill, context: SkillContext, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    facts = {name: value for name, value in vars(context).items() if not callable(value)}
-    return {
-        "module": skill.module,
-        "skill": skill.name,
-        "arguments": dict(arguments),
-        "context": {**facts, "now": str(facts["now"])},
-        "limits": vars(skill.limits),
-        "reads": readable_places(skill.module),
-        "writes": [folder, os.devnull, *without_private(skill.folders)],
-        "system_calls": b64encode(filter_of(may_start_processes=skill.limits.processes > 0)).decode(),
-        "strict": isolation_is_strict(),
-    }
-
-
-def _result(skill: Skill, ended: Ended) -> Any:
-    """Return the skill's output, or raise what its process says or its end means."""
-    messages = [_message(line) for line in ended.lines]
-    failed = next((message for message in messages if "error" in message), None)
-    if failed:
-        raise SkillFailed(_with_hint(str(failed["error"]), str(failed.get("hint", "")))[:MAX_ERROR_CHARS])
-    why = _with_hint(f"code {ended.code}", hint_of_code(ended.code, skill.limits))
-    if not messages or "started" not in messages[0]:
-        raise SkillFailed(f"{skill.name} did not start: its process ended with {why}")
-    if ended.wrote_too_much or (len(messages) == LINES and "output" not in messages[1]):
-        raise OutcomeUnknown(f"{skill.name} wrote something that is not a result.")
-    if len(messages) < LINES:
-        raise OutcomeUnknown(f"{skill.name} ended with {why} without a result.")
-    return messages[1]["output"]
-
-
-def _message(line: bytes) -> dict[str, Any]:
-    """Read a line of a process, which may be anything."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return message if isinstance(message, dict) else {}
-
-
-def _with_hint(text: str, hint: str) -> str:
-    return f"{text} ({hint})" if hint else text
+    return call_isolated(skill, context, arguments, strict=strict, wait=wait)
