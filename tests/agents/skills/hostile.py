@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -217,7 +218,7 @@ def calculate_without_end() -> None:
         pass
 
 
-@skill(**APART, timeout_seconds=3, folders=("/tmp",))
+@skill(**APART, timeout_seconds=3, folders=(tempfile.gettempdir(),))
 def wait_without_end(path: str) -> None:
     """Says who it is, and never ends."""
     Path(path).write_text(str(os.getpid()))

@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import os
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -85,14 +86,14 @@ def dawdle_apart() -> str:
     return "at last"
 
 
-@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=60)
+@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=60, folders=(tempfile.gettempdir(),))
 def die(path: str) -> str:
     """Writes, and is gone."""
     Path(path).write_text("written")
     os._exit(9)
 
 
-@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=180)
+@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=180, folders=(tempfile.gettempdir(),))
 def linger(path: str) -> str:
     """Writes who it is, and works on."""
     Path(path).write_text(str(os.getpid()))

@@ -4,12 +4,11 @@ Where the system does not allow a protection, its tests are skipped with the wor
 """
 
 import errno
-import os
 import signal
 import socket
-import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,7 +113,7 @@ def test_keys_database_and_documents_cannot_be_read(needs, secret):
     database = secret.parent / "lqops.sqlite3"
     database.write_text("rows")
     for path in (secret, database, secret.parent):
-        with pytest.raises(SkillFailed, match="Permission denied.*declare others with folders="):
+        with pytest.raises(SkillFailed, match=r"Permission denied.*declare others with folders="):
             call(hostile.read, path=str(path))
     with pytest.raises(SkillFailed, match="Permission denied"):
         call(hostile.read_by_link, path=str(secret))
@@ -208,7 +207,7 @@ def test_worker_cannot_be_traced(needs):
 
 def test_limits_cannot_be_raised(needs):
     needs("processes")
-    with pytest.raises(SkillFailed, match="not allowed to raise maximum limit|Operation not permitted"):
+    with pytest.raises(SkillFailed, match=r"not allowed to raise maximum limit|Operation not permitted"):
         call(hostile.raise_limits)
 
 
@@ -219,7 +218,7 @@ def test_end_with_the_worker_cannot_be_switched_off(needs):
 
 def test_fork_bomb_starts_nothing(needs):
     needs("processes")
-    with pytest.raises(SkillFailed, match=r"BlockingIOError.*it reached its limit processes=0; declare it with limits="):
+    with pytest.raises(SkillFailed, match=r"BlockingIOError.*reached its limit processes=0; declare it with limits="):
         call(hostile.fork_bomb)
 
 
@@ -321,9 +320,7 @@ def test_process_that_ends_before_it_starts_the_skill_fails(monkeypatch):
 
 
 def test_skill_that_is_not_in_its_module_fails():
-    from dataclasses import replace
-
-    with pytest.raises(SkillFailed, match="LookupError: the module tests.pairing holds no skill read|no skill read"):
+    with pytest.raises(SkillFailed, match=r"LookupError: the module tests\..*samples holds no skill read"):
         call(replace(hostile.read, module="tests.agents.skills.samples"), path="")
 
 
@@ -343,17 +340,3 @@ def test_missing_filter_is_reported_and_strict_refuses(monkeypatch, settings):
     settings.LQOPS_SKILL_ISOLATION = "STRICT"
     with pytest.raises(SkillFailed, match="NotConfined: network: libseccomp is not installed; processes: libseccomp"):
         perform(hostile.write, make_context(), {"path": "file"})
-
-
-OLD_KERNEL = """
-import errno, json, sys
-import django
-django.setup()
-import pyseccomp
-old = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-name, *condition = json.loads(sys.argv[1])
-old.add_rule(pyseccomp.ERRNO(errno.ENOSYS), name, *[pyseccomp.Arg(at, pyseccomp.EQ, value) for at, value in condition])
-old.load()
-from agents.skills.isolation_report import isolation_report
-print(json.dumps(isolation_report()))
-"""
