@@ -1,8 +1,8 @@
 """The process of one isolated skill call: reads the call from standard input, and writes two lines of JSON.
 
-Started by agents.skills.process as `python -m agents.skills.isolated <process id of the caller>`, with an environment
-of its own; ends with the caller. It knows no settings and no database. Before it imports the skill's module it limits
-and confines itself. The first line says that the skill starts, the second one is its result.
+Started by agents.skills.process with the process id of its caller and an environment of its own; ends with the caller.
+It knows no settings and no database. Before it imports the skill's module it limits and confines itself. The first line
+says that the skill starts, the second one is its result.
 """
 
 import base64
@@ -18,11 +18,12 @@ from uuid import UUID
 
 from agents.process_end import end_with_parent
 from agents.skills.confinement import confine
-from agents.skills.limits import MAX_RESULT_BYTES, Limits, hint, set_limits
+from agents.skills.limits import MAX_ERROR_CHARS, MAX_RESULT_BYTES, Limits, hint, set_limits
 from agents.skills.skill import Skill, SkillContext
 
 
 def main() -> None:
+    end_with_parent(int(sys.argv[1]))
     job = json.load(sys.stdin)
     out = _take_output()
     limits = Limits(**job["limits"])
@@ -38,7 +39,8 @@ def main() -> None:
             raise TooLong(f"its result has {len(line):,} characters; {MAX_RESULT_BYTES:,} are allowed")
     except BaseException as error:  # noqa: BLE001 every error is reported to the caller
         error.__traceback__ = None  # what it holds may be all memory that there is
-        line = json.dumps({"error": f"{type(error).__name__}: {error}", "hint": hint(error, limits)})
+        words = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+        line = json.dumps({"error": words, "hint": hint(error, limits)})
     _write(out, line)
 
 
@@ -100,8 +102,3 @@ def _write(out: int, line: str) -> None:
     left = f"{line}\n".encode(errors="replace")
     while left:
         left = left[os.write(out, left) :]
-
-
-if __name__ == "__main__":
-    end_with_parent(int(sys.argv[1]))
-    main()

@@ -9,16 +9,14 @@ import os
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from agents.exceptions import OutcomeUnknown
-from agents.skills.limits import hint_of_code
+from agents.skills.limits import MAX_ERROR_CHARS, hint_of_code
 from agents.skills.places import readable_places, without_private
 from agents.skills.process import LINES, Ended, Exchange, own_folder, run_process
 from agents.skills.skill import Skill, SkillContext
 from agents.skills.system_calls import filter_of
-
-MAX_ERROR_CHARS: Final = 10_000
 
 
 class SkillFailed(Exception):

@@ -13,6 +13,7 @@ from typing import Final
 
 MEGABYTE: Final = 1024 * 1024
 MAX_RESULT_BYTES: Final = 4_000_000
+MAX_ERROR_CHARS: Final = 10_000
 VARIABLE: Final = re.compile(r"SKILL_[A-Z0-9_]+")  # of the environment: what a skill may ask for by name
 THREADS: Final = 32  # beside the processes that a skill may start: the system counts both alike
 _PROC: Final = Path("/proc")

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,9 +22,9 @@ def probe(variables: list[str], files: list[str], port: int, path: str) -> dict[
         "limits": {"take more memory than its limit": _take_memory, "write more than its limit": _write_much},
         "files": {f"open {place}": _opening(place) for place in (*files, f"/proc/{os.getppid()}/environ")},
         "network": {
-            "connect by TCP": lambda: socket.create_connection(("127.0.0.1", port), timeout=5).close(),
-            "send by UDP": lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", port)),
-            "connect to a program of this machine": lambda: socket.socket(socket.AF_UNIX).connect(path),
+            "connect by TCP": lambda: _send(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port)),
+            "send by UDP": lambda: _send(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", port)),
+            "connect to a program of this machine": lambda: _send(socket.AF_UNIX, socket.SOCK_STREAM, path),
         },
         "processes": {
             "send signals to its worker": lambda: os.kill(os.getppid(), 0),
@@ -45,6 +46,12 @@ def _opening(place: str) -> Callable[[], None]:
     return lambda: os.close(os.open(place, os.O_RDONLY))
 
 
+def _send(family: int, kind: int, place: Any) -> None:
+    with socket.socket(family, kind) as sender:
+        sender.connect(place)
+        sender.send(b"")
+
+
 def _take_memory() -> None:
     bytearray(2 * DEFAULT_LIMITS.memory_mb * MEGABYTE)
 
@@ -55,6 +62,4 @@ def _write_much() -> None:
 
 
 def _start_process() -> None:
-    if (child := os.fork()) == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
+    os.waitpid(os.posix_spawn(sys.executable, [sys.executable, "-S", "-c", ""], {}), 0)

@@ -27,6 +27,7 @@ MAX_BYTES: Final = MAX_RESULT_BYTES + 100_000  # with the line before the result
 CHUNK_BYTES: Final = 65_536
 LINES: Final = 2
 OWNER_ONLY: Final = 0o077
+_START: Final = "from agents.skills.isolated import main; main()"
 _KEPT: Final = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONHOME")
 
 
@@ -42,7 +43,7 @@ class Ended:
 def run_process(job: bytes, *, folder: str, variables: Iterable[str], wait: Callable[["Exchange"], None]) -> Ended:
     """Start a process for one call. `wait` returns when the exchange has ended, or raises; then it is killed."""
     with subprocess.Popen(  # noqa: S603 our own interpreter and module
-        [sys.executable, "-P", "-B", "-m", "agents.skills.isolated", str(os.getpid())],
+        [sys.executable, "-P", "-B", "-c", _START, str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

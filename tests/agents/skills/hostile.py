@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import resource
-import signal
 import socket
 import stat
 import subprocess
@@ -279,6 +278,12 @@ def return_much() -> str:
 
 
 @skill(**APART)
+def fail_at_length() -> None:
+    """Fails with more words than are passed on."""
+    raise ValueError("x" * 10_000_000)
+
+
+@skill(**APART)
 def return_odd() -> object:
     """Returns what is no JSON."""
     return Hostile()
@@ -288,9 +293,3 @@ def return_odd() -> object:
 def ask_a_model(context: SkillContext) -> str:
     """Asks a model."""
     return context.infer().text
-
-
-@skill(**APART)
-def stop_itself() -> None:
-    """Stops its process without ending it."""
-    os.kill(os.getpid(), signal.SIGKILL)

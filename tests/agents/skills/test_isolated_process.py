@@ -30,6 +30,8 @@ def answer(monkeypatch):
         job = {"module": module, "skill": skill, "arguments": arguments, "context": CONTEXT, "strict": strict}
         job |= {"limits": vars(DEFAULT_LIMITS), "reads": ["/usr"], "writes": ["/dev/null"]}
         job |= {"system_calls": base64.b64encode(b"filter").decode()}
+        monkeypatch.setattr("sys.argv", ["-c", "17"])
+        monkeypatch.setattr(isolated, "end_with_parent", lambda parent: asked.update(parent=parent))
         monkeypatch.setattr("sys.stdin", StringIO(json.dumps(job)))
         monkeypatch.setattr(isolated, "set_limits", lambda limits: unlimited)
         monkeypatch.setattr(isolated, "confine", lambda **given: asked.update(given) or faults or {})
@@ -47,7 +49,7 @@ def answer(monkeypatch):
 
 def test_process_writes_two_lines(answer):
     assert answer("alone", text="hello") == [{"started": {}}, {"output": {"text": "hello", "key": "a:1"}}]
-    assert answer.asked == {"reads": ["/usr"], "writes": ["/dev/null"], "system_calls": b"filter"}
+    assert answer.asked == {"parent": 17, "reads": ["/usr"], "writes": ["/dev/null"], "system_calls": b"filter"}
 
 
 @pytest.mark.parametrize(

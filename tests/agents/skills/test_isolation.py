@@ -4,6 +4,7 @@ Where the system does not allow a protection, its tests are skipped with the wor
 """
 
 import errno
+import os
 import signal
 import socket
 import sys
@@ -18,7 +19,8 @@ from agents.exceptions import OutcomeUnknown
 from agents.skills import isolation
 from agents.skills.isolation import SkillFailed
 from agents.skills.isolation_report import isolation_report
-from agents.skills.limits import DEFAULT_LIMITS, MEGABYTE
+from agents.skills.limits import DEFAULT_LIMITS, MAX_ERROR_CHARS, MEGABYTE
+from agents.skills.probe import probe
 from agents.skills.running import SkillStopped, SkillTimeout, perform, run_isolated
 from tests.agents.skills import hostile
 from tests.agents.skills.contexts import make_context
@@ -295,7 +297,13 @@ def test_gigabyte_in_the_pipe_is_not_read():
 def test_error_of_a_process_is_cut():
     with pytest.raises(SkillFailed) as failed:
         call(hostile.write_back, what="error")
-    assert len(str(failed.value)) == isolation.MAX_ERROR_CHARS
+    assert len(str(failed.value)) == MAX_ERROR_CHARS
+
+
+def test_long_error_is_cut():
+    with pytest.raises(SkillFailed, match="ValueError: xxx") as failed:
+        call(hostile.fail_at_length)
+    assert len(str(failed.value)) == MAX_ERROR_CHARS
 
 
 def test_result_that_is_too_long_fails():
@@ -325,6 +333,19 @@ def test_skill_that_is_not_in_its_module_fails():
 
 
 # --- Systems that allow less ---
+
+
+def test_probe_is_able_to_do_everything_where_nothing_confines_it(tmp_path, servers):
+    (tmp_path / "file").write_text("")
+    files = [str(tmp_path / "file"), str(tmp_path / "missing")]
+
+    able = probe.run(variables=[], files=files, port=int(servers["tcp"]), path=servers["unix"])
+
+    assert len(able["environment"]) > 1
+    assert able["files"] == [f"open {tmp_path / 'file'}", f"open /proc/{os.getppid()}/environ"]
+    assert able["network"] == ["connect by TCP", "send by UDP", "connect to a program of this machine"]
+    assert able["processes"] == ["send signals to its worker", "start processes"]
+    assert "write more than its limit" in able["limits"]
 
 
 def test_missing_filter_is_reported_and_strict_refuses(monkeypatch, settings):
