@@ -94,6 +94,7 @@ _BY_ERRNO: Final[Mapping[int, str]] = {
     errno.ENOMEM: "memory_mb",
 }
 _NO_NETWORK: Final = "an isolated skill has no network"
+_NO_DATABASE: Final = "an isolated skill has no settings and no database; declare it with isolation='thread'"
 _CONFINED: Final[Mapping[int, str]] = {
     errno.ENETDOWN: _NO_NETWORK,
     -3: _NO_NETWORK,  # of a name that cannot be looked up (socket.EAI_AGAIN)
@@ -112,8 +113,18 @@ def hint(error: BaseException, limits: Limits) -> str:
             return reached(_BY_ERRNO[number], limits)
         if number in _CONFINED:
             return _CONFINED[number]
+        if _wants_database(cause):
+            return _NO_DATABASE
         cause = cause.__cause__ or cause.__context__
     return ""
+
+
+def _wants_database(error: BaseException) -> bool:
+    """Tell whether an error comes from the missing database layer (agents.skills.no_database) or missing settings."""
+    if type(error).__name__ == "ImproperlyConfigured":
+        return True
+    lacking = error.name if isinstance(error, ImportError) else getattr(getattr(error, "obj", None), "__name__", "")
+    return str(lacking).startswith("django.db")
 
 
 def hint_of_code(code: int, limits: Limits) -> str:

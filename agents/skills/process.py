@@ -27,7 +27,9 @@ MAX_BYTES: Final = MAX_RESULT_BYTES + 100_000  # with the line before the result
 CHUNK_BYTES: Final = 65_536
 LINES: Final = 2
 OWNER_ONLY: Final = 0o077
-_START: Final = "from agents.skills.isolated import main; main()"
+_START: Final = (
+    "from agents.skills.no_database import stand_in; stand_in(); from agents.skills.isolated import main; main()"
+)
 _KEPT: Final = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONHOME")
 
 

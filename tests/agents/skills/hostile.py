@@ -290,6 +290,27 @@ def return_odd() -> object:
 
 
 @skill(**APART)
+def use_database(how: str) -> str:
+    """Uses the database of lqops."""
+    match how:
+        case "rows":
+            from agents.models import AgentSession
+
+            return str(AgentSession.objects.count())
+        case "connection":
+            from django.db import connection
+
+            return str(connection)
+        case "part":
+            from django.db.models.functions import Lower
+
+            return str(Lower)
+    from django.conf import settings
+
+    return str(settings.DATABASES)
+
+
+@skill(**APART)
 def ask_a_model(context: SkillContext) -> str:
     """Asks a model."""
     return context.infer().text

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 from uuid import uuid4
@@ -14,6 +15,7 @@ import pytest
 
 from agents.skills import isolated, process
 from agents.skills.limits import DEFAULT_LIMITS
+from agents.skills.no_database import stand_in
 from agents.skills.process import own_folder
 
 SAMPLES = "tests.agents.skills.samples"
@@ -90,6 +92,15 @@ def test_long_result_and_model_are_refused(answer, monkeypatch):
 def test_text_that_is_no_unicode_comes_back(answer):
     [_, told] = answer("alone", text="half \ud800")
     assert told["output"]["text"] == "half \ud800"
+
+
+def test_database_layer_is_replaced_by_its_choices(monkeypatch):
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+    stand_in()
+
+    assert sys.modules["django.db"].models.TextChoices("Fruit", {"PEAR": "pear"}).choices == [("pear", "Pear")]
+    assert not hasattr(sys.modules["django.db.models"], "Model")
 
 
 # --- The folder ---

@@ -107,6 +107,12 @@ def test_isolated_skill_cannot_ask_a_model():
         call(hostile.ask_a_model)
 
 
+@pytest.mark.parametrize("how", ["rows", "connection", "part", "settings"])
+def test_database_and_settings_are_not_there(how):
+    with pytest.raises(SkillFailed, match="an isolated skill has no settings and no database; declare it with"):
+        call(hostile.use_database, how=how)
+
+
 # --- Files ---
 
 
