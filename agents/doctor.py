@@ -4,7 +4,6 @@ from django.db import connection
 
 from agents.catalogue import embedding_model
 from agents.conf import clock, isolation_is_strict
-from agents.exceptions import OutcomeUnknown
 from agents.guard.selftest import Check, run_checks
 from agents.knowledge.vectors import has_numpy
 from agents.models import Installation, ModelOutage, SuspendedModel
@@ -12,7 +11,6 @@ from agents.sessions.faults import failing_models, host_faults, host_here, hosts
 from agents.skills.isolation import SkillFailed
 from agents.skills.isolation_report import isolation_report
 from agents.skills.registry import skills_left_out
-from agents.skills.running import SkillTimeout
 from audit import models
 from audit.keys import public_key
 
@@ -66,7 +64,7 @@ def _isolation() -> list[Check]:
     name = "isolated skills, {}"
     try:
         report = isolation_report()
-    except (SkillFailed, SkillTimeout, OutcomeUnknown) as error:
+    except SkillFailed as error:
         return [Check(name.format("start"), ok=False, found=str(error))]
     strict = isolation_is_strict()
     return [

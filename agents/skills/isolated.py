@@ -87,12 +87,12 @@ def _context(facts: Mapping[str, Any]) -> SkillContext:
             "session_id": UUID(facts["session_id"]),
             "call_id": UUID(facts["call_id"]),
             "now": datetime.fromisoformat(facts["now"]),
-            "infer": no_model,
+            "infer": _no_model,
         }
     )
 
 
-def no_model(*_: Any) -> Any:
+def _no_model(*_: Any) -> Any:
     """Stand in for the way to a model, which is in the worker."""
     raise RuntimeError("an isolated skill cannot ask a model; declare it with isolation='thread'")
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from agents.conf import clock
-from agents.skills.isolated import no_model
+from agents.exceptions import OutcomeUnknown
+from agents.skills.isolation import SkillFailed
 from agents.skills.places import private_places
 from agents.skills.probe import probe
 from agents.skills.process import environment
-from agents.skills.running import run_isolated
+from agents.skills.running import SkillTimeout, run_isolated
 from agents.skills.skill import SkillContext
 
 MAX_FILES: Final = 20
@@ -22,8 +23,8 @@ PROTECTIONS: Final = ("environment", "limits", "files", "network", "processes")
 
 
 def isolation_report() -> dict[str, str]:
-    """Return for each protection why it is off; "" if it is on."""
-    context = SkillContext(0, uuid.uuid4(), 0, uuid.uuid4(), "probe", clock(), infer=no_model)
+    """Return for each protection why it is off; "" if it is on. Raises SkillFailed if no process can be started."""
+    context = SkillContext(0, uuid.uuid4(), 0, uuid.uuid4(), "probe", clock(), infer=NotImplemented)
     with _listening() as (port, path), tempfile.NamedTemporaryFile() as outside:
         arguments = {
             "variables": sorted({*environment("", ()), "LC_CTYPE"}),
@@ -31,7 +32,10 @@ def isolation_report() -> dict[str, str]:
             "port": port,
             "path": path,
         }
-        answer = run_isolated(probe, context, arguments, strict=False)
+        try:
+            answer = run_isolated(probe, context, arguments, strict=False)
+        except (SkillTimeout, OutcomeUnknown) as error:
+            raise SkillFailed(str(error)) from error
     return {name: _reason(name, answer.output, answer.unprotected) for name in PROTECTIONS}
 
 

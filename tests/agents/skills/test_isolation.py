@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from django.conf import settings as django_settings
@@ -22,7 +23,7 @@ from agents.skills.isolation_report import isolation_report
 from agents.skills.limits import DEFAULT_LIMITS, MAX_ERROR_CHARS, MEGABYTE
 from agents.skills.probe import probe
 from agents.skills.running import SkillStopped, SkillTimeout, perform, run_isolated
-from tests.agents.skills import hostile
+from tests.agents.skills import hostile, samples
 from tests.agents.skills.contexts import make_context
 from tests.flows.processes import is_alive, until
 
@@ -111,6 +112,10 @@ def test_isolated_skill_cannot_ask_a_model():
 def test_database_and_settings_are_not_there(how):
     with pytest.raises(SkillFailed, match="an isolated skill has no settings and no database; declare it with"):
         call(hostile.use_database, how=how)
+
+
+def test_what_skills_use_works():
+    assert call(samples.work_as_usual) == [1, 2, 3, 4, "1:00:00", True]
 
 
 # --- Files ---
@@ -352,6 +357,13 @@ def test_probe_is_able_to_do_everything_where_nothing_confines_it(tmp_path, serv
     assert able["network"] == ["connect by TCP", "send by UDP", "connect to a program of this machine"]
     assert able["processes"] == ["send signals to its worker", "start processes"]
     assert "write more than its limit" in able["limits"]
+
+
+@pytest.mark.parametrize("failure", [SkillTimeout(probe), OutcomeUnknown("it ended")])
+def test_report_fails_with_one_error(failure):
+    with patch(f"{isolation_report.__module__}.run_isolated", side_effect=failure):
+        with pytest.raises(SkillFailed, match=r"exceeded its timeout|it ended"):
+            isolation_report()
 
 
 def test_missing_filter_is_reported_and_strict_refuses(monkeypatch, settings):
