@@ -41,7 +41,8 @@ def readable_places(module: str) -> list[str]:
 def _package_places(module: str) -> list[str]:
     """Return where the package of a module is: it may be installed from a folder that is not on the search path."""
     package = sys.modules.get(module.partition(".")[0])
-    return list(getattr(package, "__path__", ()))
+    file = getattr(package, "__file__", None)
+    return list(getattr(package, "__path__", [file] if file else []))
 
 
 def without_private(folders: Iterable[str]) -> list[str]:

@@ -361,9 +361,9 @@ def test_probe_is_able_to_do_everything_where_nothing_confines_it(tmp_path, serv
 
 @pytest.mark.parametrize("failure", [SkillTimeout(probe), OutcomeUnknown("it ended")])
 def test_report_fails_with_one_error(failure):
-    with patch(f"{isolation_report.__module__}.run_isolated", side_effect=failure):
-        with pytest.raises(SkillFailed, match=r"exceeded its timeout|it ended"):
-            isolation_report()
+    failing = patch(f"{isolation_report.__module__}.run_isolated", side_effect=failure)
+    with failing, pytest.raises(SkillFailed, match=r"exceeded its timeout|it ended"):
+        isolation_report()
 
 
 def test_missing_filter_is_reported_and_strict_refuses(monkeypatch, settings):

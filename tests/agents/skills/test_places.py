@@ -54,7 +54,9 @@ def test_archive_on_the_search_path_may_be_read(project, monkeypatch):
 
 def test_package_that_is_installed_from_elsewhere_may_be_read(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "editable", SimpleNamespace(__path__=[str(tmp_path / "source")]))
+    monkeypatch.setitem(sys.modules, "single", SimpleNamespace(__file__=str(tmp_path / "single.py")))
     assert str(tmp_path / "source") in readable_places("editable.skills")
+    assert str(tmp_path / "single.py") in readable_places("single")
 
 
 def test_private_places_are_taken_out_of_declared_folders(project):
