@@ -165,6 +165,17 @@ def fork_bomb() -> int:
     return 50
 
 
+@skill(**APART, timeout_seconds=60, limits=Limits(processes=4), folders=(tempfile.gettempdir(),))
+def fork_bomb_with_leave(path: str) -> int:
+    """Starts processes, as many as it can up to a hundred, and writes down which."""
+    with Path(path).open("w", buffering=1) as file:
+        for _ in range(100):
+            if (child := os.fork()) == 0:
+                time.sleep(600)
+            file.write(f"{child}\n")
+    return 100
+
+
 @skill(**APART, timeout_seconds=60, limits=Limits(processes=4))
 def leave_children(how: str) -> list[int]:
     """Leaves processes behind that do not end by themselves."""
