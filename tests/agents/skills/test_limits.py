@@ -3,8 +3,10 @@
 import errno
 import resource
 import socket
+from types import ModuleType
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from agents.skills import limits
 from agents.skills.limits import DEFAULT_LIMITS, Limits, hint, hint_of_code, set_limits
@@ -93,13 +95,19 @@ def chained(cause):
         (socket.gaierror(socket.EAI_AGAIN, ""), "an isolated skill has no network"),
         (PermissionError(errno.EACCES, ""), "declare others with folders="),
         (chained(OSError(errno.ENETDOWN, "")), "an isolated skill has no network"),
+        (ImproperlyConfigured("no settings"), "an isolated skill has no settings and no database"),
+        (ImportError("no rows", name="django.db.models"), "an isolated skill has no settings and no database"),
+        (AttributeError("no rows", obj=ModuleType("django.db")), "an isolated skill has no settings and no database"),
     ],
 )
 def test_error_is_traced_to_its_limit(error, words):
     assert words in hint(error, DEFAULT_LIMITS)
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), OSError("x"), FileNotFoundError(errno.ENOENT, "x")])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("x"), OSError("x"), FileNotFoundError(errno.ENOENT, "x"), ImportError("x"), AttributeError("x")],
+)
 def test_other_errors_have_no_hint(error):
     assert hint(error, DEFAULT_LIMITS) == ""
 
