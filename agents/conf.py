@@ -72,6 +72,11 @@ def skill_hosts() -> list[str]:
     return list(settings.LQOPS_SKILL_HOSTS)
 
 
+def isolation_is_strict() -> bool:
+    """Whether an isolated skill is refused if the system does not allow every protection."""
+    return str(settings.LQOPS_SKILL_ISOLATION) == "STRICT"
+
+
 def sensor_roots() -> list[Path]:
     """Folders in which sensors may read files."""
     return list(settings.LQOPS_SENSOR_ROOTS)

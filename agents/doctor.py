@@ -3,11 +3,13 @@
 from django.db import connection
 
 from agents.catalogue import embedding_model
-from agents.conf import clock
+from agents.conf import clock, isolation_is_strict
 from agents.guard.selftest import Check, run_checks
 from agents.knowledge.vectors import has_numpy
 from agents.models import Installation, ModelOutage, SuspendedModel
 from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live, missing_migrations
+from agents.skills.isolation import SkillFailed
+from agents.skills.isolation_report import isolation_report
 from agents.skills.registry import skills_left_out
 from audit import models
 from audit.keys import public_key
@@ -46,6 +48,7 @@ def diagnose() -> list[Check]:
             fault="a model has the role embeddings, but numpy is missing: install the extra `semantic`",
         ),
         Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
+        *_isolation(),
     ]
 
 
@@ -54,6 +57,20 @@ def _migrations() -> Check:
     return Check.of(
         "the database is migrated", ok=not missing, fault=f"run `manage.py migrate`; missing: {', '.join(missing)}"
     )
+
+
+def _isolation() -> list[Check]:
+    """What an isolated skill is kept from, tried in a real process. Off is a fault only if all are insisted on."""
+    name = "isolated skills, {}"
+    try:
+        report = isolation_report()
+    except SkillFailed as error:
+        return [Check(name.format("start"), ok=False, found=str(error))]
+    strict = isolation_is_strict()
+    return [
+        Check(name.format(what), ok=not off or not strict, found=f"off: {off}" if off else "on", note=bool(off))
+        for what, off in report.items()
+    ]
 
 
 def _append_only() -> Check:

@@ -343,6 +343,9 @@ LQOPS_SKILL_MODULES = env.listed("LQOPS_SKILL_MODULES")
 LQOPS_SKILL_LIMITS = env.counts("LQOPS_SKILL_LIMITS", ("SAFE", "MONITORED", "CONTROLLED", "RESTRICTED", "PRIVILEGED"))
 LQOPS_SKILL_HOSTS = env.listed("LQOPS_SKILL_HOSTS")
 
+# Isolated skills where the system does not allow every protection: run with those that it allows, or refuse
+LQOPS_SKILL_ISOLATION = env.one_of("LQOPS_SKILL_ISOLATION", "AVAILABLE", ("AVAILABLE", "STRICT"))
+
 # Secrets that skills get by handle, {"$secret": "name"}: LQOPS_SECRET_<NAME> or LQOPS_SECRET_<NAME>_FILE
 LQOPS_SECRETS = env.named_secrets("LQOPS_SECRET_", but=("KEY",))
 

@@ -26,6 +26,7 @@ from agents.types import Capability, ToolResult
 from audit import recorder
 from audit.models import AuditEvent
 
+AS_IT_SHOULD_BE = "as it should be"
 _MODEL = "lqops-self-test"
 _NOW = datetime(9000, 1, 1, tzinfo=UTC)
 _PARAMS = {"model": _MODEL, "prompt": "probe", "max_tokens": 1}
@@ -33,16 +34,17 @@ _PARAMS = {"model": _MODEL, "prompt": "probe", "max_tokens": 1}
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold, and whether it does."""
+    """One thing that must hold, and whether it does. `note`: it is no fault, but somebody should know it."""
 
     name: str
     ok: bool
     found: str
     brake: bool = False
+    note: bool = False
 
     @classmethod
     def of(cls, name: str, *, ok: bool, fault: str, brake: bool = False) -> "Check":
-        return cls(name, ok, "as it should be" if ok else fault, brake)
+        return cls(name, ok, AS_IT_SHOULD_BE if ok else fault, brake)
 
 
 class _Probe:

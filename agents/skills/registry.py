@@ -8,9 +8,10 @@ import importlib
 import logging
 import pkgutil
 from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from enum import Enum, auto
 from functools import cache
 from importlib.metadata import entry_points
 from types import MappingProxyType, ModuleType
@@ -31,7 +32,7 @@ from agents.people.access import actor_of, bound_owners, require_may_loosen
 from agents.policy.guardrails import YIELD
 from agents.policy.loosening import loosened
 from agents.policy.schedule import hour_of
-from agents.skills.skill import ALL, Skill, skill
+from agents.skills.skill import ALL, Isolation, Skill, skill
 from agents.types import SkillStanding
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -71,8 +72,17 @@ LOOP_SKILLS: Final[dict[str, Skill]] = {yield_turn.name: yield_turn}
 # --- Installed skills ---
 
 
+class Source(Enum):
+    """Where skills come from: lqops itself, modules that operators name, and installed packages."""
+
+    BUILTIN = auto()
+    NAMED = auto()
+    PACKAGE = auto()
+
+
 GROUP = "lqops_skills"
 BUILTIN = "agents.builtin_skills"
+_TRUST: Final = "to trust it, name {} in LQOPS_SKILL_MODULES"
 _left_out: list[str] = []  # problems of the last load
 
 
@@ -84,7 +94,7 @@ def installed_skills() -> Mapping[str, Skill]:
     for source, module in _modules():
         for declared in vars(module).values():
             if isinstance(declared, Skill):
-                _add(found, declared, source)
+                _add(found, declared, module.__name__, source)
     return MappingProxyType({name: found[name] for name in sorted(found.keys() - LOOP_SKILLS.keys())})
 
 
@@ -114,9 +124,30 @@ def skill_named(name: str) -> Skill | None:
     return LOOP_SKILLS.get(name) or installed_skills().get(name)
 
 
-def _add(found: dict[str, Skill], declared: Skill, source: str) -> None:
-    if found.setdefault(declared.name, declared) is not declared:
-        _leave_out(f"the skill {declared.name} of {source} is left out: the name is taken")
+def _add(found: dict[str, Skill], declared: Skill, module: str, source: Source) -> None:
+    known = found.get(declared.name)
+    if known is not None and known.function is declared.function:
+        return
+    if known is not None:
+        _leave_out(f"the skill {declared.name} of {module} is left out: the name is taken")
+    elif default_isolation(source) == "thread":
+        found[declared.name] = declared
+    elif problem := _needs_trust(declared):
+        _leave_out(f"the skill {declared.name} of {module} is left out: {problem}; {_TRUST.format(module)}")
+    else:
+        found[declared.name] = replace(declared, isolation="process", module=module)
+
+
+def default_isolation(source: Source) -> Isolation:
+    """Return where skills of a source run: code that no operator named runs in a process of its own."""
+    return "process" if source == Source.PACKAGE else "thread"
+
+
+def _needs_trust(declared: Skill) -> str:
+    """Return what a skill declares that only trusted code is given; "" if nothing."""
+    if declared.local or declared.request is not None:
+        return "it runs in the worker itself"
+    return "it names folders of this machine" if declared.folders else ""
 
 
 def _leave_out(reason: str) -> None:
@@ -124,12 +155,15 @@ def _leave_out(reason: str) -> None:
     logger.error("%s", reason)
 
 
-def _modules() -> Iterable[tuple[str, ModuleType]]:
+def _modules() -> Iterable[tuple[Source, ModuleType]]:
     builtin = [f"{BUILTIN}.{found.name}" for found in pkgutil.iter_modules(importlib.import_module(BUILTIN).__path__)]
-    packaged = [entry.value for entry in entry_points(group=GROUP)]
-    for name in [*sorted(builtin), *settings.LQOPS_SKILL_MODULES, *sorted(packaged)]:
-        if (module := _imported(name)) is not None:
-            yield name, module
+    named = list(settings.LQOPS_SKILL_MODULES)
+    packaged = {entry.value for entry in entry_points(group=GROUP)} - set(named)
+    sources = ((Source.BUILTIN, sorted(builtin)), (Source.NAMED, named), (Source.PACKAGE, sorted(packaged)))
+    for source, names in sources:
+        for name in names:
+            if (module := _imported(name)) is not None:
+                yield source, module
 
 
 def _imported(name: str) -> ModuleType | None:

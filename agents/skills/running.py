@@ -4,15 +4,9 @@ A skill is abandoned when it exceeds its timeout or its run is halted. A thread 
 its worker is replaced after the current task, which ends the thread. A skill that must be killable declares a process.
 """
 
-import contextlib
 import contextvars
-import json
-import os
-import subprocess
-import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -20,8 +14,10 @@ from typing import Any, TypeVar
 
 from django.db import connections
 
-from agents.exceptions import OutcomeUnknown
+from agents.conf import isolation_is_strict
 from agents.queue import worker_retire
+from agents.skills.isolation import Answer, SkillFailed, call_isolated
+from agents.skills.process import Exchange
 from agents.skills.skill import Skill, SkillContext
 from agents.types import ToolResult
 
@@ -42,16 +38,12 @@ class SkillStopped(Exception):
     """The run was halted while the skill was at work; it may have taken effect."""
 
 
-class SkillFailed(Exception):
-    """A skill failed in its own process, or tried to end the process it ran in."""
-
-
 def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
     """Run a skill as it declares, and return its output."""
     if skill.local:
         return _contained(skill, context, arguments)
     if skill.isolation == "process":
-        return _in_process(skill, context, arguments)
+        return run_isolated(skill, context, arguments, strict=isolation_is_strict()).output
     return _in_thread(skill, context, arguments)
 
 
@@ -129,51 +121,10 @@ def _wait(skill: Skill, context: SkillContext, wait: Callable[[float], object], 
         wait(min(left, LOOK_SECONDS))
 
 
-def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
-    """Run the skill in a new interpreter, where it cannot ask a model because the meter is here.
+def run_isolated(skill: Skill, context: SkillContext, arguments: Mapping[str, Any], *, strict: bool) -> Answer:
+    """Run a skill in a process of its own, where it cannot ask a model because the meter is here."""
 
-    The process writes a line when it starts and a line with the result, each with a random mark that tells them from
-    what the skill prints. If it ends in between, its outcome is unknown.
-    """
-    mark = uuid.uuid4().hex
-    job = {
-        "mark": mark,
-        "skill": skill.name,
-        "arguments": dict(arguments),
-        "context": {name: value for name, value in vars(context).items() if not callable(value)},
-    }
-    code, printed = _output_of(skill, context, json.dumps(job, default=str))
-    lines = [line.removeprefix(mark) for line in printed.split("\n") if line.startswith(mark)]
-    if not lines:
-        raise SkillFailed(f"{skill.name} did not start: its process ended with code {code}")
-    if len(lines) == 1:
-        raise OutcomeUnknown(f"{skill.name} ended with code {code} without a result.")
-    result = json.loads(lines[-1])
-    if "error" in result:
-        raise SkillFailed(result["error"])
-    return result["output"]
+    def wait(exchange: Exchange) -> None:
+        _wait(skill, context, exchange.step, lambda: exchange.is_open)
 
-
-def _output_of(skill: Skill, context: SkillContext, job: str) -> tuple[int, str]:
-    """Return how the process ended and what it printed. It is killed when its time is over or its run is halted."""
-    to_send = [job]
-    printed: list[str] = []
-    with subprocess.Popen(  # noqa: S603 our own interpreter and module
-        [sys.executable, "-m", "agents.skills.isolated", str(os.getpid())],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as process:
-
-        def wait(seconds: float) -> None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                printed.append(process.communicate(to_send.pop() if to_send else None, timeout=seconds)[0])
-
-        try:
-            _wait(skill, context, wait, lambda: not printed)
-        except BaseException:
-            process.kill()
-            raise
-        return process.returncode, printed[0]
+    return call_isolated(skill, context, arguments, strict=strict, wait=wait)

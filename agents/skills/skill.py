@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, Unpack, get_args, get_type_hints, overload
 from uuid import UUID
 
@@ -23,9 +24,11 @@ from django.conf import settings
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from agents.enums import Level, ToolIntent
+from agents.skills.limits import DEFAULT_LIMITS, VARIABLE, Limits
 from agents.types import Capability, ModelReply, ModelRequest
 
 ALL: Final = "all"  # in an agent's definition: every installed skill
+Isolation = Literal["thread", "process"]
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 DEFAULT_TIMEOUT: Final = 60.0
 MAX_TIMEOUT: Final = 180.0
@@ -75,7 +78,8 @@ class Skill:
     runs in a thread or process of its own and is abandoned after its timeout. `addresses` names the arguments that hold
     an address, `secret_arguments` those in which a secret handle is allowed. `request` makes it a priced model request.
     `needs` returns what is missing in this installation. `intent` is what R6 judges: a skill that does what an intent
-    of its own is for, such as storing a finding, names that one.
+    of its own is for, such as storing a finding, names that one. `limits`, `folders` and `variables` are what the
+    process of an isolated skill may use, write to and see of the environment; `module` is where it is found there.
     """
 
     name: str
@@ -89,7 +93,11 @@ class Skill:
     idempotent: bool = False
     requires_approval: bool = False
     timeout_seconds: float = DEFAULT_TIMEOUT
-    isolation: Literal["thread", "process"] = "thread"
+    isolation: Isolation = "thread"
+    limits: Limits = DEFAULT_LIMITS
+    folders: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    module: str = ""
     local: bool = False
     addresses: tuple[str, ...] = ()
     secret_arguments: tuple[str, ...] = ()
@@ -164,7 +172,10 @@ class Declaration(TypedDict, total=False):
     idempotent: bool
     requires_approval: bool
     timeout_seconds: float
-    isolation: Literal["thread", "process"]
+    isolation: Isolation
+    limits: Limits
+    folders: tuple[str, ...]
+    variables: tuple[str, ...]
     local: bool
     addresses: tuple[str, ...]
     secret_arguments: tuple[str, ...]
@@ -196,6 +207,7 @@ def skill(
             function=function,
             arguments_model=model,
             wants_context=wants_context,
+            module=function.__module__,
             **declared,
         )
         if problem := _declaration_problem(declared_skill):
@@ -232,14 +244,25 @@ def _declaration_problem(declared: Skill) -> str:
         return f"{declared.name!r} is not a skill name: at most 64 lower-case letters, digits and _, and not {ALL}."
     if not 0 < declared.timeout_seconds <= MAX_TIMEOUT:
         return f"{declared.name}: a timeout is above 0 and at most {MAX_TIMEOUT:g} seconds."
-    if declared.local and (declared.isolation == "process" or declared.request is not None):
-        return f"{declared.name}: a local skill runs in the worker itself and cannot ask a model."
+    if problem := _place_problem(declared):
+        return f"{declared.name}: {problem}."
     if declared.secret_arguments and declared.request is not None:
         return f"{declared.name}: a skill that asks a model cannot take secrets."
     if not declared.description:
         return f"{declared.name} needs a docstring: models read it."
     unknown = sorted({*declared.addresses, *declared.secret_arguments} - set(declared.arguments_model.model_fields))
     return f"{declared.name} has no argument {', '.join(unknown)} for an address or a secret." if unknown else ""
+
+
+def _place_problem(declared: Skill) -> str:
+    """Return what is wrong with where it runs and what it has there; "" if nothing is."""
+    if declared.local and (declared.isolation == "process" or declared.request is not None):
+        return "a local skill runs in the worker itself and cannot ask a model"
+    if odd := [name for name in declared.variables if not VARIABLE.fullmatch(name)]:
+        return f"the variables of a skill begin with SKILL_, unlike {', '.join(odd)}; secrets are passed by handle"
+    if odd := [folder for folder in declared.folders if not Path(folder).is_absolute()]:
+        return f"folders are whole paths, unlike {', '.join(odd)}"
+    return declared.limits.problem
 
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], bool]:

@@ -27,7 +27,7 @@ from agents.skills import running
 from tests.agents.skills.samples import linger
 context = types.SimpleNamespace(session_pk=1, session_id=uuid.uuid4(), owner_id=1, call_id=uuid.uuid4(),
                                 idempotency_key="a:1", now="2026-01-01T00:00:00Z", stopped=lambda: False)
-work = lambda: running._in_process(linger, context, {"path": sys.argv[1]})
+work = lambda: running.run_isolated(linger, context, {"path": sys.argv[1]}, strict=False)
 threading.Thread(target=work).start()  # as a call of a parallel group
 print("started", flush=True)
 """

@@ -34,6 +34,9 @@ LISTED: dict[str, dict[str, str]] = {
     "agents/builtin_skills/outside.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
+    "agents/skills/isolation_report.py": {"socket": "listens on this machine for its own probe; connects to nothing"},
+    "agents/skills/probe.py": {"socket": "tries whether an isolated skill can reach that; sends nothing"},
+    "agents/skills/system_calls.py": {"socket": "names the type of socket that is refused"},
     "agents/tasks.py": {"socket": "asks for the name of this machine"},
     "agents/ticker.py": {"socket": "asks for the name of this machine"},
     "agents/providers/http.py": {"httpcore": OPERATORS_MODEL, "httpx": OPERATORS_MODEL},

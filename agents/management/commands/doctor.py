@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from agents.doctor import diagnose
+from agents.guard.selftest import AS_IT_SHOULD_BE, Check
 from agents.ledger.boundary import halt_message
 from agents.models import Installation
 
@@ -14,8 +15,8 @@ from agents.models import Installation
 class Command(BaseCommand):
     help = (
         "Calls the guard on a temporary session, with a probe as its handler, and proves that each brake refuses. "
-        "Then checks the database, the audit log and the models, and prints whether all work is halted. Leaves no row "
-        "behind. Exit code 1 if a check fails; a halt is not a failure."
+        "Then checks the database, the audit log, the models and what isolated skills are kept from, and prints "
+        "whether all work is halted. Leaves no row behind. Exit code 1 if a check fails; a halt is not a failure."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -26,17 +27,25 @@ class Command(BaseCommand):
         failed = [check for check in checks if not check.ok]
         halted = _halted() if checks[0].ok else ""  # the first check: the database is migrated
         if options["json"]:
-            found = [{"name": check.name, "ok": check.ok, "found": check.found} for check in checks]
+            found = [{"name": check.name, "ok": check.ok, "found": check.found, "note": check.note} for check in checks]
             self.stdout.write(json.dumps({"ok": not failed, "checks": found, "halted": halted or None}))
         else:
             for check in checks:
-                mark = self.style.SUCCESS("ok  ") if check.ok else self.style.ERROR("FAIL")
-                self.stdout.write(f"{mark} {check.name}" + ("" if check.ok else f": {check.found}"))
+                self.stdout.write(f"{self._mark(check)} {check.name}" + _shown(check))
             if halted:
                 self.stdout.write(f"{self.style.WARNING('note')} {halted} `manage.py release` lets work start again.")
         if failed:
             brake = " Workers do not start while a brake fails." if any(check.brake for check in failed) else ""
             raise CommandError(f"{len(failed)} of {len(checks)} checks failed.{brake}")
+
+    def _mark(self, check: Check) -> str:
+        if not check.ok:
+            return self.style.ERROR("FAIL")
+        return self.style.WARNING("note") if check.note else self.style.SUCCESS("ok  ")
+
+
+def _shown(check: Check) -> str:
+    return "" if check.found == AS_IT_SHOULD_BE else f": {check.found}"
 
 
 def _halted() -> str:

@@ -9,6 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
+from django.urls import reverse
 
 from agents import doctor
 from agents.conf import clock
@@ -16,9 +17,11 @@ from agents.enums import HaltState, Status
 from agents.management.commands import up
 from agents.models import AgentSession, Halt, Host, Installation, SuspendedModel
 from agents.policy import brakes
+from agents.skills.isolation import SkillFailed
 from audit import models, recorder
 from audit.models import AuditEvent
 from audit.receipts import outcome_sentence
+from tests.agents.admin.rows import sign_in, text_of
 from tests.embeddings_wire import embedding
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.table import every_row
@@ -47,7 +50,37 @@ def test_doctor_passes_on_a_healthy_installation(capsys):
     found = json.loads(run(capsys, "doctor", "--json"))
     assert found["ok"]
     assert found["halted"] is None
-    assert {"name": "R5 refuses a halted session", "ok": True, "found": "as it should be"} in found["checks"]
+    r5 = {"name": "R5 refuses a halted session", "ok": True, "found": "as it should be", "note": False}
+    assert r5 in found["checks"]
+
+
+def test_doctor_tries_what_isolated_skills_are_kept_from(capsys):
+    said = run(capsys, "doctor", "--no-color")
+    for protection in ("environment", "limits", "files", "network", "processes"):
+        assert f" isolated skills, {protection}: o" in said  # on, or off and why
+    assert "ok   isolated skills, environment: on" in said
+
+
+def test_protection_that_is_off_is_a_note_and_strict_a_fault(capsys, settings, client):
+    sign_in(client)
+    off = {"environment": "", "files": "the kernel has no Landlock"}
+    with patch.object(doctor, "isolation_report", return_value=off):
+        said = run(capsys, "doctor", "--no-color")
+        page = text_of(client.post(reverse("admin:health")))
+        settings.LQOPS_SKILL_ISOLATION = "STRICT"
+        with pytest.raises(CommandError, match="1 of"):
+            call_command("doctor", "--no-color")
+    assert "ok   isolated skills, environment: on" in said
+    assert "note isolated skills, files: off: the kernel has no Landlock" in said
+    assert "off: the kernel has no Landlock" in page
+    assert "FAIL isolated skills, files: off: the kernel has no Landlock" in capsys.readouterr().out
+
+
+def test_doctor_fails_when_isolated_skills_do_not_start(capsys):
+    failure = SkillFailed("probe did not start")
+    with patch.object(doctor, "isolation_report", side_effect=failure), pytest.raises(CommandError, match="1 of"):
+        call_command("doctor", "--no-color")
+    assert "FAIL isolated skills, start: probe did not start" in capsys.readouterr().out
 
 
 def test_doctor_fails_when_a_brake_does_not_refuse(capsys):

@@ -3,11 +3,18 @@
 import asyncio
 import atexit
 import os
+import sqlite3
+import ssl
 import sys
+import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 from agents.enums import Level
 from agents.skills.skill import SkillContext, skill
@@ -85,14 +92,14 @@ def dawdle_apart() -> str:
     return "at last"
 
 
-@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=60)
+@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=60, folders=(tempfile.gettempdir(),))
 def die(path: str) -> str:
     """Writes, and is gone."""
     Path(path).write_text("written")
     os._exit(9)
 
 
-@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=180)
+@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=180, folders=(tempfile.gettempdir(),))
 def linger(path: str) -> str:
     """Writes who it is, and works on."""
     Path(path).write_text(str(os.getpid()))
@@ -113,6 +120,24 @@ def chatter() -> str:
     atexit.register(print, "goodbye")
     sys.stdout.buffer.write(b'{"output": "printed"}\n\xff\xfe unfinished')
     return "answered"
+
+
+@skill(level=Level.SAFE, side_effects=False, isolation="process", timeout_seconds=60)
+def work_as_usual() -> list[object]:
+    """Uses what skills use: threads, a loop of events, files, an own database, time zones, certificates."""
+    with (
+        ThreadPoolExecutor(2) as pool,
+        closing(sqlite3.connect("own.sqlite3")) as rows,
+        tempfile.TemporaryFile() as file,
+    ):
+        file.write(b"text")
+        done = list(pool.map(len, ["a", "bb"]))
+        found = rows.execute("SELECT 3").fetchone()[0]
+    zone = datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Vienna")).utcoffset()
+    Path("before").write_text("x")
+    Path("folder").mkdir()
+    Path("before").rename("folder/after")
+    return [*done, found, asyncio.run(asyncio.sleep(0, 4)), str(zone), bool(ssl.create_default_context())]
 
 
 @skill(level=Level.SAFE, side_effects=False, addresses=("url",))

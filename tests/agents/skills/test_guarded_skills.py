@@ -1,12 +1,8 @@
 """Skills through the guard: grants, limits, timeouts, isolation and audit rows."""
 
-import json
-import sys
 from datetime import timedelta
 from decimal import Decimal
-from io import StringIO
 from itertools import product
-from uuid import uuid4
 
 import pytest
 from django.conf import settings
@@ -19,7 +15,6 @@ from agents.guard.tools import BadParams
 from agents.models import Agent, AgentSession, Approval, SkillCount, SkillSetting, ToolCall
 from agents.sessions.approvals import approval_approve, approval_reject
 from agents.sessions.halts import halt_all_work, session_halt
-from agents.skills import isolated
 from agents.types import ToolResult
 from audit.models import AuditEvent, SkillAudit
 from audit.receipts import build_receipt
@@ -157,8 +152,7 @@ def test_unlisted_host_makes_a_read_restricted(session, settings):
     assert ask(session, "visit", url="https://docs.example.org@elsewhere.example/").outcome != Outcome.SUCCESS
 
 
-def test_skill_with_process_isolation_runs_in_another_process(session, monkeypatch):
-    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+def test_skill_with_process_isolation_runs_in_another_process(session):
 
     result = ask(session, "alone", key="step:1:0", text="hello")
 
@@ -173,8 +167,7 @@ def test_skill_with_process_isolation_runs_in_another_process(session, monkeypat
         ("quit_beside", "interrupt", "KeyboardInterrupt"),
     ],
 )
-def test_skill_that_exits_fails_without_ending_the_worker(session, monkeypatch, skill, how, said):
-    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+def test_skill_that_exits_fails_without_ending_the_worker(session, skill, how, said):
     failed = ask(session, skill, how=how)
 
     assert (failed.outcome, failed.data) == (Outcome.ERROR, None)
@@ -182,52 +175,23 @@ def test_skill_that_exits_fails_without_ending_the_worker(session, monkeypatch, 
     assert said in failed.error
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [("exit", "SystemExit: 3"), ("cancel", "CancelledError: over"), ("interrupt", "KeyboardInterrupt: ")],
-)
-def test_isolated_process_reports_how_its_skill_exited(monkeypatch, capsys, how, said):
-    """Its end in the process of the test, which has everything loaded."""
-    context = {"session_pk": 1, "session_id": str(uuid4()), "owner_id": 1, "call_id": str(uuid4())}
-    context |= {"idempotency_key": "a:1", "now": NOW.isoformat()}
-    told = {"mark": "mark", "skill": "quit_apart", "arguments": {"how": how}, "context": context}
-    monkeypatch.setattr("sys.stdin", StringIO(json.dumps(told)))
-    monkeypatch.setattr(isolated.django, "setup", lambda: None)
-    monkeypatch.setattr(isolated, "_OUT", sys.stdout)
-
-    isolated.main()
-
-    assert capsys.readouterr().out.split() == ["mark", *f"mark{json.dumps({'error': said})}".split()]
-
-
 def test_ctrl_c_in_a_skill_ends_the_worker(session):
     with pytest.raises(KeyboardInterrupt):
         ask(session, "quit_inside", how="interrupt")
 
 
-def test_process_killed_during_side_effects_is_unknown(session, monkeypatch, tmp_path):
-    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+def test_process_killed_during_side_effects_is_unknown(session, tmp_path):
     gone = ask(session, "die", path=str(tmp_path / "effect"))
 
     assert (tmp_path / "effect").exists()
     assert (gone.outcome, gone.error) == (Outcome.UNKNOWN, "die ended with code 9 without a result.")
 
 
-def test_process_killed_during_a_read_fails(session, monkeypatch):
-    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+def test_process_killed_during_a_read_fails(session):
     assert ask(session, "die_looking").outcome == Outcome.ERROR
 
 
-def test_process_that_does_not_start_its_skill_fails(session, monkeypatch):
-    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "nowhere.settings")
-    failed = ask(session, "die", path="never-written")
-
-    assert failed.outcome == Outcome.ERROR
-    assert "die did not start" in failed.error
-
-
-def test_result_of_a_process_is_found_among_its_output(session, monkeypatch):
-    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+def test_result_of_a_process_is_found_among_its_output(session):
     assert ask(session, "chatter").data == "answered"
 
 

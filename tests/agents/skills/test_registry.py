@@ -11,8 +11,17 @@ from django.urls import reverse
 
 from agents.enums import Level
 from agents.skills import registry
-from agents.skills.registry import GROUP, installed_skills, skill_named, skills_left_out
+from agents.skills.registry import (
+    GROUP,
+    Source,
+    default_isolation,
+    installed_skills,
+    skill_named,
+    skills_left_out,
+)
+from agents.skills.running import perform
 from tests.agents.admin.rows import sign_in, text_of
+from tests.agents.skills.contexts import make_context
 from tests.table import every_row
 
 BUILT_IN = {
@@ -109,6 +118,58 @@ def test_skills_of_installed_packages_are_loaded(module, packages):
     packages(some=module("some_package", DECLARED.format(name="outside")))
 
     assert "outside" in installed_skills()
+
+
+SAID = DECLARED.replace("@skill()", "@skill({options})")
+
+
+@pytest.mark.parametrize("options", ["", "isolation='thread'", "isolation='process'"])
+def test_skills_of_packages_are_isolated_whatever_they_declare(module, packages, options):
+    packages(some=module("some_package", SAID.format(name="outside", options=options)))
+
+    found = installed_skills()["outside"]
+
+    assert (found.isolation, found.module) == ("process", "some_package")
+    assert perform(found, make_context(), {}) is None
+
+
+@pytest.mark.parametrize("options", ["", "local=True", "folders=('/srv',)"])
+def test_operators_trust_a_package_by_naming_its_module(module, packages, settings, options):
+    packages(some=module("some_package", SAID.format(name="outside", options=options)))
+    settings.LQOPS_SKILL_MODULES = ["some_package"]
+
+    assert installed_skills()["outside"].isolation == "thread"
+    assert skills_left_out() == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("local=True", "it runs in the worker itself"),
+        ("request=len", "it runs in the worker itself"),
+        ("folders=('/srv',)", "it names folders of this machine"),
+    ],
+)
+def test_package_is_not_given_what_only_trusted_code_has(module, packages, options, said):
+    packages(some=module("some_package", SAID.format(name="outside", options=options)))
+
+    assert "outside" not in installed_skills()
+    [told] = skills_left_out()
+    assert told.startswith(f"The skill outside of some_package is left out: {said}; to trust it, ")
+    assert told.endswith("name some_package in LQOPS_SKILL_MODULES.")
+
+
+def test_two_names_of_one_skill_in_a_package_are_one_skill(module, packages):
+    packages(some=module("some_package", DECLARED.format(name="outside") + "again = outside\n"))
+    assert "outside" in installed_skills()
+    assert skills_left_out() == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "isolation"), [(Source.BUILTIN, "thread"), (Source.NAMED, "thread"), (Source.PACKAGE, "process")]
+)
+def test_source_decides_where_skills_run(source, isolation):
+    assert default_isolation(source) == isolation
 
 
 def test_registry_cannot_be_changed():

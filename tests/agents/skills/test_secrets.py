@@ -75,8 +75,7 @@ def test_error_of_a_skill_does_not_show_the_secret(session, caplog):
 
 
 @pytest.mark.parametrize("isolated", ["sign_apart"])
-def test_skill_with_process_isolation_receives_the_secret(session, monkeypatch, isolated):
-    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+def test_skill_with_process_isolation_receives_the_secret(session, isolated):
     result = ask(session, isolated, token=HANDLE)
     assert (result.outcome, result.data) == (Outcome.SUCCESS, len(VALUE))
 

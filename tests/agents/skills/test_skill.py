@@ -11,6 +11,7 @@ import pytest
 from pydantic import AnyUrl, Field, HttpUrl, IPvAnyAddress
 
 from agents.enums import Level
+from agents.skills.limits import Limits
 from agents.skills.skill import MAX_PROBLEMS, MAX_TIMEOUT, BadArguments, BadSkill, SkillContext, skill
 from agents.types import ModelRequest
 from tests.table import every_row
@@ -250,6 +251,9 @@ def asks(given: Any) -> ModelRequest:
         (fine, {"local": True, "isolation": "process"}, "runs in the worker itself"),
         (fine, {"local": True, "request": asks}, "cannot ask a model"),
         (fine, {"addresses": ("url", "number")}, "has no argument url"),
+        (fine, {"variables": ("SKILL_A", "LQOPS_SECRET_KEY")}, "begin with SKILL_, unlike LQOPS_SECRET_KEY; secrets"),
+        (fine, {"folders": ("/srv", "here")}, "folders are whole paths, unlike here"),
+        (fine, {"limits": Limits(memory_mb=0)}, "the limits memory_mb must be whole numbers above 0"),
     ],
 )
 def test_invalid_declaration_is_refused(function, declared, said):

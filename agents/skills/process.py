@@ -1,0 +1,150 @@
+"""The process of an isolated skill, as its worker sees it: started, talked to, and ended with all that it started.
+
+A new interpreter with an environment, a folder and a group of processes of its own. Nothing but a pipe connects it with
+the worker, and what comes back is read as JSON, up to a limit.
+"""
+
+import logging
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from agents.skills.limits import MAX_RESULT_BYTES
+from agents.skills.places import search_path
+
+logger = logging.getLogger(__name__)
+
+MAX_BYTES: Final = MAX_RESULT_BYTES + 100_000  # with the line before the result
+CHUNK_BYTES: Final = 65_536
+LINES: Final = 2
+OWNER_ONLY: Final = 0o077
+_START: Final = (
+    "from agents.skills.no_database import stand_in; stand_in(); from agents.skills.isolated import main; main()"
+)
+_KEPT: Final = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONHOME")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended, and what it wrote."""
+
+    code: int
+    lines: list[bytes]
+    wrote_too_much: bool
+
+
+def run_process(job: bytes, *, folder: str, variables: Iterable[str], wait: Callable[["Exchange"], None]) -> Ended:
+    """Start a process for one call. `wait` returns when the exchange has ended, or raises; then it is killed."""
+    with subprocess.Popen(  # noqa: S603 our own interpreter and module
+        [sys.executable, "-P", "-B", "-c", _START, str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        cwd=folder,
+        env=environment(folder, variables),
+        umask=OWNER_ONLY,
+        start_new_session=True,
+    ) as process:
+        exchange = Exchange(process, job)
+        try:
+            wait(exchange)
+        finally:
+            exchange.close()
+            _kill_all(process)
+    return Ended(process.returncode, exchange.lines, exchange.has_too_much)
+
+
+def environment(folder: str, variables: Iterable[str]) -> dict[str, str]:
+    """Return the whole environment of the process: no key and no setting of lqops is in it."""
+    return {
+        **{name: os.environ[name] for name in (*_KEPT, *variables) if name in os.environ},
+        "PYTHONPATH": os.pathsep.join(search_path()),
+        "HOME": folder,
+        "TMPDIR": folder,
+    }
+
+
+class Exchange:
+    """What is to be sent to a process, and what it has written. Ends with its result, its end, or too many bytes."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", job: bytes) -> None:
+        self._unsent = job
+        self._received = bytearray()
+        self._selector = selectors.DefaultSelector()
+        for pipe, event, act in (
+            (process.stdin, selectors.EVENT_WRITE, self._send),
+            (process.stdout, selectors.EVENT_READ, self._receive),
+        ):
+            assert pipe is not None  # noqa: S101 both were asked for
+            os.set_blocking(pipe.fileno(), False)
+            self._selector.register(pipe, event, act)
+        self.is_open = True
+
+    @property
+    def lines(self) -> list[bytes]:
+        """The whole lines so far; what follows the result is ignored."""
+        return bytes(self._received).split(b"\n")[:-1][:LINES]
+
+    @property
+    def has_too_much(self) -> bool:
+        return len(self._received) > MAX_BYTES
+
+    def step(self, seconds: float) -> None:
+        """Wait until something can be sent or received, and do it."""
+        for key, _ in self._selector.select(seconds):
+            key.data(key.fileobj)
+
+    def close(self) -> None:
+        self._selector.close()
+
+    def _send(self, pipe: IO[bytes]) -> None:
+        try:
+            self._unsent = self._unsent[os.write(pipe.fileno(), self._unsent[:CHUNK_BYTES]) :]
+        except BrokenPipeError:  # it has ended, which reading shows
+            self._unsent = b""
+        if not self._unsent:
+            self._selector.unregister(pipe)
+            pipe.close()
+
+    def _receive(self, pipe: IO[bytes]) -> None:
+        chunk = os.read(pipe.fileno(), CHUNK_BYTES)
+        self._received += chunk
+        self.is_open = bool(chunk) and self._received.count(b"\n") < LINES and not self.has_too_much
+
+
+def _kill_all(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a process and all that it started, before its end is read, so that its number is still its own."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def own_folder() -> Iterator[str]:
+    """Make a folder for one call, and remove it with all that was written there."""
+    folder = tempfile.mkdtemp(prefix="lqops-skill-")
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, also one without rights or too deep for Python, without following links."""
+    try:
+        shutil.rmtree(folder)
+    except (OSError, RecursionError):
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", folder], stderr=subprocess.DEVNULL, check=False)  # noqa: S603
+    if Path(folder).exists():
+        logger.error("the folder %s of an isolated skill cannot be removed; remove it", folder)

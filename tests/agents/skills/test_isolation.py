@@ -1,0 +1,394 @@
+"""Hostile skills in real processes: they see and reach nothing, each ends with a clear error, and the worker goes on.
+
+Where the system does not allow a protection, its tests are skipped with the words of the doctor's report.
+"""
+
+import errno
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from django.conf import settings as django_settings
+
+from agents.exceptions import OutcomeUnknown
+from agents.skills import isolation
+from agents.skills.isolation import SkillFailed
+from agents.skills.isolation_report import isolation_report
+from agents.skills.limits import DEFAULT_LIMITS, MAX_ERROR_CHARS, MEGABYTE
+from agents.skills.probe import probe
+from agents.skills.running import SkillStopped, SkillTimeout, perform, run_isolated
+from tests.agents.skills import hostile, samples
+from tests.agents.skills.contexts import make_context
+from tests.flows.processes import is_alive, until
+
+
+@pytest.fixture(scope="module")
+def report():
+    return isolation_report()
+
+
+@pytest.fixture
+def needs(report):
+    def need(*protections):
+        for name in protections:
+            if report[name]:
+                pytest.skip(f"doctor: isolated skills, {name}: off: {report[name]}")
+
+    return need
+
+
+@pytest.fixture
+def secret(tmp_path, settings):
+    """A key in the var folder."""
+    settings.VAR_DIR = tmp_path / "var"
+    settings.VAR_DIR.mkdir()
+    key = settings.VAR_DIR / "key"
+    key.write_text("the key")
+    return key
+
+
+def call(skill, *, stopped=lambda: False, **arguments):
+    return run_isolated(skill, make_context(stopped=stopped), arguments, strict=False).output
+
+
+# --- The environment and the process ---
+
+
+def test_environment_holds_no_settings_and_keys(monkeypatch):
+    monkeypatch.setenv("LQOPS_SECRET_KEY", "a-very-secret-key")
+    monkeypatch.setenv("LQOPS_DATABASE_URL", "postgresql://lqops:password@db/lqops")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+    monkeypatch.setenv("SKILL_HIDDEN", "of another skill")
+    monkeypatch.setenv("SKILL_SHOWN", "declared")
+    monkeypatch.setenv("TZ", "Europe/Vienna")
+
+    seen = call(hostile.show_environment)
+
+    allowed = {"PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "HOME", "TMPDIR", "SKILL_SHOWN"}
+    assert set(seen) <= allowed | {"LD_LIBRARY_PATH", "PYTHONHOME"}
+    assert (seen["SKILL_SHOWN"], seen["TZ"]) == ("declared", "Europe/Vienna")
+
+
+def test_process_has_a_folder_a_group_and_one_pipe_of_its_own():
+    seen = call(hostile.show_process)
+
+    assert seen["entries"] == []
+    assert (seen["umask"], seen["leads"], seen["django"]) == (0o077, True, False)
+    assert len(seen["pipes"]) == 1
+    assert set(seen["open"]) == {0, 1, 2, *seen["pipes"]}
+    assert not Path(seen["folder"]).exists()
+
+
+def test_limits_are_set_in_the_process():
+    limits = call(hostile.show_process)["limits"]
+
+    tasks = limits.pop("NPROC")
+    assert limits == {
+        "CPU": DEFAULT_LIMITS.cpu_seconds,
+        "AS": DEFAULT_LIMITS.memory_mb * MEGABYTE,
+        "FSIZE": DEFAULT_LIMITS.file_mb * MEGABYTE,
+        "NOFILE": DEFAULT_LIMITS.open_files,
+        "CORE": 0,
+    }
+    assert tasks > 32
+
+
+def test_rights_of_root_are_given_up():
+    assert not call(hostile.show_process)["capabilities"]
+
+
+def test_isolated_skill_cannot_ask_a_model():
+    with pytest.raises(SkillFailed, match="an isolated skill cannot ask a model; declare it with isolation='thread'"):
+        call(hostile.ask_a_model)
+
+
+@pytest.mark.parametrize("how", ["rows", "connection", "part", "settings"])
+def test_database_and_settings_are_not_there(how):
+    with pytest.raises(SkillFailed, match="an isolated skill has no settings and no database; declare it with"):
+        call(hostile.use_database, how=how)
+
+
+def test_what_skills_use_works():
+    assert call(samples.work_as_usual) == [1, 2, 3, 4, "1:00:00", True]
+
+
+# --- Files ---
+
+
+def test_keys_database_and_documents_cannot_be_read(needs, secret):
+    needs("files")
+    database = secret.parent / "lqops.sqlite3"
+    database.write_text("rows")
+    for path in (secret, database, secret.parent):
+        with pytest.raises(SkillFailed, match=r"Permission denied.*declare others with folders="):
+            call(hostile.read, path=str(path))
+    with pytest.raises(SkillFailed, match="Permission denied"):
+        call(hostile.read_by_link, path=str(secret))
+
+
+def test_real_var_folder_cannot_be_read(needs):
+    needs("files")
+    with pytest.raises(SkillFailed, match="Permission denied"):
+        call(hostile.read, path=str(django_settings.VAR_DIR))
+
+
+@pytest.mark.parametrize("name", ["environ", "mem", "maps", "fd"])
+def test_worker_cannot_be_read_through_proc(needs, name):
+    needs("files", "processes")
+    with pytest.raises(SkillFailed, match="Permission denied"):
+        call(hostile.read_of_parent, name=name)
+
+
+@pytest.mark.parametrize("path", ["/proc/self/environ", "/etc/shadow", "/root"])
+def test_other_files_of_the_machine_cannot_be_read(needs, path):
+    needs("files")
+    with pytest.raises(SkillFailed, match="Permission denied"):
+        call(hostile.read, path=path)
+
+
+def test_only_its_own_folder_can_be_written(needs, tmp_path):
+    needs("files")
+    assert call(hostile.write, path="file") == "written"
+    for path in (tmp_path / "file", Path(hostile.__file__).with_name("written.py")):
+        with pytest.raises(SkillFailed, match="Permission denied"):
+            call(hostile.write, path=str(path))
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("how", ["deep", "closed", "linked"])
+def test_folder_is_removed_whatever_is_in_it(how):
+    folder = call(hostile.disorder, how=how)
+
+    assert "lqops-skill-" in folder
+    assert not Path(folder).exists()
+    assert Path(folder).parent.exists()
+
+
+# --- The network ---
+
+
+@pytest.fixture
+def servers(tmp_path):
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as local:
+        tcp.bind(("127.0.0.1", 0))
+        tcp.listen()
+        local.bind(str(tmp_path / "socket"))
+        local.listen()
+        port = str(tcp.getsockname()[1])
+        yield {"tcp": port, "udp": port, "unix": str(tmp_path / "socket"), "pair": "/dev/log", "name": ""}
+
+
+@pytest.mark.parametrize("how", ["tcp", "udp", "unix", "pair", "name"])
+def test_no_server_can_be_reached(needs, servers, how):
+    needs("network")
+    with pytest.raises(SkillFailed, match=r"\(an isolated skill has no network\)"):
+        call(hostile.reach, how=how, place=servers[how])
+
+
+def test_sockets_within_the_process_work():
+    assert call(hostile.pair) == "hello"
+
+
+# --- Other processes ---
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGURG])
+def test_worker_cannot_be_signalled(needs, number):
+    needs("processes")
+    with pytest.raises(SkillFailed, match="PermissionError"):
+        call(hostile.signal_parent, number=number)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("io_uring_setup", errno.ENOSYS), ("clone3", errno.ENOSYS), ("pidfd_getfd", errno.EPERM)]
+)
+def test_ways_around_the_filter_are_closed(needs, name, error):
+    needs("network", "processes")
+    assert call(hostile.call_system, name=name) == error
+
+
+def test_worker_cannot_be_traced(needs):
+    needs("processes")
+    assert call(hostile.trace_parent) == errno.EPERM
+
+
+def test_limits_cannot_be_raised(needs):
+    needs("processes")
+    with pytest.raises(SkillFailed, match=r"not allowed to raise maximum limit|Operation not permitted"):
+        call(hostile.raise_limits)
+
+
+def test_end_with_the_worker_cannot_be_switched_off(needs):
+    needs("processes")
+    assert call(hostile.outlive) == errno.EPERM
+
+
+def test_fork_bomb_starts_nothing(needs):
+    needs("processes")
+    with pytest.raises(SkillFailed, match=r"BlockingIOError.*reached its limit processes=0; declare it with limits="):
+        call(hostile.fork_bomb)
+
+
+def test_fork_bomb_of_a_skill_that_may_start_processes_is_bounded_and_ended(tmp_path):
+    started = tmp_path / "started"
+    if os.getuid() == 0:  # whose processes the system does not count
+        assert call(hostile.fork_bomb_with_leave, path=str(started)) == 100
+    else:
+        with pytest.raises(SkillFailed, match=r"BlockingIOError.*reached its limit processes=4; declare it"):
+            call(hostile.fork_bomb_with_leave, path=str(started))
+    numbers = [int(number) for number in started.read_text().split()]
+    assert 0 < len(numbers) <= 100
+    until(lambda: not any(map(is_alive, numbers)))
+
+
+@pytest.mark.parametrize("how", ["plain", "deep"])
+def test_processes_left_behind_are_killed(how):
+    left = call(hostile.leave_children, how=how)
+
+    assert len(left) == (2 if how == "deep" else 1)
+    until(lambda: not any(map(is_alive, left)))
+
+
+def test_process_cannot_leave_its_session(needs):
+    needs("processes")
+    with pytest.raises(SkillFailed, match="PermissionError"):
+        call(hostile.leave_session)
+
+
+# --- Limits ---
+
+
+@pytest.mark.parametrize(
+    ("skill", "arguments", "limit"),
+    [
+        (hostile.take_memory, {"megabytes": 4_096}, "memory_mb=2048"),
+        (hostile.take_memory_by_and_by, {}, "memory_mb=512"),
+        (hostile.write_without_end, {}, "file_mb=1"),
+        (hostile.open_without_end, {}, "open_files=40"),
+    ],
+)
+def test_error_names_the_limit_and_how_to_raise_it(skill, arguments, limit):
+    with pytest.raises(SkillFailed) as failed:
+        call(skill, **arguments)
+    name = limit.partition("=")[0]
+    assert f"it reached its limit {limit}; declare it with limits=Limits({name}=…) to raise it" in str(failed.value)
+
+
+def test_endless_calculation_ends_at_its_limit():
+    with pytest.raises(OutcomeUnknown, match=r"ended with code -24 \(it reached its limit cpu_seconds=1; declare it"):
+        call(hostile.calculate_without_end)
+
+
+def test_process_is_killed_at_its_timeout(tmp_path):
+    with pytest.raises(SkillTimeout, match="exceeded its timeout of 3 s"):
+        call(hostile.wait_without_end, path=str(tmp_path / "pid"))
+    pid = (tmp_path / "pid").read_text()
+    assert not is_alive(int(pid))
+
+
+def test_process_is_killed_at_a_halt(tmp_path):
+    written = tmp_path / "pid"
+    with pytest.raises(SkillStopped):
+        call(hostile.wait_without_end, path=str(written), stopped=written.exists)
+    assert not is_alive(int(written.read_text() or 0))
+
+
+# --- The way back ---
+
+
+@pytest.mark.parametrize("what", sorted(hostile.GARBAGE.keys() - {"error"}))
+def test_garbage_in_the_pipe_is_no_result(what, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutcomeUnknown, match="write_back wrote something that is not a result"):
+        call(hostile.write_back, what=what)
+    assert list(tmp_path.iterdir()) == []  # nothing was unpickled
+
+
+def test_gigabyte_in_the_pipe_is_not_read():
+    started = time.monotonic()
+    with pytest.raises(OutcomeUnknown, match="write_back wrote something that is not a result"):
+        call(hostile.write_back, what="gigabyte")
+    assert time.monotonic() - started < hostile.write_back.timeout_seconds / 2
+
+
+def test_error_of_a_process_is_cut():
+    with pytest.raises(SkillFailed) as failed:
+        call(hostile.write_back, what="error")
+    assert len(str(failed.value)) == MAX_ERROR_CHARS
+
+
+def test_long_error_is_cut():
+    with pytest.raises(SkillFailed, match="ValueError: xxx") as failed:
+        call(hostile.fail_at_length)
+    assert len(str(failed.value)) == MAX_ERROR_CHARS
+
+
+def test_result_that_is_too_long_fails():
+    with pytest.raises(SkillFailed, match=r"TooLong: its result has 5,000,\d{3} characters; 4,000,000 are allowed"):
+        call(hostile.return_much)
+
+
+def test_result_that_is_no_json_fails():
+    with pytest.raises(SkillFailed, match="TypeError: Object of type Hostile is not JSON serializable"):
+        call(hostile.return_odd)
+
+
+def test_long_arguments_arrive():
+    with pytest.raises(SkillFailed, match="File name too long"):
+        call(hostile.read, path="x" * 1_000_000)
+
+
+def test_process_that_ends_before_it_starts_the_skill_fails(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(SkillFailed, match="read did not start: its process ended with code 1"):
+        call(hostile.read, path="x" * 1_000_000)
+
+
+def test_skill_that_is_not_in_its_module_fails():
+    with pytest.raises(SkillFailed, match=r"LookupError: the module tests\..*samples holds no skill read"):
+        call(replace(hostile.read, module="tests.agents.skills.samples"), path="")
+
+
+# --- Systems that allow less ---
+
+
+def test_probe_is_able_to_do_everything_where_nothing_confines_it(tmp_path, servers):
+    (tmp_path / "file").write_text("")
+    files = [str(tmp_path / "file"), str(tmp_path / "missing")]
+
+    with patch("os.getppid", os.getpid):  # the parent of a test may be anybody's
+        able = probe.run(variables=[], files=files, port=int(servers["tcp"]), path=servers["unix"])
+
+    assert len(able["environment"]) > 1
+    assert able["files"] == [f"open {tmp_path / 'file'}", f"open /proc/{os.getpid()}/environ"]
+    assert able["network"] == ["connect by TCP", "send by UDP", "connect to a program of this machine"]
+    assert able["processes"] == ["send signals to its worker", "start processes"]
+    assert "write more than its limit" in able["limits"]
+
+
+@pytest.mark.parametrize("failure", [SkillTimeout(probe), OutcomeUnknown("it ended")])
+def test_report_fails_with_one_error(failure):
+    failing = patch(f"{isolation_report.__module__}.run_isolated", side_effect=failure)
+    with failing, pytest.raises(SkillFailed, match=r"exceeded its timeout|it ended"):
+        isolation_report()
+
+
+def test_missing_filter_is_reported_and_strict_refuses(monkeypatch, settings):
+    monkeypatch.setattr(isolation, "filter_of", lambda *, may_start_processes: b"")
+
+    report = isolation_report()
+
+    assert report["environment"] == report["limits"] == report["files"] == ""
+    assert report["network"].startswith("libseccomp is not installed; a skill can ")
+    assert "connect to a program of this machine" in report["network"]
+    assert "a skill can start processes" in report["processes"]
+    assert call(hostile.write, path="file") == "written"
+    settings.LQOPS_SKILL_ISOLATION = "STRICT"
+    with pytest.raises(SkillFailed, match="NotConfined: network: libseccomp is not installed; processes: libseccomp"):
+        perform(hostile.write, make_context(), {"path": "file"})
