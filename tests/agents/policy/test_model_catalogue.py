@@ -139,6 +139,11 @@ def test_rows_may_name_each_other_and_one_that_cannot_be_used_takes_its_users_al
     assert (models, set(problems)) == (BASE, {"a", "b"})
 
 
+def test_origin_has_the_port_that_is_usual_for_its_scheme():
+    assert origin_of("http://a.example/v1") == origin_of("http://A.example:80/x") == ("http", "a.example", 80)
+    assert origin_of("https://a.example/v1") == origin_of("https://a.example:443") == ("https", "a.example", 443)
+
+
 def test_origin_of_what_is_no_address_matches_nothing():
     assert origin_of("https://[") == ("", "https://[", None)
     assert origin_of("https://a.example/x") == origin_of("https://A.example:443/y")
