@@ -19,7 +19,7 @@ from .world import make_world, routes
 pytestmark = pytest.mark.django_db
 SESSIONS = "/api/v1/sessions"
 DECISIONS = {"answer", "approve", "approve_edited", "approve_for_session", "deny", "resolve"}
-ALSO_DECISIONS = {"callable-skill:partial_update", "release:post"}
+ALSO_DECISIONS = {"delegation:create", "callable-skill:partial_update", "release:post"}
 # What needs no opt-in, and why.
 ALWAYS = {
     "session:halt": "the lever is always there",
