@@ -95,7 +95,7 @@ def _is_from_level(level: str) -> bool:
 def _bound_by(approvals: Iterable[Approval]) -> dict[int, Bound]:
     """Return whom each approval binds, by its id; nobody below the level."""
     watched = {row.pk: (row.session_id, row.action) for row in approvals if is_watched(row.level)}
-    found = bound_people(set(watched.values())) if watched else {}
+    found = bound_people(set(watched.values()))
     return {pk: found[call] for pk, call in watched.items()}
 
 

@@ -298,6 +298,7 @@ def test_two_others_are_enough_on_every_surface_and_the_first_yes_is_shown(surfa
     assert SURFACES[surface](approval, second) == ""
     approval.refresh_from_db()
     assert (approval.status, approval.resolved_by) == ("approved", second)
+    assert str(tally(approval)).startswith(f"2 of 2 said yes (ada, {at:%H:%M}; {second}, ")
     rows = AuditEvent.objects.filter(kind__in=["approval.yes", "approval.approved"]).order_by("pk")
     facts = [(row.kind, person_of(row.actor), row.details["digest"], row.details["yes"]) for row in rows]
     digest = approval.digest
@@ -583,6 +584,8 @@ def test_a_standing_approval_does_not_cover_calls_that_came_to_bind_its_maker(se
         agent.save()
         assert send(3).outcome == Outcome.APPROVAL_PENDING
     assert (len(probe.calls), StandingApproval.objects.get().uses_left) == (2, 19)
+    covered = Approval.objects.get(call_key="turn:2")
+    assert (tally(covered).needed, str(tally(covered))) == (1, "")
 
 
 def test_the_database_keeps_one_yes_for_each_person_and_each_right():
