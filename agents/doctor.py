@@ -1,5 +1,7 @@
 """The checks of `doctor`: the brakes, and the other conditions of a safe installation."""
 
+from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import connection
 
 from agents.catalogue import embedding_model
@@ -8,6 +10,7 @@ from agents.guard.selftest import Check, run_checks
 from agents.knowledge.vectors import has_numpy
 from agents.models import Installation, ModelOutage, SuspendedModel
 from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live, missing_migrations
+from agents.sessions.second_eyes import approvers
 from agents.skills.isolation import SkillFailed
 from agents.skills.isolation_report import isolation_report
 from agents.skills.registry import skills_left_out
@@ -47,6 +50,7 @@ def diagnose() -> list[Check]:
             ok=has_numpy() or not embedding_model(),
             fault="a model has the role embeddings, but numpy is missing: install the extra `semantic`",
         ),
+        *_second_eyes(),
         Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
         *_isolation(),
     ]
@@ -90,3 +94,27 @@ def _durable() -> Check:
         cursor.execute("SHOW synchronous_commit")
         value = cursor.fetchall()[0][0]
     return Check.of(name, ok=value != "off", fault="synchronous_commit is off: a crash of the server may lose rows")
+
+
+def _second_eyes() -> list[Check]:
+    """Who has to look at calls, as set, and whether there are enough people to."""
+    level, needed, role = settings.LQOPS_FOUR_EYES_FROM, settings.LQOPS_QUORUM, settings.LQOPS_QUORUM_ROLE
+    people = approvers().filter(groups__name=role) if role else approvers()
+    of_role = f" of the role {role}" if role else ""
+    eyes = f"four eyes are {'on' if settings.LQOPS_FOUR_EYES else 'off'}"
+    found = people.distinct().count()
+    enough = Check.of(
+        f"{eyes}; calls from {level} need {needed} yes{'es' if needed > 1 else ''}{of_role}",
+        ok=found >= needed or (needed == 1 and not role),
+        fault=f"{found} people may say yes: give more people the right to decide, or lower LQOPS_QUORUM",
+    )
+    told = settings.LQOPS_ESCALATE_TO
+    if not told:
+        return [enough]
+    members = User.objects.filter(is_active=True, groups__name=told).exists()
+    minutes = settings.LQOPS_ESCALATE_AFTER.total_seconds() / 60
+    fault = f"nobody is in the role {told}: add people to it, or correct LQOPS_ESCALATE_TO"
+    return [
+        enough,
+        Check.of(f"approvals that wait {minutes:g} minutes are escalated to {told}", ok=members, fault=fault),
+    ]

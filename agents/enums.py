@@ -283,6 +283,8 @@ class NoticeKind(models.TextChoices):
     AGENT = "agent"
     RUN_STOPPED = "run_stopped"
     APPROVAL_WAITING = "approval_waiting"
+    APPROVAL_ESCALATED = "approval_escalated"
+    DELEGATED = "delegated"
     QUESTION_WAITING = "question_waiting"
     TRIGGER_PAUSED = "trigger_paused"
     OUTCOME_UNKNOWN = "outcome_unknown"

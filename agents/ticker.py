@@ -35,7 +35,7 @@ from agents.sessions.fairness import tasks_send
 from agents.sessions.faults import host_report
 from agents.sessions.halts import halted_work_end
 from agents.sessions.leases import idle_sweep, model_waiters_wake, sleepers_wake
-from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
+from agents.sessions.questions import approvals_escalate, approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_delete_old
 from agents.triggers.inputs import inputs_fire
 from agents.triggers.schedules import schedules_fire, schedules_replan
@@ -130,6 +130,7 @@ DUTIES = (
     Duty("delete old turns", 3600, turns_delete_old),
     Duty("expire precedents", 3600, precedents_expire),
     Duty("remind approvers", 30, lambda now: approvals_remind(now=now)),
+    Duty("escalate approvals", 30, approvals_escalate),
     Duty("remind of questions", 30, lambda now: questions_remind(now=now)),
     Duty("watch for idle sessions", 60, lambda now: idle_sweep(now=now)),
     Duty("write a checkpoint", 10, _checkpoint),

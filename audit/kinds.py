@@ -95,13 +95,22 @@ _KINDS = (
     _kind("tool_call.resolved", "A person decided that call {call_id} {decision}.", also="tool"),
     # Approvals and questions
     _kind("approval.requested", "Approval {approval_id} was requested.", also="action digest level risk call_key"),
-    _kind("approval.approved", "Approval {approval_id} was granted.", also="digest standing_id four_eyes key_id"),
+    _kind(
+        "approval.yes",
+        "A yes for approval {approval_id}: {yes} of {needed}.",
+        also="digest old_digest four_eyes for_user key_id",
+    ),
+    _kind(
+        "approval.approved",
+        "Approval {approval_id} was granted.",
+        also="digest standing_id four_eyes yes needed for_user key_id",
+    ),
     _kind(
         "approval.edited",
         "Approval {approval_id} was granted with changed arguments.",
-        also="digest old_digest four_eyes key_id",
+        also="digest old_digest four_eyes for_user key_id",
     ),
-    _kind("approval.rejected", "Approval {approval_id} was denied.", also="digest key_id"),
+    _kind("approval.rejected", "Approval {approval_id} was denied.", also="digest for_user key_id"),
     _kind("approval.expired", "Approval {approval_id} expired.", also="digest"),
     _kind("approval.cancelled", "Approval {approval_id} was cancelled.", also="digest cause"),
     _kind("approval.consumed", "Approval {approval_id} was used by call {call_id}.", also="digest"),
@@ -116,6 +125,11 @@ _KINDS = (
     _kind(
         "skill.set",
         "Skill {skill} was configured: level {level}, enabled {enabled}, at most {hourly_limit} calls an hour.",
+    ),
+    _kind(
+        "approval.escalated",
+        "Nobody had decided on approval {approval_id}: the role {role} was told.",
+        also="people digest",
     ),
     _kind("approval.reminded", "The approvers were reminded of approval {approval_id}.", also="reminder digest"),
     # Triggers
@@ -222,6 +236,8 @@ _KINDS = (
     _kind("people.opted_in", "User {user_id} opted in to unattended runs."),
     _kind("people.opted_out", "User {user_id} opted out of unattended runs."),
     _kind("people.email_notices_set", "E-mail notifications of user {user_id} were switched, enabled: {enabled}."),
+    _kind("delegation.created", "User {delegate_id} decides for user {owner_id} until {until}.", also="delegation_id"),
+    _kind("delegation.ended", "User {delegate_id} no longer decides for user {owner_id}.", also="delegation_id"),
     _kind("people.user_added", "User {user_id} was added.", also="groups"),
     _kind("people.user_edited", "User {user_id} was changed.", also="fields groups"),
     _kind("people.password_set", "The password of user {user_id} was set."),

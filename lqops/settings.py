@@ -296,6 +296,8 @@ LQOPS_WEBHOOK_KEY = env.secret("LQOPS_WEBHOOK_KEY", kept_in=VAR_DIR)
 
 # --- Limits of runs, leases and approvals ---
 
+_LEVELS = ("SAFE", "MONITORED", "CONTROLLED", "RESTRICTED", "PRIVILEGED")
+
 LQOPS_DEFAULT_SESSION_CAP_USD = env.usd("LQOPS_DEFAULT_SESSION_CAP_USD", "5.00")
 LQOPS_INSTALLATION_DAY_CAP_USD = env.usd("LQOPS_INSTALLATION_DAY_CAP_USD", "20.00")
 LQOPS_MESSAGE_JUDGE_CAP_USD = env.usd("LQOPS_MESSAGE_JUDGE_CAP_USD", "0.10")
@@ -313,7 +315,22 @@ LQOPS_STALL_SECONDS = env.seconds("LQOPS_STALL_SECONDS", 30)
 LQOPS_MAX_RUNNING_PER_USER = env.whole("LQOPS_MAX_RUNNING_PER_USER", 5, least=1)
 LQOPS_MAX_RECOVERIES = env.whole("LQOPS_MAX_RECOVERIES", 3)
 LQOPS_APPROVAL_LIFETIME = timedelta(seconds=env.seconds("LQOPS_APPROVAL_SECONDS", 86_400))
+
+# --- The second pair of eyes (docs/operating.md) ---
+
 LQOPS_FOUR_EYES = env.flag("LQOPS_FOUR_EYES", default=False)
+LQOPS_FOUR_EYES_FROM = env.one_of("LQOPS_FOUR_EYES_FROM", "PRIVILEGED", _LEVELS)
+LQOPS_QUORUM = env.whole("LQOPS_QUORUM", 1, least=1)
+LQOPS_QUORUM_ROLE = env.text("LQOPS_QUORUM_ROLE").strip()
+LQOPS_ESCALATE_TO = env.text("LQOPS_ESCALATE_TO").strip()
+LQOPS_ESCALATE_AFTER = timedelta(minutes=env.whole("LQOPS_ESCALATE_MINUTES", 0))
+if bool(LQOPS_ESCALATE_TO) != bool(LQOPS_ESCALATE_AFTER):
+    raise ImproperlyConfigured("Set LQOPS_ESCALATE_TO (a role) and LQOPS_ESCALATE_MINUTES together, or neither.")
+if LQOPS_ESCALATE_AFTER >= LQOPS_APPROVAL_LIFETIME:
+    raise ImproperlyConfigured(
+        f"LQOPS_ESCALATE_MINUTES={LQOPS_ESCALATE_AFTER.total_seconds() / 60:g} must be less than "
+        f"LQOPS_APPROVAL_SECONDS={LQOPS_APPROVAL_LIFETIME.total_seconds():g}, or they expire before anybody is told."
+    )
 
 # --- Models: what there is, its prices and its roles (docs/models.md) ---
 
@@ -340,7 +357,7 @@ LQOPS_SKILL_FOLDERS = [Path(folder).absolute() for folder in env.listed("LQOPS_S
 
 # Modules with callable skills of this installation, and hosts that skills may read without approval
 LQOPS_SKILL_MODULES = env.listed("LQOPS_SKILL_MODULES")
-LQOPS_SKILL_LIMITS = env.counts("LQOPS_SKILL_LIMITS", ("SAFE", "MONITORED", "CONTROLLED", "RESTRICTED", "PRIVILEGED"))
+LQOPS_SKILL_LIMITS = env.counts("LQOPS_SKILL_LIMITS", _LEVELS)
 LQOPS_SKILL_HOSTS = env.listed("LQOPS_SKILL_HOSTS")
 
 # Isolated skills where the system does not allow every protection: run with those that it allows, or refuse

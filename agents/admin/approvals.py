@@ -6,12 +6,13 @@ any other call is refused.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, F, Q, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -22,7 +23,7 @@ from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, for_each
-from agents.admin.base import DetailAdmin, current_user
+from agents.admin.base import DetailAdmin, RowList, current_user
 from agents.admin.display import (
     DECISION_LABELS,
     LEVEL_LABELS,
@@ -45,6 +46,7 @@ from agents.enums import ApprovalMode, ApprovalStatus, Level, Purpose, QuestionS
 from agents.exceptions import Invalid
 from agents.guard.calls import fitting
 from agents.models import AgentSession, Approval, InferenceLog, Question, ToolCall
+from agents.people.delegations import delegations_in_force, is_approver
 from agents.policy.consent import named_arguments
 from agents.sessions.approvals import (
     MAX_STANDING_USES,
@@ -58,6 +60,7 @@ from agents.sessions.approvals import (
 )
 from agents.sessions.questions import MAX_CHARS, may_answer, question_answer
 from agents.sessions.reads import asked_by, read_by
+from agents.sessions.second_eyes import may_deny, waits_text, with_decisions
 from agents.text.shown import shown, visible
 from agents.walk import drafting
 
@@ -161,6 +164,13 @@ def decision_forms(approval: Approval) -> dict[str, DecisionForm]:
     return {name: DECISIONS[name].form(approval=approval, auto_id=f"id_{name}_%s") for name in offered}
 
 
+def decision_message(decision: Decision, result: object, data: Mapping[str, Any]) -> str:
+    """What came of a decision; a yes may have to wait for others."""
+    if isinstance(result, Approval) and _is_pending(result):
+        return waits_text(result)
+    return decision.message.format(**data)
+
+
 class BulkForm(ActionForm):
     """A note for all calls, and the digest of each as it was shown."""
 
@@ -217,6 +227,12 @@ def review_concerns(approval: Approval) -> str:
 
 
 def approval_reason(approval: Approval, *, flagged: bool) -> str:
+    if approval.rules:
+        return " ".join(
+            f"The rule “{rule['name']}” (version {rule['version']}) asks"
+            + (f" people of the role {rule['role']}." if rule["role"] else ".")
+            for rule in approval.rules
+        )
     if approval.risk_level == Risk.HIGH:
         return FLAGGED if flagged else "Calls rated high risk always need approval."
     agent = approval.session.agent
@@ -295,11 +311,16 @@ def _several_runs(rows: Any) -> str:
 
 def _decide_each(write: Callable[..., Approval], done: str) -> Callable[[ActionRequest], ActionResult]:
     def run(action: ActionRequest) -> ActionResult:
-        def decide(row: Approval) -> Approval:
-            digest = action.data[f"digest_{row.pk}"]
-            return write(row.pk, by=action.by, digest=digest, now=action.now, note=action.data["note"])
+        decided: list[Approval] = []
 
-        return for_each(action, decide, done)
+        def decide(row: Approval) -> None:
+            digest = action.data[f"digest_{row.pk}"]
+            decided.append(write(row.pk, by=action.by, digest=digest, now=action.now, note=action.data["note"]))
+
+        result = for_each(action, decide, done)
+        waiting = sum(map(_is_pending, decided))
+        text = f"{result.message} {waiting} of them still need others to say yes." if waiting else result.message
+        return replace(result, message=text)
 
     return run
 
@@ -316,6 +337,14 @@ def left_of_cap(approval: Approval) -> str:
     return usd(approval.session.left_usd, empty="no cap")
 
 
+class ApprovalList(RowList):
+    """One page of the queue, with the yeses and what the user may do about each call."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        with_decisions(list(self.result_list), by=current_user(request), now=clock())
+
+
 @admin.register(Approval)
 class ApprovalAdmin(QueueAdmin):
     call = column("action", title="call")
@@ -324,7 +353,19 @@ class ApprovalAdmin(QueueAdmin):
     risk = column("risk_level", title="risk", label=RISK_LABELS)
     left = column(left_of_cap, title="left of cap")
     status_ = column("status", words, label=DECISION_LABELS)
-    list_display = ["call", "about", "canonical", "level_", "risk", "agent_owner", "left", "expires", "status_"]
+    said_ = column(lambda row: str(row.said) or "—", title="yeses")
+    list_display = [
+        "call",
+        "about",
+        "canonical",
+        "level_",
+        "risk",
+        "agent_owner",
+        "left",
+        "expires",
+        "said_",
+        "status_",
+    ]
     list_filter = [ApprovalFilter, "level", "risk_level"]
     empty_text = "No pending approvals. A call that needs one appears here, and its approvers are notified."
     change_form_template = "admin/approval.html"
@@ -357,15 +398,24 @@ class ApprovalAdmin(QueueAdmin):
         ),
     )
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
+        return ApprovalList
+
+    def may_run(self, request: HttpRequest, action: RowAction) -> bool:
+        """Decisions are also for those who decide while somebody is away."""
+        return is_approver(current_user(request), clock())
+
     def get_list_display(self, request: HttpRequest) -> list[str]:
-        """The first column links to the call; who may decide sees a button."""
-        first = "call_to_decide" if current_user(request).has_perm(PERMISSION) else "call"
+        """The first column links to the call; who may decide sees a button, or why they may not say yes."""
+        first = "call_to_decide" if is_approver(current_user(request), clock()) else "call"
         return [first, *self.list_display[1:]]
 
     @display(description="call")
-    def call_to_decide(self, approval: Approval) -> str:
+    def call_to_decide(self, approval: Any) -> str:
         if not _is_pending(approval):
-            return approval.action
+            return str(approval.action)
+        if approval.refusal:
+            return two_lines(approval.action, approval.refusal)
         return format_html('{}<br><span class="lq-button small main">Decide</span>', approval.action)
 
     @display(description="about")
@@ -377,21 +427,32 @@ class ApprovalAdmin(QueueAdmin):
     def extra_context(self, request: HttpRequest, row: Approval) -> dict[str, Any]:
         row.refresh_from_db()
         self.prepare_rows([row])
-        may_decide = _is_pending(row) and current_user(request).has_perm(PERMISSION)
+        by, now = current_user(request), clock()
+        with_decisions([row], by=by, now=now)
+        first = row.said.yeses[0].user if row.said.yeses else row.resolved_by  # type: ignore[attr-defined]
         return {
             **decision_context(row),
             "title": f"{row.action}: {row.session.purpose}",  # type: ignore[attr-defined]
             "approval": row,
             "left": left_of_cap(row),
             "changed": difference(row.original_arguments, row.arguments) if row.original_arguments else [],
-            "forms": decision_forms(row) if may_decide else {},
+            "changed_by": first,
+            "delegations": delegations_in_force(now).order_by("until"),
+            "forms": self._forms(row, by),
         }
+
+    def _forms(self, row: Any, by: User) -> dict[str, DecisionForm]:
+        """The decisions that are open to this user: whom the call binds can at most deny it."""
+        if not _is_pending(row) or not may_deny(row, by=by, now=clock()):
+            return {}
+        forms = decision_forms(row)
+        return {"deny": forms["deny"]} if row.refusal else forms
 
     @method_decorator(require_POST)
     def decide_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Take one decision on one call. Changed arguments are shown as a diff first and decided on after that."""
         by = current_user(request)
-        if not by.has_perm(PERMISSION):
+        if not is_approver(by, clock()):
             raise PermissionDenied
         approval = self.get_row(request, pk)
         name = request.POST.get("decision", "")
@@ -405,11 +466,11 @@ class ApprovalAdmin(QueueAdmin):
         if name == "edit" and "seen" not in request.POST:
             return self._changes_page(request, approval, form)
         try:
-            decision.write(approval.pk, by=by, now=clock(), **form.cleaned_data)
+            result = decision.write(approval.pk, by=by, now=clock(), **form.cleaned_data)
         except REFUSALS as error:
             status = getattr(error, "http_status", 422)
             return self.detail_page(request, approval, fault=error_text(error), status=status)
-        self.message_user(request, decision.message.format(**form.cleaned_data))
+        self.message_user(request, decision_message(decision, result, form.cleaned_data))
         return HttpResponseRedirect(self.row_link(approval.pk))
 
     def _changes_page(self, request: HttpRequest, approval: Approval, form: Any) -> HttpResponse:

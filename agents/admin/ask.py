@@ -39,8 +39,8 @@ from agents.conf import clock
 from agents.enums import Mode, Status
 from agents.models import Agent, AgentSession, Approval, Precedent, Question, Trigger
 from agents.people.access import START_PERMISSION
+from agents.people.delegations import is_approver
 from agents.roster.agents import agent_edit
-from agents.sessions.approvals import PERMISSION as DECIDE
 from agents.sessions.reads import as_uuid
 from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
 from agents.text.shown import visible
@@ -301,7 +301,7 @@ def chat_page(request: HttpRequest, chat: UUID) -> HttpResponse:
         answer_form=AnswerForm(),
         may_say=by.has_perm(SAY),
         may_halt=by.has_perm(CHANGE),
-        may_decide=by.has_perm(DECIDE),
+        may_decide=is_approver(by, clock()),
         back=reverse("admin:chats"),
     )
 

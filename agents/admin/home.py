@@ -26,7 +26,8 @@ from agents.enums import ApprovalStatus, QuestionStatus
 from agents.guard import selftest
 from agents.ledger.boundary import current_halt, halt_message
 from agents.models import Approval, Notification, Question
-from agents.people.access import HALT_PERMISSION
+from agents.people.access import DECIDE_PERMISSION, HALT_PERMISSION
+from agents.people.delegations import is_approver
 from agents.sessions import control_room
 from agents.sessions.control_room import health
 from agents.sessions.halts import AllHalted, already_halted_message, halt_all_work, release_all_work
@@ -75,7 +76,8 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
         with_purposes([one.session for one in waiting.approvals] + [one.session for one in waiting.given_up])
         with_purposes(waiting.unfinished)
         context["questions"] = [(row, may_answer(row.session, user)) for row in waiting.questions]
-        context["may_resolve"] = user.has_perm("agents.resolve_approval")
+        context["may_decide"] = is_approver(user, now)
+        context["may_resolve"] = user.has_perm(DECIDE_PERMISSION)
     if user.has_perm("agents.view_budget"):
         context["meters"] = control_room.meters_today(now)
     if user.has_perm("audit.view_auditevent"):
@@ -228,6 +230,7 @@ _SECTIONS: Final[dict[str, tuple[tuple[str, str, str, str], ...]]] = {
     "Installation": (
         ("People", "group", "auth_user_changelist", "auth.view_user"),
         ("Roles", "badge", "auth_group_changelist", "auth.view_group"),
+        ("Delegations", "supervisor_account", "agents_delegation_changelist", "agents.view_delegation"),
         ("API keys", "key", "agents_apikey_changelist", "agents.view_apikey"),
         ("Models", "neurology", "models", "agents.view_modelprice"),
         ("Health", "monitor_heart", "health", "agents.view_agentsession"),
@@ -255,11 +258,11 @@ def _badges(request: HttpRequest) -> dict[str, dict[str, str]]:
     """Counts beside the pages with something to do, up to the highest number shown."""
     user = current_user(request)
     pending = 0
-    if user.has_perm("agents.resolve_approval"):
+    if is_approver(user, clock()):
         pending = _up_to(Approval.objects.filter(status=ApprovalStatus.PENDING))
     unread = _up_to(Notification.objects.filter(owner=user, read_at__isnull=True))
     questions = Question.objects.filter(status=QuestionStatus.PENDING)
-    if not user.has_perm("agents.resolve_approval"):
+    if not user.has_perm(DECIDE_PERMISSION):
         questions = questions.filter(session__owner=user)
     numbers = {
         "agents_approval_changelist": pending,

@@ -1,4 +1,4 @@
-"""People, roles, API keys, and events received from other systems.
+"""People, roles, delegations, API keys, and events received from other systems.
 
 Accounts are switched off, never deleted: the history of what a person did stays. Only a superuser makes or changes a
 superuser; an admin gives roles and permissions of lqops, and no others.
@@ -33,7 +33,9 @@ from agents.admin.base import DetailAdmin, FormAdmin, current_user
 from agents.admin.display import WordedFilter, ago, column, cut, moment, words
 from agents.admin.forms import StyledModelForm
 from agents.conf import clock
-from agents.models import ApiKey, InboundEvent
+from agents.models import ApiKey, Delegation, InboundEvent
+from agents.people.access import DECIDE_PERMISSION
+from agents.people.delegations import LONGEST, delegation_create, delegation_end
 from agents.people.keys import Scope, api_key_create, api_key_revoke
 
 admin.site.unregister([User, Group])
@@ -168,6 +170,69 @@ class RoleAdmin(DjangoGroupAdmin, SavedByDjango):  # type: ignore[misc]  # Djang
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
         group_delete(group=obj, by=current_user(request), now=clock())
+
+
+# --- Delegations: who decides while somebody is away ---
+
+
+class DelegationForm(StyledModelForm):
+    delegate = forms.ModelChoiceField(
+        User.objects.none(), help_text="Decides on approvals in your place, where a call binds neither of you."
+    )
+    until = forms.DateTimeField(
+        label="Away until",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+        help_text=f"UTC. At most {LONGEST.days} days from now. It takes the place of an earlier delegation of yours.",
+    )
+
+    class Meta:
+        model = Delegation
+        fields = ["delegate", "until"]
+
+    def __init__(self, *args: Any, by: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field: Any = self.fields["delegate"]
+        field.queryset = User.objects.filter(is_active=True).exclude(pk=by.pk).order_by("username")
+
+
+def delegation_state(row: Delegation) -> str:
+    if row.ended_at is not None:
+        return "ended"
+    return "over" if row.until <= clock() else "in force"
+
+
+@admin.register(Delegation)
+class DelegationAdmin(FormAdmin):
+    state = column(delegation_state, title="state", label={"in force": "success", "over": "info", "ended": "warning"})
+    until_ = column("until", moment, title="away until")
+    list_display = ["owner", "delegate", "until_", "state", "created_at"]
+    list_select_related = ["owner", "delegate"]
+    search_fields = ["owner__username", "delegate__username"]
+    empty_text = "Nobody is away. Whoever decides on approvals can name somebody who decides in their place."
+    ordering = ["-id"]
+    form = DelegationForm
+    can_change = False
+    change_form_template = "admin/detail.html"
+    row_actions = (
+        RowAction(
+            "end",
+            "End delegation",
+            each_row(delegation_end, "delegation", "ended"),
+            permission="agents.view_delegation",
+            available=lambda row: delegation_state(row) == "in force",
+            description="The delegate decides no longer. For its two people, and for those who manage profiles.",
+        ),
+    )
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return current_user(request).has_perm(DECIDE_PERMISSION)
+
+    def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"by": current_user(request)}
+
+    def create(self, request: HttpRequest, form: Any) -> Any:
+        by = current_user(request)
+        return delegation_create(owner=by, by=by, now=clock(), **form.cleaned_data)
 
 
 # --- API keys and received events ---

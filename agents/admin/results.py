@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin
@@ -95,6 +95,9 @@ class FindingAdmin(DetailAdmin):
 # --- Notifications ---
 
 
+ABOUT_APPROVALS: Final = frozenset({NoticeKind.APPROVAL_WAITING, NoticeKind.APPROVAL_ESCALATED})
+
+
 class WhoseFilter(OptionFilter):
     """The user's own rows unless everybody's are asked for."""
 
@@ -156,7 +159,7 @@ class NotificationAdmin(DetailAdmin):
         waiting = Approval.objects.filter(session__in=sessions, status=ApprovalStatus.PENDING)
         open_ = set(waiting.values_list("session_id", flat=True))
         for row in rows:
-            row.settled = row.kind == NoticeKind.APPROVAL_WAITING and row.session_id not in open_
+            row.settled = row.kind in ABOUT_APPROVALS and row.session_id not in open_
 
     @display(description="about")
     def about(self, notice: Any) -> str:

@@ -49,6 +49,7 @@ from agents.enums import (
 )
 from agents.ledger.outages import model_wait_of
 from agents.models import AgentSession, Approval, Document, Halt, Playbook, ToolCall, Trigger, UnreadInput
+from agents.people.delegations import is_approver
 from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
@@ -434,7 +435,8 @@ class AgentSessionAdmin(FormAdmin):
     def extra_context(self, request: HttpRequest, row: AgentSession) -> dict[str, Any]:
         by = current_user(request)
         [session] = with_purposes([row])
-        return {**session_context(session, by), "title": session.purpose, "may_resolve": by.has_perm(PERMISSION)}
+        may = {"may_resolve": by.has_perm(PERMISSION), "may_decide": is_approver(by, clock())}
+        return {**session_context(session, by), "title": session.purpose, **may}
 
     def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return {"owner": current_user(request)}

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import django_filters
+from django.contrib.auth.models import User
 from django.db.models import BigIntegerField, Case, F, Model, Q, QuerySet, Value, When
 from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet, delete_with
+from agents.api.base import OwnedViewSet, act_with, create_with, delete_with
 from agents.api.fields import (
     Body,
     CountField,
@@ -30,9 +31,11 @@ from agents.api.fields import (
 )
 from agents.api.paging import public_id_filter
 from agents.api.schema import describe, detail_action, list_action
+from agents.conf import clock
 from agents.enums import ApprovalStatus, QuestionStatus, RuleEffect
 from agents.guard.calls import fitting
-from agents.models import Agent, Approval, ApprovalRule, Question
+from agents.models import Agent, Approval, ApprovalRule, Delegation, Question
+from agents.people.delegations import LONGEST, delegation_create, delegation_end, is_approver
 from agents.policy.rules import MAX_DESTINATIONS, OPERATORS, VALUE_CHARS
 from agents.sessions.approval_rules import (
     MOST_DAYS,
@@ -52,6 +55,7 @@ from agents.sessions.approvals import (
     standing_create,
 )
 from agents.sessions.questions import MAX_CHARS, question_answer
+from agents.sessions.second_eyes import with_decisions
 from agents.text.shown import shown
 
 DIGEST = "3f9a2c0d7b1e4a5688990f1e2d3c4b5a69788796a5b4c3d2e1f0a9b8c7d6e5f4"
@@ -89,12 +93,27 @@ class DecisionViewSet(OwnedViewSet[Row]):
 # --- Approvals ---
 
 
+class VoteSerializer(serializers.Serializer[Any]):
+    user = serializers.CharField(source="user.username")
+    holder = serializers.CharField(source="holder.username", help_text="In whose right: another one's who is away.")
+    at = serializers.DateTimeField(source="created_at")
+
+
 class ApprovalSerializer(RowSerializer):
     """Built by the server from the stored call, never from a model's words."""
 
     session = ref("session")
     owner = serializers.CharField(source="session.owner.username", read_only=True, help_text="The owner of the run.")
     resolved_by = serializers.CharField(source="resolved_by.username", read_only=True, allow_null=True)
+    yeses = VoteSerializer(
+        source="said.yeses", many=True, read_only=True, help_text="Who said yes to the call as it is."
+    )
+    yeses_needed = serializers.IntegerField(
+        source="said.needed", read_only=True, help_text="How many different people have to say yes."
+    )
+    refusal = serializers.CharField(
+        read_only=True, help_text="Why you may not say yes to this call, while it is pending; empty if you may."
+    )
     left_usd = UsdField(
         source="session.left_usd",
         read_only=True,
@@ -107,8 +126,13 @@ class ApprovalSerializer(RowSerializer):
         fields = [
             "id", "status", "session", "owner", "intent", "action", "version", "phase", "level", "risk_level",
             "description", "left_usd", "expires_at", "created_at", "resolved_at", "resolved_by",
-            "consumed_at",
+            "consumed_at", "yeses", "yeses_needed", "refusal", "escalated_at",
         ]  # fmt: skip
+
+    def to_representation(self, row: Any) -> Any:
+        if not hasattr(row, "said"):  # a list has prepared its rows together
+            with_decisions([row], by=self.context["request"].user, now=clock())
+        return super().to_representation(row)
 
 
 class ShownSerializer(serializers.Serializer[Any]):
@@ -123,11 +147,19 @@ class ShownSerializer(serializers.Serializer[Any]):
         return super().to_representation(shown(instance.arguments))
 
 
+class AskingRuleSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    version = serializers.IntegerField()
+    name = serializers.CharField()
+    role = serializers.CharField(help_text="Who has to decide; empty: whoever may.")
+
+
 class ApprovalDetailSerializer(ApprovalSerializer):
     """The call in full, and its digest, which only stands beside it."""
 
     arguments = serializers.DictField(read_only=True, help_text="The exact arguments, in canonical form.")
     shown = ShownSerializer(source="*", read_only=True)
+    rules = AskingRuleSerializer(many=True, read_only=True, help_text="The rules that ask about the call.")
     original_arguments = RedactedDictField(
         read_only=True, allow_null=True, help_text="The arguments that were requested, if an approver changed them."
     )
@@ -136,7 +168,8 @@ class ApprovalDetailSerializer(ApprovalSerializer):
 
     class Meta(ApprovalSerializer.Meta):
         fields = [
-            *ApprovalSerializer.Meta.fields, "digest", "arguments", "shown", "original_arguments", "simulation", "note",
+            *ApprovalSerializer.Meta.fields, "digest", "arguments", "shown", "rules", "original_arguments", "simulation",
+            "note",
         ]  # fmt: skip
 
 
@@ -163,7 +196,10 @@ class ForSessionBody(DigestBody):
 
 
 class ApprovalViewSet(DecisionViewSet[Approval]):
-    """Approvals of your sessions; of all sessions if you may resolve approvals. Pending ones first, oldest first."""
+    """Approvals of your sessions; of all sessions if you may resolve approvals, also for somebody who is away.
+
+    Pending ones first, oldest first.
+    """
 
     queryset = Approval.objects.all()
     serializer_class = ApprovalSerializer
@@ -175,9 +211,20 @@ class ApprovalViewSet(DecisionViewSet[Approval]):
     joins = ("session", "session__owner", "resolved_by")
     decisions = frozenset({"approve", "approve_edited", "approve_for_session", "deny"})
 
+    def visible(self, rows: QuerySet[Approval]) -> QuerySet[Approval]:
+        return rows if is_approver(self.user, self.now) else rows.filter(session__owner_id=self.user.pk)
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        page = super().paginate_queryset(queryset)
+        with_decisions(page or (), by=self.user, now=self.now)
+        return page
+
     @detail_action(body=DecisionBody, examples=[YES])
     def approve(self, request: Request, **_: Any) -> Response:
-        """Approve exactly this call, once. 409 if it was decided, has expired, or has changed since."""
+        """Say yes to exactly this call, once. 409 if it was decided, has expired, or has changed since.
+
+        It stays pending until as many different people have said yes as `yeses_needed`. 403 if the call binds you.
+        """
         return self.decide(approval_approve, DecisionBody)
 
     @detail_action(body=DecisionBody)
@@ -187,7 +234,7 @@ class ApprovalViewSet(DecisionViewSet[Approval]):
 
     @detail_action(body=EditedBody)
     def approve_edited(self, request: Request, **_: Any) -> Response:
-        """Approve the call with other arguments; the requested ones are kept.
+        """Say yes to the call with other arguments; the requested ones are kept. Earlier yeses no longer count.
 
         422 if the call cannot be made with them. The approval then stays pending.
         """
@@ -195,8 +242,45 @@ class ApprovalViewSet(DecisionViewSet[Approval]):
 
     @detail_action(body=ForSessionBody)
     def approve_for_session(self, request: Request, **_: Any) -> Response:
-        """Approve this call and similar ones for the rest of the session. Not for PRIVILEGED or high-risk calls."""
+        """Approve this call and similar ones for the rest of the session.
+
+        Not for calls that are PRIVILEGED, of high risk, or need several yeses.
+        """
         return self.decide(standing_create, ForSessionBody)
+
+
+# --- Delegations ---
+
+
+class DelegationSerializer(RowSerializer):
+    owner = serializers.CharField(source="owner.username", read_only=True, help_text="Who is away.")
+    delegate = serializers.CharField(source="delegate.username", read_only=True, help_text="Who decides meanwhile.")
+
+    class Meta:
+        model = Delegation
+        fields = ["id", "owner", "delegate", "until", "ended_at", "created_at"]
+
+
+class DelegationBody(Body):
+    delegate = serializers.SlugRelatedField(
+        slug_field="username", queryset=User.objects.filter(is_active=True), help_text="The username of the delegate."
+    )
+    until = serializers.DateTimeField(help_text=f"When you are back; at most {LONGEST.days} days from now.")
+
+
+class DelegationViewSet(OwnedViewSet[Delegation]):
+    """Who decides on approvals while you are away, and for whom you decide."""
+
+    queryset = Delegation.objects.all()
+    serializer_class = DelegationSerializer
+    joins = ("owner", "delegate")
+    decisions = frozenset({"create"})  # it hands over the right to decide
+
+    def visible(self, rows: QuerySet[Delegation]) -> QuerySet[Delegation]:
+        return rows.filter(Q(owner_id=self.user.pk) | Q(delegate_id=self.user.pk))
+
+    create = create_with(delegation_create, DelegationBody)
+    end = act_with("end", delegation_end, "End it at once. Ending it again changes nothing.")
 
 
 # --- Questions ---

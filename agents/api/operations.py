@@ -29,8 +29,8 @@ from agents.models import (
     Trigger,
 )
 from agents.people.access import require_halt_permission
+from agents.people.delegations import is_approver
 from agents.people.keys import Scope
-from agents.sessions.approvals import PERMISSION
 from agents.sessions.halts import halt_all_work, halt_reach, release_all_work
 
 
@@ -40,7 +40,7 @@ class MeSerializer(serializers.Serializer[Any]):
     email_notices = serializers.BooleanField(
         help_text="Whether notifications are also e-mailed, if you have an address."
     )
-    may_resolve_approvals = serializers.BooleanField()
+    may_resolve_approvals = serializers.BooleanField(help_text="In your own right, or for somebody who is away.")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=[str(scope) for scope in Scope]))
     key_expires_at = serializers.DateTimeField(allow_null=True, help_text="null in a browser.")
 
@@ -82,7 +82,7 @@ class MeView(SingleView):
             "username": self.user.username,
             "opted_in": profile.opted_in,
             "email_notices": profile.email_notices,
-            "may_resolve_approvals": self.user.has_perm(PERMISSION),
+            "may_resolve_approvals": is_approver(self.user, self.now),
             "scopes": key.scopes if key else list(Scope),
             "key_expires_at": key.expires_at if key else None,
         }

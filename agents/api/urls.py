@@ -9,7 +9,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.routers import SimpleRouter
 
 from agents.api.agents import AgentViewSet
-from agents.api.approvals import ApprovalRuleViewSet, ApprovalViewSet, QuestionViewSet
+from agents.api.approvals import ApprovalRuleViewSet, ApprovalViewSet, DelegationViewSet, QuestionViewSet
 from agents.api.ask import AskDryRunView, AskView, ChatViewSet
 from agents.api.audit import AuditExportView
 from agents.api.base import SingleView
@@ -33,6 +33,7 @@ router.register("approvals", ApprovalViewSet, basename="approval")
 router.register("callable-skills", CallableSkillViewSet, basename="callable-skill")
 router.register("chats", ChatViewSet, basename="chat")
 router.register("collections", CollectionViewSet, basename="collection")
+router.register("delegations", DelegationViewSet, basename="delegation")
 router.register("documents", DocumentViewSet, basename="document")
 router.register("events", AgentEventViewSet, basename="agent-event")
 router.register("memories", MemoryViewSet, basename="memory")

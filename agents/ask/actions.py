@@ -45,6 +45,7 @@ from agents.policy.run_spec import RunSpec
 from agents.roster.agents import agent_edit, agent_is_running, agent_start, agent_stop, require_startable
 from agents.sessions.approvals import approval_approve, approval_reject, require_decidable
 from agents.sessions.halts import HaltAnswer, session_halt
+from agents.sessions.second_eyes import waits_text, with_decisions
 from agents.text.clean import one_line
 from agents.text.shown import shown
 from agents.triggers.firing import require_run_allowed, run_now
@@ -127,13 +128,14 @@ def _decide(approval: Approval, action: str, typed: str, context: AskContext) ->
     if approves and (length := len(shown(approval.arguments).text)) > _CALL_CHARS:
         raise NotAllowed(f"Nothing was decided: {_too_long(length)}")
     if context.dry_run:
-        require_decidable(approval, by=context.user, digest=digest, now=context.now, own_is_fine=not approves)
+        require_decidable(approval, by=context.user, digest=digest, now=context.now, says_no=not approves)
         text = f"{'Approves' if approves else 'Denies'} {approval.action}."
         return done(text, approval=str(approval.public_id))
     service = approval_approve if approves else approval_reject
     decided = service(approval.pk, by=context.user, digest=digest, now=context.now)
+    waits = decided.status == ApprovalStatus.PENDING
     return done(
-        f"{decided.action} is {'approved' if approves else 'denied'}.",
+        f"{decided.action}: {waits_text(decided)}" if waits else f"{decided.action} is {decided.status_text}.",
         approval=str(decided.public_id),
         status=decided.status,
         action=decided.action,
@@ -145,10 +147,15 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
     if context.dry_run:
         return message(f"Decides nothing: shows {approval.action} and how to decide on it.", missing=["digest"])
     record_row_view(row=approval, by=context.user, now=context.now)
+    with_decisions([approval], by=context.user, now=context.now)
+    said, refusal = str(approval.said), approval.refusal  # type: ignore[attr-defined]
     seen, pending = shown(approval.arguments), approval.status == ApprovalStatus.PENDING
     is_whole = len(seen.text) <= _CALL_CHARS
-    repeat = f"{action} {approval.public_id} {approval.digest[:_DIGEST_CHARS]}" if pending and is_whole else ""
+    is_open = pending and is_whole and not (refusal and action == "approve")
+    repeat = f"{action} {approval.public_id} {approval.digest[:_DIGEST_CHARS]}" if is_open else ""
     how = f" To {action} it, say: {repeat}" if repeat else ""
+    if refusal and action == "approve":
+        how = f" You cannot approve it. {refusal}"
     text = lines(
         f"Nothing was decided. {approval.action} is {approval.status_text}.{how}",
         [
@@ -157,12 +164,14 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
             *(f"look closely: {warning}" for warning in seen.warnings),
             f"for: {approval.session.owner.get_username()}, run {short_id(approval.session)}, phase {approval.phase}",
             *([f"digest: {approval.digest}"] if is_whole else []),
+            *([f"yeses: {said}"] if said else []),
         ],
     )
     _, data = approval_row(approval)
     if is_whole:
         data |= {"arguments": approval.arguments, "digest": approval.digest}
-    return message(text, approval={**data, "shown": is_whole, "warnings": list(seen.warnings), "repeat": repeat})
+    data |= {"shown": is_whole, "warnings": list(seen.warnings), "repeat": repeat, "said": said, "refusal": refusal}
+    return message(text, approval=data)
 
 
 def _too_long(length: int) -> str:

@@ -17,10 +17,12 @@ from agents.knowledge.projects import precedents_open
 from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
 from agents.loop.reads import autonomous_sessions
 from agents.models import Agent, AgentSession, Approval, Installation, Precedent, Question, Trigger
+from agents.people.delegations import is_approver
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION
 from agents.sessions.control_room import HALTED, health, meter_today
 from agents.sessions.reads import progress_of, purposes
+from agents.sessions.second_eyes import tally, yeses_needed
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from audit.kinds import actors_of, usernames
@@ -229,7 +231,7 @@ def _receipt(session: AgentSession) -> Answer:
 def reachable_approvals(context: AskContext) -> QuerySet[Approval]:
     """Those of the person's own runs; of everybody's for those who may decide on approvals."""
     rows = Approval.objects.select_related("session", "session__owner").order_by("created_at", "pk")
-    return rows if context.user.has_perm(PERMISSION) else rows.filter(session__owner=context.user)
+    return rows if is_approver(context.user, context.now) else rows.filter(session__owner=context.user)
 
 
 def pending_approvals(context: AskContext) -> QuerySet[Approval]:
@@ -269,7 +271,8 @@ def approval_row(row: Approval) -> tuple[str, dict[str, Any]]:
         "owner": owner,
         "expires_at": row.expires_at.isoformat(),
     }
-    return f"{short_id(row)} {row.action} (level {row.level}) for {owner}", data
+    said = f", {tally(row)}" if yeses_needed(row.level) > 1 else ""
+    return f"{short_id(row)} {row.action} (level {row.level}) for {owner}{said}", data
 
 
 def _question(context: AskContext, row: Question) -> tuple[str, Any]:

@@ -5,6 +5,7 @@ A ticket that is returned here is not used yet; the guard uses it in the transac
 
 from collections.abc import Callable, Collection
 from datetime import datetime
+from typing import Final
 
 from django.db import transaction
 
@@ -89,7 +90,21 @@ def _ticket(call: Call, asking: Verdict | None) -> Approval | ToolResult:
         return ticket
     if ticket.status == ApprovalStatus.PENDING:
         return ToolResult(ZERO, {"approval_id": str(ticket.public_id)}, Outcome.APPROVAL_PENDING)
-    return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status_text}")
+    return denied(call, str(ticket.status), _refusal(ticket))
+
+
+_REFUSALS: Final = {
+    ApprovalStatus.REJECTED: "A person did not allow this call",
+    ApprovalStatus.EXPIRED: "The approval of this call expired: nobody decided, or the call was not made, in time",
+    ApprovalStatus.CANCELLED: "The approval of this call was cancelled before it was used",
+}
+
+
+def _refusal(ticket: Approval) -> str:
+    """Say why a ticket allows nothing, as its status is: only people deny."""
+    words = _REFUSALS[ApprovalStatus(ticket.status)]
+    is_denied = ticket.status == ApprovalStatus.REJECTED
+    return f"{words}: {ticket.note or ticket.status_text}" if is_denied else f"{words}."
 
 
 def _verdict(call: Call) -> Verdict | None:
@@ -158,7 +173,7 @@ def _ask(call: Call, asking: Verdict | None) -> Approval | ToolResult:
     if (limited := _limited(call, call.tool.refuse)) is not None:
         return limited
     if (before := approval_refused_before(call.session, call.signature)) is not None:
-        return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status_text}")
+        return denied(call, "refused_before", _refusal(before))
     asked = approval_request(call.session, call, now=call.now, rules=named_rules(asking) if asking else [])
     if isinstance(asked, str):
         return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")

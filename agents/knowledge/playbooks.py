@@ -235,7 +235,8 @@ def skill_switch(skill: PromptSkill, *, enabled: bool, by: User | None, now: dat
     row = _lock_skill(pk=skill.pk)
     if row.enabled != enabled:
         row.enabled = enabled
-        row.save(update_fields=["enabled"])
+        row.changed_by = by
+        row.save(update_fields=["enabled", "changed_by"])
         _record_skill(row, "skill.enabled", by=by, now=now, enabled=enabled)
     return row
 
@@ -294,7 +295,7 @@ def _read_again(skill: PromptSkill) -> SkillFiles:
 
 @transaction.atomic
 def _load(files: SkillFiles, *, accept: Collection[str], by: User | None, now: datetime) -> LoadedSkill:
-    row, created = PromptSkill.objects.get_or_create(name=files.name, defaults=_skill_columns(files, now))
+    row, created = PromptSkill.objects.get_or_create(name=files.name, defaults=_skill_columns(files, by, now))
     if created:
         _record_skill(row, "skill.loaded", by=by, now=now, digest=row.digest, version=row.version)
         return _loaded(row, "loaded")
@@ -317,7 +318,7 @@ def _accept(files: SkillFiles, *, by: User | None, now: datetime) -> PromptSkill
     row = _lock_skill(name=files.name)
     if files.digest == row.digest:
         return _mark(row.pk, files.digest, by=by, now=now)
-    for column, value in _skill_columns(files, now).items():
+    for column, value in _skill_columns(files, by, now).items():
         setattr(row, column, value)
     row.version += 1
     row.save()
@@ -338,7 +339,7 @@ def _mark(skill_pk: int, found_digest: str, *, by: User | None, now: datetime) -
     return row
 
 
-def _skill_columns(files: SkillFiles, now: datetime) -> dict[str, Any]:
+def _skill_columns(files: SkillFiles, by: User | None, now: datetime) -> dict[str, Any]:
     return {
         "description": redact(files.description),
         "folder": files.folder,
@@ -347,6 +348,7 @@ def _skill_columns(files: SkillFiles, now: datetime) -> dict[str, Any]:
         "digest": files.digest,
         "found_digest": files.digest,
         "loaded_at": now,
+        "changed_by": by,
     }
 
 

@@ -24,6 +24,7 @@ from agents.ledger.outages import model_wait_of
 from agents.models import AgentSession, Approval, Finding
 from agents.policy.transitions import TERMINAL
 from agents.sessions.faults import host_register
+from agents.sessions.second_eyes import tally, waits_text
 from agents.text.clean import one_line
 from agents.text.strict_yaml import MAX_BYTES
 from audit.management.base import ActingCommand, not_empty
@@ -142,7 +143,8 @@ class DecisionCommand(JsonCommand):
         decided = self.decide(approval, by=named_user(options["user"]), options=options)
         if decided is not None:
             facts = {"approval": str(decided.public_id), "status": decided.status}
-            self.print(facts, f"{self.verb}: {decided.action}.", options)
+            waits = decided.status == ApprovalStatus.PENDING
+            self.print(facts, waits_text(decided) if waits else f"{self.verb}: {decided.action}.", options)
 
     def decide(self, approval: Approval, *, by: User, options: dict[str, Any]) -> Approval | None:
         """The decided approval; None if nothing was decided."""
@@ -150,6 +152,7 @@ class DecisionCommand(JsonCommand):
 
 
 def approval_facts(approval: Approval) -> dict[str, Any]:
+    said = tally(approval)
     return {
         "approval": str(approval.public_id),
         "status": approval.status,
@@ -164,6 +167,8 @@ def approval_facts(approval: Approval) -> dict[str, Any]:
         "owner": approval.session.owner.get_username(),
         "digest": approval.digest,
         "expires_at": approval.expires_at.isoformat(),
+        "yeses": [str(vote) for vote in said.yeses],
+        "yeses_needed": said.needed,
     }
 
 

@@ -4,6 +4,7 @@ from agents.models.agents import Agent, Profile, Project, Trigger, agents_may_ru
 from agents.models.autonomy import AgentEvent, Alert, GateDay, HotField, Sensor, Turn
 from agents.models.calls import (
     Approval,
+    ApprovalVote,
     InferenceLog,
     Message,
     Question,
@@ -37,6 +38,7 @@ from agents.models.money import (
 from agents.models.operations import (
     Alarm,
     ApiKey,
+    Delegation,
     Host,
     InboundEvent,
     Lease,

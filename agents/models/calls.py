@@ -138,6 +138,7 @@ class Approval(models.Model):
     note = models.TextField(blank=True)
     consumed_at = models.DateTimeField(null=True, blank=True)
     reminders_sent = models.PositiveSmallIntegerField(default=0)
+    escalated_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         permissions = [("resolve_approval", "Can approve or deny a call of an agent")]
@@ -164,6 +165,30 @@ class Approval(models.Model):
     def status_text(self) -> str:
         """The status as people call it: they deny a call, and the API says `rejected`."""
         return "denied" if self.status == ApprovalStatus.REJECTED else self.status
+
+
+class ApprovalVote(models.Model):
+    """One person's yes to a call with this digest. A change of the call deletes the yeses before it.
+
+    `holder` is the person in whose right it was said: the same, or the one who named them while away.
+    """
+
+    approval = models.ForeignKey(Approval, models.CASCADE, related_name="votes")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    holder = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    digest = models.CharField(max_length=64)
+    note = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["approval", "user"], name="approval_vote_per_person"),
+            models.UniqueConstraint(fields=["approval", "holder"], name="approval_vote_per_right"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user}, {self.created_at:%H:%M}" + (f", for {self.holder}" if self.holder != self.user else "")
 
 
 # --- One row per call of a model, success or failure: what it cost, how long it took, and why it was asked ---

@@ -209,6 +209,9 @@ class PromptSkill(models.Model):
     version = models.PositiveIntegerField(default=1)
     enabled = models.BooleanField(default=True)
     loaded_at = models.DateTimeField(db_default=Now())
+    changed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+", editable=False
+    )
 
     class Meta:
         verbose_name = "skill"

@@ -1,10 +1,10 @@
-"""Leases, hosts, alarms, postponed firings, unread inputs, outgoing messages, inbound events, API keys, sign-ins."""
+"""Leases, hosts, alarms, postponed firings, unread inputs, outgoing messages, inbound events, keys, delegations."""
 
 import uuid
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from agents.enums import EventOutcome, EventSeverity, InputState, OutboxStatus
@@ -94,6 +94,14 @@ class UnreadInput(models.Model):
     tries = models.PositiveIntegerField(default=0, help_text="Runs that have tried.")
     due_at = models.DateTimeField(null=True, blank=True, help_text="When the next run starts.")
     failed_at = models.DateTimeField(help_text="When the last run ended.")
+    retried_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="Who last had it read again.",
+    )
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(state__in=InputState.values), name="unread_input_state")]
@@ -180,6 +188,28 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+
+class Delegation(models.Model):
+    """While its owner is away, the delegate decides on approvals in their place. It is not passed on."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_delegations")
+    delegate = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_delegated")
+    until = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="Ended before its time.")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(fields=["owner"], condition=Q(ended_at__isnull=True), name="delegation_one_open"),
+            models.CheckConstraint(condition=~Q(owner=F("delegate")), name="delegation_to_another"),
+        ]
+        indexes = [models.Index(fields=["delegate"], condition=Q(ended_at__isnull=True), name="delegation_open")]
+
+    def __str__(self) -> str:
+        return f"{self.delegate} decides for {self.owner} until {self.until:%-d %B %Y, %H:%M} UTC"
 
 
 # --- Counts of failed sign-ins, for the brake on guessing passwords ---

@@ -22,6 +22,7 @@ from audit.models import SYSTEM_CHAIN
 START_PERMISSION = "agents.add_agentsession"
 HALT_PERMISSION = "agents.halt_everything"
 LOOSEN_PERMISSION = "agents.loosen"
+DECIDE_PERMISSION = "agents.resolve_approval"
 NOT_FOUND: Final = "There is nothing of that kind here."
 
 
@@ -102,6 +103,13 @@ def actor_of(user: User | None, unnamed: str = SYSTEM) -> str:
         return unnamed
     key = key_of(user)
     return f"user:{user.pk}:key:{key.prefix}" if key else f"user:{user.pk}"
+
+
+def person_of(actor: str) -> int | None:
+    """Return the id of the user that an actor's name stands for, also by a key; None if it names nobody."""
+    kind, _, rest = actor.partition(":")
+    number = rest.partition(":")[0]
+    return int(number) if kind == "user" and number.isdecimal() else None
 
 
 def record_act(

@@ -121,7 +121,14 @@ def loop_renew(*, last: AgentSession, now: datetime) -> AgentSession:
     pace = Pace.from_json(last.metadata.get(PACE))
     until = datetime.fromisoformat(pace.sleep_until) if pace.sleep_until else now
     sleeps_on = until > now and last.terminal_reason == TerminalReason.COMPLETED
-    session = loop_start(agent=agent, by=None, now=now, restarted_from=last, wake_at=until if sleeps_on else None)
+    session = loop_start(
+        agent=agent,
+        by=None,
+        now=now,
+        restarted_from=last,
+        wake_at=until if sleeps_on else None,
+        actor=last.metadata.get("asked_by", SYSTEM),
+    )
     if sleeps_on:
         session.metadata[WAKES] = list(pace.wakes)
         session.save(update_fields=["metadata"])

@@ -1,29 +1,38 @@
 """Approvals: request, approve, edit, deny, expire, use.
 
 An approval is a single-use ticket for one digest of a call; whoever decides shows that digest. The guard checks it
-again, with every brake, when the ticket is used.
+again, with every brake, when the ticket is used. Who may decide, and how many must, is said by second_eyes.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F
 
 from agents.enums import ApprovalStatus, EventKind, Level, NoticeKind, Outcome, Risk, Status, ToolIntent, WaitingOn
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefused
-from agents.models import AgentSession, Approval, StandingApproval, ToolCall
-from agents.people.access import actor_of
+from agents.models import AgentSession, Approval, ApprovalVote, StandingApproval, ToolCall
+from agents.people.access import DECIDE_PERMISSION, actor_of
 from agents.people.activity import event_emit
 from agents.people.notifications import notification_create
 from agents.policy.consent import call_digest, free_values_are_harmless, held_arguments, named_arguments, reshaped
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import each_under_lock, session_lock, session_wake
+from agents.sessions.second_eyes import (
+    approvers,
+    bound_people,
+    is_watched,
+    recipients,
+    require_approver,
+    require_right,
+    tally,
+    yeses_needed,
+)
 from agents.types import Capability
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -53,14 +62,21 @@ def standing_use(
     for standing in rows.select_related("created_by").order_by("pk"):
         if _goes_beyond(standing, capability.level, risk) or not _covers(standing, capability, arguments):
             continue
+        if is_watched(capability.level) and _binds_its_maker(standing):
+            continue
         if StandingApproval.objects.filter(pk=standing.pk, uses_left__gt=0).update(uses_left=F("uses_left") - 1):
             return standing
     return None
 
 
 def is_single(level: str, risk: str | None) -> bool:
-    """Return whether calls of this level and risk are approved one by one only."""
-    return level == Level.PRIVILEGED or risk == Risk.HIGH
+    """Return whether such calls are approved one by one only: PRIVILEGED, of high risk, or in need of several yeses."""
+    return level == Level.PRIVILEGED or risk == Risk.HIGH or yeses_needed(level) > 1
+
+
+def _binds_its_maker(standing: StandingApproval) -> bool:
+    call = (standing.session_id, standing.action)
+    return standing.created_by_id in bound_people([call])[call]
 
 
 def _goes_beyond(standing: StandingApproval, level: Level, risk: Risk | None) -> bool:
@@ -83,26 +99,23 @@ def _covers(standing: StandingApproval, capability: Capability, arguments: Mappi
 # --- Approvers ---
 
 
-PERMISSION = "agents.resolve_approval"
-
-
-def approvers() -> QuerySet[User]:
-    """Return every active user who may decide on approvals."""
-    users = get_user_model().objects
-    return users.with_perm(PERMISSION, backend="django.contrib.auth.backends.ModelBackend").order_by("pk")
+PERMISSION = DECIDE_PERMISSION
 
 
 def notify_approvers(approval: Approval, *, now: datetime) -> None:
-    """Notify every approver with counts and labels; arguments are shown only where one decides."""
+    """Notify those who may decide that a call waits."""
+    title = f"A call waits for approval: {label_of('action', approval.action)}"
+    notify_of_call(approval, recipients(approval, now), kind=NoticeKind.APPROVAL_WAITING, title=title, now=now)
+
+
+def notify_of_call(approval: Approval, people: Iterable[User], *, kind: NoticeKind, title: str, now: datetime) -> None:
+    """Notify people of a pending call with counts and labels; arguments are shown only where one decides."""
+    said = f" {tally(approval)}." if yeses_needed(approval.level) > 1 else ""
     until = f"{approval.expires_at:%-d %B, %H:%M} UTC"
-    for user in approvers():
+    body = f"Level {approval.level}.{said} Without a decision by {until} it expires unused."
+    for user in people:
         notification_create(
-            owner_id=user.pk,
-            kind=NoticeKind.APPROVAL_WAITING,
-            title=f"A call waits for approval: {label_of('action', approval.action)}",
-            body=f"Level {approval.level}. Without an answer by {until} it is refused.",
-            now=now,
-            session_id=approval.session_id,
+            owner_id=user.pk, kind=kind, title=title, body=body, now=now, session_id=approval.session_id
         )
 
 
@@ -113,7 +126,7 @@ MAX_PENDING = 20
 MAX_STANDING_USES = 20
 _EVENT_KINDS = {
     "requested": EventKind.APPROVAL_REQUESTED,
-    **dict.fromkeys(("approved", "edited", "rejected", "expired"), EventKind.APPROVAL_RESOLVED),
+    **dict.fromkeys(("approved", "edited", "rejected", "expired", "cancelled"), EventKind.APPROVAL_RESOLVED),
 }
 
 
@@ -198,10 +211,9 @@ def approval_request(
 
 @transaction.atomic
 def approval_approve(approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "") -> Approval:
-    """Approve the call whose digest the person saw."""
-    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
-    _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
-    _decided(approval, "approval.approved", by=by, now=now, four_eyes=settings.LQOPS_FOUR_EYES)
+    """Say yes to the call whose digest the person saw. It may be made when there are enough yeses."""
+    approval, holder = _lock_pending(approval_pk, by=by, digest=digest, now=now)
+    _say_yes(approval, "approval.approved", by=by, holder=holder, now=now, note=note)
     return approval
 
 
@@ -216,11 +228,15 @@ def approval_approve_edited(
     now: datetime,
     note: str = "",
 ) -> Approval:
-    """Approve the call with changed arguments. The ticket gets a new digest and keeps the original."""
-    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
+    """Say yes to the call with changed arguments. The ticket gets a new digest, keeps the original, and loses the yeses
+    to the call as it was.
+    """
+    approval, holder = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     changed = edited(approval, arguments, fits=fits)
-    approval.original_arguments = approval.arguments
-    approval.original_digest = approval.digest
+    before = approval.digest
+    if not approval.original_digest:
+        approval.original_arguments = approval.arguments
+        approval.original_digest = before
     approval.arguments = changed
     approval.digest = call_digest(
         session_id=str(approval.session.public_id),
@@ -232,10 +248,32 @@ def approval_approve_edited(
         arguments=changed,
     )
     approval.save(update_fields=["original_arguments", "original_digest", "arguments", "digest"])
-    _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
-    changes = {"old_digest": approval.original_digest, "four_eyes": settings.LQOPS_FOUR_EYES}
-    _decided(approval, "approval.edited", by=by, now=now, **changes)
+    approval.votes.all().delete()
+    _say_yes(approval, "approval.edited", by=by, holder=holder, now=now, note=note, old_digest=before)
     return approval
+
+
+def _say_yes(
+    approval: Approval, kind: str, *, by: User, holder: User, now: datetime, note: str = "", **details: Any
+) -> None:
+    """Store a person's yes; with enough of them, approve. Each yes is in the audit log with the digest it is for."""
+    ApprovalVote.objects.create(
+        approval=approval,
+        user_id=by.pk,
+        holder_id=holder.pk,
+        digest=approval.digest,
+        note=redact(note),
+        created_at=now,
+    )
+    said = tally(approval)
+    details["four_eyes"] = is_watched(approval.level)
+    if holder.pk != by.pk:
+        details["for_user"] = holder.pk
+    if said.needed > 1:
+        details |= {"yes": len(said.yeses), "needed": said.needed}
+    if said.is_enough:
+        _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
+    _decided(approval, kind if said.is_enough else "approval.yes", by=by, now=now, **details)
 
 
 def edited(approval: Approval, arguments: Mapping[str, Any], *, fits: Fits) -> dict[str, Any]:
@@ -251,9 +289,9 @@ def edited(approval: Approval, arguments: Mapping[str, Any], *, fits: Fits) -> d
 @transaction.atomic
 def approval_reject(approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "") -> Approval:
     """Deny the call. The model gets the note; the same call is refused for the rest of the session."""
-    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now, own_is_fine=True)
+    approval, holder = _lock_pending(approval_pk, by=by, digest=digest, now=now, says_no=True)
     _resolve(approval, ApprovalStatus.REJECTED, by=by, now=now, note=note)
-    _decided(approval, "approval.rejected", by=by, now=now)
+    _decided(approval, "approval.rejected", by=by, now=now, **({"for_user": holder.pk} if holder.pk != by.pk else {}))
     return approval
 
 
@@ -287,9 +325,9 @@ def standing_create(
 
     Like it means the same capability and the same arguments, except for the free ones.
     """
-    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
+    approval, holder = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     if is_single(approval.level, approval.risk_level):
-        raise NotAllowed("A call that is PRIVILEGED or of high risk is approved one by one.")
+        raise NotAllowed("A call that is PRIVILEGED, of high risk or needs several yeses is approved one by one.")
     if approval.rules:
         raise NotAllowed("A rule asks about this call: it is approved one by one.")
     if not 1 <= uses <= MAX_STANDING_USES:
@@ -313,42 +351,31 @@ def standing_create(
     approval.save(update_fields=["standing"])
     who: dict[str, Any] = {"by": by, "now": now, "standing_id": str(standing.public_id)}
     _decided(approval, "approval.standing_created", action=approval.action, uses=uses, **who)
-    _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note="")
-    _decided(approval, "approval.approved", **who)
+    _say_yes(approval, "approval.approved", holder=holder, **who)
     return standing
 
 
-def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> Approval:
-    """Return the pending ticket with its session's row locked; refuse who may not decide, or another digest."""
+def _lock_pending(
+    approval_pk: int, *, by: User, digest: str, now: datetime, says_no: bool = False
+) -> tuple[Approval, User]:
+    """Return the pending ticket with its session's row locked, and in whose right this person decides."""
     approval = Approval.objects.select_related("session", "session__agent").get(pk=approval_pk)
     session_lock(approval.session_id)
     approval.refresh_from_db()
-    require_decidable(approval, by=by, digest=digest, now=now, own_is_fine=own_is_fine)
-    return approval
+    return approval, require_decidable(approval, by=by, digest=digest, now=now, says_no=says_no)
 
 
-def require_decidable(approval: Approval, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> None:
-    """Raise unless this person may decide, the ticket is pending, and the digest is the call's."""
-    if not by.is_active or not by.has_perm(PERMISSION):
-        raise NotAllowed(f"{by} may not decide on approvals: the permission {PERMISSION} is missing.")
-    if (
-        not own_is_fine
-        and approval.level == Level.PRIVILEGED
-        and settings.LQOPS_FOUR_EYES
-        and by.pk in _interested(approval)
-    ):
-        raise NotAllowed("A PRIVILEGED call needs somebody other than its owner or the agent's last editor.")
+def require_decidable(approval: Approval, *, by: User, digest: str, now: datetime, says_no: bool = False) -> User:
+    """Return in whose right this person decides; raise if they may not, or the ticket or its digest is another."""
+    require_approver(by, now)
     if approval.status != ApprovalStatus.PENDING or approval.expires_at <= now:
         raise InvalidTransition(
             f"Approval {approval.public_id} is {approval.status_text}; it cannot be decided any more."
         )
+    holder = require_right(approval, by=by, now=now, says_no=says_no)
     if digest != approval.digest:
         raise TicketRefused("The call has changed since it was shown; look at it again.")
-
-
-def _interested(approval: Approval) -> set[int]:
-    agent = approval.session.agent
-    return {approval.session.owner_id} | ({agent.edited_by_id} if agent and agent.edited_by_id else set())
+    return holder
 
 
 def _resolve(approval: Approval, status: ApprovalStatus, *, by: User, now: datetime, note: str) -> None:
@@ -469,5 +496,4 @@ def ticket_cancel(approval: Approval, *, now: datetime, cause: str, actor: str) 
     if Approval.objects.filter(pk=approval.pk, status=approval.status, consumed_at__isnull=True).update(
         status=ApprovalStatus.CANCELLED, resolved_at=now
     ):
-        details = {"approval_id": str(approval.public_id), "digest": approval.digest, "cause": cause}
-        recorder.append(approval.session.chain, "approval.cancelled", now=now, actor=actor, details=details)
+        _record(approval, "approval.cancelled", now=now, actor=actor, cause=cause)

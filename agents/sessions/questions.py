@@ -5,7 +5,7 @@ The session waits meanwhile. Reminders cover approvals too.
 
 from datetime import datetime
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -17,9 +17,10 @@ from agents.exceptions import Invalid, InvalidTransition, NotAllowed
 from agents.models import AgentSession, Approval, Question
 from agents.people.access import actor_of
 from agents.people.notifications import notification_create
-from agents.sessions.approvals import PERMISSION, notify_approvers
+from agents.sessions.approvals import PERMISSION, notify_approvers, notify_of_call
 from agents.sessions.lifecycle import Ticket, each_under_lock, session_lock, session_wake
 from audit import recorder
+from audit.receipts import label_of
 from audit.redaction import redact
 
 # --- Ends ---
@@ -124,6 +125,31 @@ AFTER = (Fraction(1, 4), Fraction(3, 4))
 def approvals_remind(now: datetime) -> int:
     """Send reminders of pending approvals."""
     return each_under_lock(_to_remind(Approval.objects.all(), now), _remind, now=now)
+
+
+def approvals_escalate(now: datetime) -> int:
+    """Tell the role LQOPS_ESCALATE_TO, once, of each approval that nobody has decided for too long."""
+    if not settings.LQOPS_ESCALATE_TO:
+        return 0
+    late = Approval.objects.filter(created_at__lte=now - settings.LQOPS_ESCALATE_AFTER, **_NOT_ESCALATED)
+    due = late.filter(expires_at__gt=now).select_related("session").order_by("pk")
+    return each_under_lock(due[:AT_ONCE], _escalate, now=now)
+
+
+_NOT_ESCALATED: Final = {"status": QuestionStatus.PENDING, "escalated_at__isnull": True}
+
+
+def _escalate(row: Approval, now: datetime) -> bool:
+    if not Approval.objects.filter(pk=row.pk, **_NOT_ESCALATED).update(escalated_at=now):
+        return False
+    role = settings.LQOPS_ESCALATE_TO
+    people = list(User.objects.filter(is_active=True, groups__name=role).order_by("pk"))
+    title = f"Nobody has decided yet: {label_of('action', row.action)}"
+    notify_of_call(row, people, kind=NoticeKind.APPROVAL_ESCALATED, title=title, now=now)
+    details = {"approval_id": str(row.public_id), "digest": row.digest, "role": role, "people": len(people)}
+    subject = f"approval:{row.public_id}"
+    recorder.append(row.session.chain, "approval.escalated", now=now, subject=subject, details=details)
+    return True
 
 
 def questions_remind(now: datetime) -> int:

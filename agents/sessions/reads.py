@@ -151,6 +151,12 @@ def started_by(session: AgentSession) -> str:
     return f"{_SESSION}{session.public_id}"
 
 
+def parent_of(session: AgentSession) -> uuid.UUID | None:
+    """Return the public id of the session that started this one; None if none did."""
+    actor = str(session.metadata.get("asked_by", ""))
+    return as_uuid(actor.removeprefix(_SESSION)) if actor.startswith(_SESSION) else None
+
+
 def as_uuid(given: object) -> uuid.UUID | None:
     try:
         return uuid.UUID(str(given))

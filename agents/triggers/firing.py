@@ -181,6 +181,7 @@ def trigger_fire(
     now: datetime,
     parent: AgentSession | None = None,
     restarted_from: AgentSession | None = None,
+    asked_by: str = "",
     can_wait: bool = False,
 ) -> Fired | Refused:
     """Start one session for a slot of the trigger, or return why not. `inputs` is what this firing reads.
@@ -198,7 +199,13 @@ def trigger_fire(
         return Fired(taken, first=False)
     depth = parent.depth + 1 if parent else restarted_from.depth if restarted_from else 0
     answer = refusal(row, depth=depth, now=now, needs_room=restarted_from is None) or _spawn(
-        row, slot, inputs, depth=depth, restarted_from=restarted_from, now=now
+        row,
+        slot,
+        inputs,
+        depth=depth,
+        restarted_from=restarted_from,
+        asked_by=started_by(parent) if parent else asked_by,
+        now=now,
     )
     if isinstance(answer, Fired):
         spawned = str(answer.session.public_id)
@@ -211,7 +218,14 @@ def trigger_fire(
 
 
 def _spawn(
-    row: Trigger, slot: str, inputs: RunSpec, *, depth: int, restarted_from: AgentSession | None, now: datetime
+    row: Trigger,
+    slot: str,
+    inputs: RunSpec,
+    *,
+    depth: int,
+    restarted_from: AgentSession | None,
+    asked_by: str,
+    now: datetime,
 ) -> Fired | Refused:
     params = inputs.over(trigger_spec(row)).to_params()
     try:
@@ -225,6 +239,7 @@ def _spawn(
             params=params,
             restarted_from=restarted_from,
             depth=depth,
+            asked_by=asked_by,
             now=now,
         )
     except NotAllowed:  # opted out since the check a moment ago
@@ -446,7 +461,9 @@ def _left_for_runs(parent: AgentSession) -> Decimal | None:
     row = AgentSession.objects.get(pk=parent.pk)
     if row.max_cost_usd is None:
         return None
-    started = AgentSession.objects.filter(owner_id=row.owner_id, metadata__asked_by=started_by(row))
+    started = AgentSession.objects.filter(
+        owner_id=row.owner_id, trigger__isnull=True, metadata__asked_by=started_by(row)
+    )
     given = started.aggregate(given=models.Sum("max_cost_usd"))["given"] or ZERO
     return Decimal(row.max_cost_usd - max(row.ledger.approved, row.ledger.exposed) - given)
 

@@ -12,7 +12,7 @@ from agents.exceptions import InvalidTransition
 from agents.ledger.inputs import input_record, input_taken
 from agents.models import Trigger, UnreadInput
 from agents.models.sessions import RETRY
-from agents.people.access import require_access
+from agents.people.access import actor_of, require_access
 from agents.triggers.firing import Refused, all_work_halted, inputs_again, trigger_fire
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ def _fire(pk: int, *, now: datetime) -> bool:
         slot=f"{RETRY}{row.session_id}",
         inputs=inputs_again(row.session),
         restarted_from=row.session,
+        asked_by=actor_of(row.retried_by) if row.retried_by else row.session.metadata.get("asked_by", ""),
         now=now,
     )
     if isinstance(answer, Refused):
@@ -67,7 +68,7 @@ def _fire(pk: int, *, now: datetime) -> bool:
 
 
 def _locked(pk: int) -> UnreadInput | None:
-    rows = UnreadInput.objects.select_for_update(of=("self",)).select_related("trigger", "session")
+    rows = UnreadInput.objects.select_for_update(of=("self",)).select_related("trigger", "session", "retried_by")
     return rows.filter(pk=pk).first()
 
 
@@ -80,7 +81,8 @@ def input_retry(*, unread_input: UnreadInput, by: User | None, now: datetime) ->
     row.state = InputState.RETRYING
     row.due_at = now
     row.tries = 0
-    row.save(update_fields=["state", "due_at", "tries"])
+    row.retried_by = by
+    row.save(update_fields=["state", "due_at", "tries", "retried_by"])
     input_record(row, "input.retried", now=now, by=by)
     return row
 

@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import re
+from datetime import timedelta
 from io import StringIO
 
 import pytest
@@ -72,6 +73,10 @@ def test_wrong_setting_is_one_line_without_a_traceback(tmp_path):
         ("LQOPS_DEFAULT_SESSION_CAP_USD", "-1"),
         ("LQOPS_LEASE_SECONDS", "0"),
         ("LQOPS_HEARTBEAT_SECONDS", "15"),
+        ("LQOPS_FOUR_EYES_FROM", "HIGH"),
+        ("LQOPS_QUORUM", "0"),
+        ("LQOPS_ESCALATE_MINUTES", "30"),  # without a role
+        ("LQOPS_ESCALATE_TO", "board"),  # without a time
         ("LQOPS_SQLITE_SYNCHRONOUS", "FUL"),
         ("LQOPS_NET_ALLOW_NETWORKS", "10.0.0.0/99"),
         ("LQOPS_SECRET_KEY", "short"),
@@ -185,3 +190,15 @@ def test_spans_without_their_package_are_refused_with_the_extra_to_install(tmp_p
 
     with pytest.raises(ImproperlyConfigured, match=r"\.\[otel\]"):
         read_settings(tmp_path, LQOPS_OTEL="1")
+
+
+def test_second_eyes_are_as_the_environment_says(tmp_path):
+    found = read_settings(tmp_path)
+    assert (found["LQOPS_FOUR_EYES_FROM"], found["LQOPS_QUORUM"], found["LQOPS_QUORUM_ROLE"]) == ("PRIVILEGED", 1, "")
+    assert (found["LQOPS_ESCALATE_TO"], found["LQOPS_ESCALATE_AFTER"]) == ("", timedelta(0))
+    escalated = {"LQOPS_ESCALATE_TO": "board", "LQOPS_ESCALATE_MINUTES": "30"}
+    found = read_settings(tmp_path, LQOPS_FOUR_EYES_FROM="restricted", LQOPS_QUORUM="2", **escalated)
+    assert (found["LQOPS_FOUR_EYES_FROM"], found["LQOPS_QUORUM"]) == ("RESTRICTED", 2)
+    assert found["LQOPS_ESCALATE_AFTER"] == timedelta(minutes=30)
+    with pytest.raises(ImproperlyConfigured, match="LQOPS_ESCALATE_MINUTES=30 must be less than"):
+        read_settings(tmp_path, LQOPS_APPROVAL_SECONDS="1800", **escalated)

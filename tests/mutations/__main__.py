@@ -32,6 +32,8 @@ ROOMS = {
     " tests/flows/test_books.py tests/agents/triggers/test_inputs.py tests/agents/triggers/test_trigger_life.py"
     " tests/agents/management/test_models_command.py",
     "agents/sessions/approvals.py": "tests/agents/sessions tests/agents/skills/test_guarded_skills.py",
+    "agents/sessions/second_eyes.py": "tests/agents/sessions",
+    "agents/people/delegations.py": "tests/agents/people/test_delegations.py tests/agents/sessions/test_second_eyes.py",
 }
 SLOWER = 5  # times the tests without a change: a mutant that takes longer hangs, and is found out by that
 GRACE = 300  # seconds more: a failing property is searched for a short example, and the machine may be busy

@@ -18,10 +18,15 @@ class Command(JsonCommand):
 
 
 def _text(rows: list[dict[str, Any]]) -> str:
-    lines = [f"{row['approval']}  {row['action']} ({row['level']})  {row['owner']}" for row in rows]
+    lines = [f"{row['approval']}  {row['action']} ({row['level']})  {row['owner']}{_said(row)}" for row in rows]
     questions = Question.objects.filter(status=QuestionStatus.PENDING).count()
     nothing = "No call is waiting for approval." if questions else "Nothing is waiting for a person."
     lines.append(f"{len(rows)} waiting. `manage.py approve <id> --user <you>` shows one in full." if rows else nothing)
     if questions:
         lines.append(f"Questions waiting for an answer: {questions}. `manage.py answer` lists them.")
     return "\n".join(lines)
+
+
+def _said(row: dict[str, Any]) -> str:
+    names = "; ".join(row["yeses"])
+    return f"  {len(row['yeses'])} of {row['yeses_needed']} said yes ({names})" if names else ""

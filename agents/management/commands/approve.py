@@ -10,6 +10,7 @@ from agents.enums import ApprovalStatus
 from agents.management.base import DecisionCommand, approval_facts
 from agents.models import Approval
 from agents.sessions.approvals import approval_approve
+from agents.sessions.second_eyes import rights, tally
 from agents.text.shown import shown, visible
 
 
@@ -37,14 +38,18 @@ def _review(approval: Approval, by: User) -> str:
         seen.text,
         *(f"Look closely: {warning}" for warning in seen.warnings),
     ]
+    if said := str(tally(approval)):
+        lines.append(f"{said}.")
     if approval.simulation:
         lines += ["Forecast of a model, no part of the call:", indent(visible(approval.simulation), "  | ")]
     if approval.status != ApprovalStatus.PENDING:
         return "\n".join([*lines, f"There is nothing to decide: it is {approval.status_text}."])
     named = f"{approval.public_id} --user {by.get_username()}"
+    approve = f"To approve exactly this call:\n  manage.py approve {named} --digest {approval.digest}"
+    if refusal := rights([approval], by=by, now=clock())[approval.pk].refusal:
+        approve = f"{by} cannot approve it. To them: {refusal}"
     lines += [
-        "Nothing is decided yet. To approve exactly this call:",
-        f"  manage.py approve {named} --digest {approval.digest}",
+        f"Nothing is decided yet. {approve}",
         "To deny it:",
         f'  manage.py deny {named} --note "…"',
     ]

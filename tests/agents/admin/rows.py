@@ -19,6 +19,7 @@ from agents.models import (
     ContextProposal,
     ContextRevision,
     DeclaredModel,
+    Delegation,
     Document,
     Finding,
     Halt,
@@ -181,6 +182,7 @@ def make_everything(viewer=None):
     InferenceLog.objects.create(session=session, model="test-model", purpose="chat", outcome="success")
     SkillSetting.objects.create(name="send_email", hourly_limit=3)
     SuspendedModel.objects.create(model="greedy", bound_usd=1, actual_usd=2)
+    Delegation.objects.create(owner=owner, delegate=make_user(), until=clock() + timedelta(days=1), created_at=NOW)
     ApiKey.objects.create(user=owner, name="key", prefix="abcdef", hash="h" * 64, scopes=["read"])
     Finding.objects.create(
         session=session, title="finding", document=document, quote="five years", quote_start=12, quote_end=22

@@ -28,12 +28,6 @@ def test_a_rule_is_written_as_it_was_filled_in(client, admin):
     assert response.url == page(ApprovalRule, "change", row.pk)
     found = (row.effect, row.role, row.skill, row.enabled, row.created_by)
     assert found == ("ask", "admin", "http_request", True, admin)
-        "ask",
-        "admin",
-        "http_request",
-        True,
-        admin,
-    )
     assert row.conditions == [
         {"argument": "json.amount", "operator": "above", "value": "100"},
         {"argument": "url", "operator": "contains", "value": "pay now"},

@@ -80,7 +80,7 @@ def test_call_is_shown_in_full_with_invisible_characters(client, approver):
     assert "pay⟨U+202E⟩evil⟨U+200B⟩⟨U+00A0⟩&lt;script&gt;" in found
     assert "<script>alert" not in found
     assert "199" in found
-    for words in ("PRIVILEGED", "high risk", "Would delete 3 rows.", "delivery", "$1.25", "Clerk", "then it counts as"):
+    for words in ("PRIVILEGED", "high risk", "Would delete 3 rows.", "delivery", "$1.25", "Clerk", "then it expires"):
         assert words in found, words
     assert found.index("199") < found.index("Would delete 3 rows.")
     assert f'name="digest" value="{approval.digest}"' in found
@@ -210,7 +210,7 @@ def test_four_eyes_keep_the_owner_from_a_privileged_call(client, settings):
     answer = decide(client, approval, "approve")
 
     assert answer.status_code == 403
-    assert "somebody other than its owner" in text_of(answer)
+    assert "needs a second pair of eyes, and you own the run" in text_of(answer)
     assert Approval.objects.get().status == ApprovalStatus.PENDING
 
 

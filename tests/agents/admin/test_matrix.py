@@ -48,6 +48,9 @@ TABLE = {
     "agents.declaredmodel": {
         "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act delete": ADMINS,
     },
+    "agents.delegation": {
+        "view": EVERYBODY, "add": APPROVERS, "change": NOBODY, "delete": NOBODY, "act end": EVERYBODY,
+    },
     "agents.document": {
         "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": NOBODY, "act attach": OPERATORS,
         "act detach": OPERATORS, "act delete": OPERATORS,

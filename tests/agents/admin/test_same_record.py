@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -36,6 +37,7 @@ from agents.models import (
     Collection,
     ContextProposal,
     DeclaredModel,
+    Delegation,
     Memory,
     Notification,
     Playbook,
@@ -46,6 +48,7 @@ from agents.models import (
     SuspendedModel,
 )
 from agents.people.access import actor_of
+from agents.people.delegations import delegation_end
 from agents.people.keys import api_key_revoke
 from agents.people.notifications import notification_mark_read
 from agents.roster.agents import agent_delete, agent_restart, agent_start, agent_stop
@@ -158,6 +161,11 @@ def key(by):
     return ApiKey.objects.create(user=by, name="k", prefix=str(ApiKey.objects.count()), hash="h", scopes=["read"])
 
 
+def delegation(by):
+    until = clock() + timedelta(days=1)
+    return Delegation.objects.create(owner=make_user(), delegate=by, until=until, created_at=NOW)
+
+
 def paused(by):
     return make_trigger(
         owner=by, playbook=make_playbook(by, f"p{Playbook.objects.count()}"), paused_at=NOW, pause_reason="by_hand"
@@ -175,6 +183,7 @@ def set_skill(row, by, now, **changes):
 
 
 CASES = {
+    ("delegation", "end"): Case(delegation, lambda row, by, now: delegation_end(delegation=row, by=by, now=now)),
     ("agent", "halt"): Case(
         lambda by: make_session(owner=by, agent=make_agent(owner=by)).agent,
         lambda row, by, now: sessions_halt([row.sessions.get().pk], by=by, reason="r", now=now),

@@ -21,6 +21,7 @@ SESSIONS = "/api/v1/sessions"
 DECISIONS = {"answer", "approve", "approve_edited", "approve_for_session", "deny", "resolve"}
 ALSO_DECISIONS = {
     "callable-skill:partial_update",
+    "delegation:create",
     "release:post",
     *(f"approval-rule:{act}" for act in ("create", "partial_update", "destroy")),
 }

@@ -21,7 +21,7 @@ from agents.enums import Level, Outcome, Status, ToolIntent
 from agents.guard.calls import fitting
 from agents.knowledge import documents, playbooks, projects
 from agents.models import ContextProposal, ToolCall
-from agents.people import notifications
+from agents.people import delegations, notifications
 from agents.roster import agents, files
 from agents.sessions import approval_rules, approvals, halts, leases, questions
 from agents.skills import registry
@@ -156,6 +156,11 @@ ACTS = {
         lambda w, row: approvals.standing_create(row.pk, digest=row.digest, uses=3, **actor(w)),
         lambda w, row: {"digest": row.digest, "uses": 3},
     ),
+    "delegation:create": Act(
+        lambda w, row: delegations.delegation_create(owner=w.owner, delegate=row.delegate, until=row.until, **actor(w)),
+        lambda w, row: {"delegate": row.delegate.username, "until": row.until.isoformat()},
+    ),
+    "delegation:end": Act(lambda w, row: delegations.delegation_end(delegation=row, **actor(w))),
     "chat:create": Act(
         lambda w, _: entry.send_message(text="Which leases end this year?", by=w.by, now=clock()),
         {"message": "Which leases end this year?"},

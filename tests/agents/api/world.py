@@ -20,6 +20,7 @@ from agents.models import (
     Chunk,
     Collection,
     ContextProposal,
+    Delegation,
     Document,
     Finding,
     InboundEvent,
@@ -36,7 +37,7 @@ from agents.people.activity import event_emit
 from agents.policy.consent import call_digest
 from audit import recorder
 from tests.agents.ask.rows import make_chat, make_question
-from tests.factories import NOW, make_agent, make_session, make_starter, make_trigger, make_unread_input
+from tests.factories import NOW, make_agent, make_session, make_starter, make_trigger, make_unread_input, make_user
 
 TEXT = b"The term of this lease is two years. Notice is three months."
 
@@ -168,6 +169,9 @@ def make_world(owner=None):
         "approval-rule": ApprovalRule.objects.create(name="Rule", effect="ask", agent=agent, created_at=NOW),
         "chat": make_chat(owner),
         "collection": collection,
+        "delegation": Delegation.objects.create(
+            owner=owner, delegate=make_user(), until=clock() + timedelta(days=1), created_at=NOW
+        ),
         "document": document,
         "event": InboundEvent.objects.create(owner=owner, outcome=EventOutcome.NO_MATCH, received_at=NOW),
         "memory": Memory.objects.create(owner=owner, content="Prefers short terms.", created_at=NOW),

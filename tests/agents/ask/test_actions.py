@@ -159,7 +159,7 @@ def test_view_of_another_users_call_is_audited(scene, approver):
 def test_four_eyes_rule_applies_to_words(scene, settings):
     settings.LQOPS_FOUR_EYES = True
     Approval.objects.update(level="PRIVILEGED")
-    with pytest.raises(NotAllowed, match="somebody other"):
+    with pytest.raises(NotAllowed, match="second pair of eyes, and you own the run"):
         asked(scene, "approve {a} {d}")
 
 

@@ -2,10 +2,12 @@
 
 import json
 from contextlib import closing
+from datetime import timedelta
 from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
@@ -118,6 +120,24 @@ def test_doctor_reports_missing_migrations(capsys):
     with pytest.raises(CommandError):
         call_command("doctor", "--json")
     assert "missing: agents.0006_model_outages" in capsys.readouterr().out
+
+
+def test_doctor_shows_who_must_look_at_calls_and_counts_those_who_may(settings):
+    [check] = doctor._second_eyes()
+    assert (check.name, check.ok) == ("four eyes are off; calls from PRIVILEGED need 1 yes", True)
+    settings.LQOPS_FOUR_EYES, settings.LQOPS_QUORUM, settings.LQOPS_QUORUM_ROLE = True, 2, "approver"
+    settings.LQOPS_ESCALATE_TO, settings.LQOPS_ESCALATE_AFTER = "operator", timedelta(minutes=30)
+    make_user(is_superuser=True)  # decides, but is not in the role
+    people = [make_user(), make_user()]
+    found = []
+    for person in people:
+        person.groups.add(Group.objects.get(name="approver"))
+        eyes, escalation = doctor._second_eyes()
+        found.append((eyes.ok, escalation.ok))
+        person.groups.add(Group.objects.get(name="operator"))
+    assert eyes.name == "four eyes are on; calls from PRIVILEGED need 2 yeses of the role approver"
+    assert escalation.name == "approvals that wait 30 minutes are escalated to operator"
+    assert found == [(False, False), (True, True)]
 
 
 def test_doctor_reports_commits_that_are_not_durable():

@@ -46,7 +46,8 @@ CLOSED = {
     "EventOutcome": "spawned no_match refused",
     "OutboxStatus": "pending sent failed",
     "NoticeKind": (
-        "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind "
+        "agent run_stopped approval_waiting approval_escalated delegated question_waiting trigger_paused "
+        "outcome_unknown watch_behind "
         "sensor_failing model_away model_back input_given_up fault"
     ),
     "InputState": "queued retrying given_up dismissed",

@@ -70,7 +70,7 @@ def test_everybody_who_may_decide_is_told_and_nobody_else(approval):
     assert (notice.kind, notice.session, notice.read_at) == (NoticeKind.APPROVAL_WAITING, approval.session, None)
     assert (notice.title, notice.body) == (
         "A call waits for approval: send_letter",
-        f"Level RESTRICTED. Without an answer by {approval.expires_at:%-d %B, %H:%M} UTC it is refused.",
+        f"Level RESTRICTED. Without a decision by {approval.expires_at:%-d %B, %H:%M} UTC it expires unused.",
     )
 
 

@@ -10,13 +10,14 @@ from agents.conf import clock
 from agents.enums import Outcome, Phase, Risk, Status, ToolIntent
 from agents.exceptions import Invalid, NotAllowed
 from agents.guard import guarded_tool_call
-from agents.models import Approval, ApprovalRule, SkillSetting, ToolCall
+from agents.models import Approval, ApprovalRule, Notification, SkillSetting, ToolCall
 from agents.people.access import acting_by
 from agents.people.keys import api_key_create
 from agents.sessions.approval_rules import rule_change, rule_create, rule_delete, rule_try
 from agents.sessions.approvals import approval_approve, standing_create
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
+from tests.agents.admin.rows import page
 from tests.factories import NOW, make_agent, make_session, make_user
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sample_skills")]
@@ -132,6 +133,32 @@ def test_a_standing_approval_does_not_cover_what_a_rule_asks_about_since(ask, ap
     assert ask("act", "b", what="it").outcome == Outcome.SUCCESS
     rule("ask", skill="act")
     assert ask("act", "c", what="it").outcome == WAITS
+
+
+def test_a_role_that_a_rule_names_decides_and_nobody_else(ask, approver, client):
+    rule("ask", skill="act", role="admin", name="Large payments")
+    assert ask("act", "a", what="it").outcome == WAITS
+    ticket = Approval.objects.get()
+    chief = writer("admin")
+    assert not Notification.objects.filter(owner=approver).exists()
+    with pytest.raises(NotAllowed, match="The rule Large payments needs people of the role admin"):
+        approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    client.force_login(chief)
+    shown = client.get(page(Approval, "change", ticket.pk)).content.decode()
+    assert "The rule “Large payments” (version 1) asks people of the role admin." in shown
+    approval_approve(ticket.pk, by=chief, digest=ticket.digest, now=NOW)
+    assert ask("act", "a", what="it").outcome == Outcome.SUCCESS
+
+
+def test_a_rule_that_names_a_role_since_has_an_approved_call_asked_about_again(ask, approver):
+    assert ask("act", "a", what="it").outcome == WAITS
+    ticket = Approval.objects.get()
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    rule("ask", skill="act", role="admin")
+    assert ask("act", "a", what="it").outcome == WAITS
+    ticket.refresh_from_db()
+    assert ticket.status == "cancelled"
+    assert Approval.objects.get(status="pending").rules[0]["role"] == "admin"
 
 
 # --- Writing ---
