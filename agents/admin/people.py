@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from django import forms
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -34,14 +35,22 @@ from agents.admin.display import WordedFilter, ago, column, cut, moment, words
 from agents.admin.forms import StyledModelForm
 from agents.conf import clock
 from agents.models import ApiKey, InboundEvent
+from agents.people.browser_sessions import browser_sessions_end
 from agents.people.keys import Scope, api_key_create, api_key_revoke
+from agents.people.second_factor import factors_of, factors_remove, has_factor, must_have_factor
+from agents.people.sign_ins import last_sign_ins
 
 admin.site.unregister([User, Group])
+# Factors, sessions and linked accounts change by the acts that record it, not by forms of their own.
+for label in ("account", "mfa", "usersessions", "socialaccount"):
+    if apps.is_installed(f"allauth.{label}"):
+        admin.site.unregister([row for row in apps.get_app_config(label).get_models() if admin.site.is_registered(row)])
 # The names of the sidebar, as headings of the pages.
 User._meta.verbose_name_plural = "people"
 Group._meta.verbose_name_plural = "roles"
 
 CHANGE_PROFILE = "agents.change_profile"
+REMOVE_FACTORS = "mfa.delete_authenticator"  # no role has it, so it is for superusers
 FOR_SUPERUSERS = ("is_superuser", "user_permissions")
 
 
@@ -71,9 +80,14 @@ class SavedByDjango(DetailAdmin):
         return self.has_model_permission(request, "add")
 
     def change_view(self, request: HttpRequest, object_id: str, **_: Any) -> HttpResponse:
-        context = {"buttons": self.buttons(request, self.get_row(request, object_id))}
+        row = self.get_row(request, object_id)
+        context = {"buttons": self.buttons(request, row), **self.page_context(request, row)}
         response: HttpResponse = self.changeform_view(request, object_id, extra_context=context)
         return response
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return further context for the page of a row."""
+        return {}
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name in {"permissions", "user_permissions"}:
@@ -106,8 +120,35 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
             available=_is_opted_in,
             description="No new run starts for this person. Loops end; other runs finish.",
         ),
+        RowAction(
+            "sign_out",
+            "Sign out everywhere",
+            each_row(browser_sessions_end, "user", "signed out"),
+            permission="auth.change_user",
+            description="Ends all browser sessions of this person. API keys stay valid.",
+        ),
+        RowAction(
+            "remove_factors",
+            "Remove second factor",
+            each_row(factors_remove, "user", "left without a second factor"),
+            permission=REMOVE_FACTORS,
+            danger=True,
+            bulk=False,
+            available=lambda row: factors_of(row).exists(),
+            description="For a lost phone or key. Removes the factors and recovery codes of this person and ends their "
+            "sessions. Make sure that it is they who ask.",
+        ),
     )
     change_form_outer_before_template = "admin/parts/buttons.html"
+    change_form_outer_after_template = "admin/parts/sign_ins.html"
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {
+            "factors": factors_of(row),
+            "has_factor": has_factor(row),
+            "needs_factor": must_have_factor(row),
+            "sign_ins": last_sign_ins(row),
+        }
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         by = current_user(request)
