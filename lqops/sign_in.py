@@ -34,6 +34,7 @@ from django.urls import reverse
 from django.utils.crypto import salted_hmac
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import urlencode
+from unfold.settings import get_config
 
 from agents.conf import clock
 from agents.people.browser_sessions import browser_sessions_end
@@ -194,6 +195,9 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # allauth ships n
     def get_totp_label(self, user: User) -> str:
         return user.username
 
+    def generate_authenticator_name(self, user: User, type: Any) -> str:  # noqa: A002 allauth's name
+        return f"Key {Authenticator.objects.filter(user_id=user.pk, type=type).count() + 1}"
+
 
 @cache
 def _cipher(secret_key: str) -> Fernet:
@@ -267,6 +271,6 @@ def page_frame(request: HttpRequest) -> dict[str, Any]:
     missing = missing_step(request)
     shared = {"session_hours": settings.SESSION_COOKIE_AGE // 3_600, "needs_factor": missing == SETUP_PAGE}
     if missing or name.startswith(ENTRANCE_PAGES) or not admin.site.has_permission(request):
-        return {"frame": PLAIN_FRAME, "colors": settings.UNFOLD["COLORS"], **shared}
+        return {"frame": PLAIN_FRAME, "colors": get_config()["COLORS"], **shared}
     setattr(request, IN_ADMIN, True)
-    return {"frame": ADMIN_FRAME, **admin.site.each_context(request), **shared}
+    return {"frame": ADMIN_FRAME, "title": "Your account", **admin.site.each_context(request), **shared}

@@ -37,7 +37,7 @@ from agents.conf import clock
 from agents.models import ApiKey, InboundEvent
 from agents.people.browser_sessions import browser_sessions_end
 from agents.people.keys import Scope, api_key_create, api_key_revoke
-from agents.people.second_factor import factors_of, factors_remove, has_factor, must_have_factor
+from agents.people.second_factor import FACTOR_NAMES, factors_of, factors_remove, has_factor, must_have_factor
 from agents.people.sign_ins import last_sign_ins
 
 admin.site.unregister([User, Group])
@@ -144,7 +144,7 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return {
-            "factors": factors_of(row),
+            "factors": [(FACTOR_NAMES[factor.type], factor.created_at) for factor in factors_of(row)],
             "has_factor": has_factor(row),
             "needs_factor": must_have_factor(row),
             "sign_ins": last_sign_ins(row),

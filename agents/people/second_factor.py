@@ -19,6 +19,11 @@ from agents.people.browser_sessions import browser_sessions_delete
 
 EVERYBODY: Final = "everybody"
 FACTORS: Final = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+FACTOR_NAMES: Final = {
+    Authenticator.Type.TOTP: "authenticator app",
+    Authenticator.Type.WEBAUTHN: "passkey or security key",
+    Authenticator.Type.RECOVERY_CODES: "recovery codes",
+}
 # Permissions of people who decide: `doctor` names those who have no second factor.
 DECIDING: Final = ("agents.resolve_approval", LOOSEN_PERMISSION, HALT_PERMISSION)
 
@@ -35,7 +40,7 @@ def must_have_factor(user: User) -> bool:
 
 
 def has_factor(user: User) -> bool:
-    return Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).exists()
+    return bool(Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).exists())
 
 
 def require_factor(by: User | None) -> None:
@@ -45,7 +50,9 @@ def require_factor(by: User | None) -> None:
 
 
 def factors_of(user: User) -> QuerySet[Any]:
-    return Authenticator.objects.filter(user_id=user.pk).order_by("pk")
+    """Return the factors and recovery codes of a user."""
+    rows: QuerySet[Any] = Authenticator.objects.filter(user_id=user.pk).order_by("pk")
+    return rows
 
 
 @transaction.atomic

@@ -85,8 +85,8 @@ SHOWN: Final = 10
 
 
 def record_sign_in(*, user: User, how: str, address: str, now: datetime) -> None:
-    details = {"user_id": user.pk, "how": how, "address": address}
-    record_act("sign_in.done", by=user, now=now, subject=f"user:{user.pk}", **details)
+    subject = f"user:{user.pk}"
+    record_act("sign_in.done", by=user, now=now, subject=subject, user_id=user.pk, how=how, address=address)
 
 
 def record_failure(*, username: str, what: str, address: str, now: datetime) -> None:
