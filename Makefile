@@ -111,8 +111,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
 
 $(VENV)/.core: what := .
-$(VENV)/.dev: what := .[dev,metrics,otel,prices,semantic]
-$(VENV)/.full: what := .[dev,lint,postgres,redis,metrics,otel,prices,semantic,browser]
+$(VENV)/.dev: what := .[dev,metrics,oidc,otel,prices,semantic]
+$(VENV)/.full: what := .[dev,lint,postgres,redis,metrics,oidc,otel,prices,semantic,browser]
 $(VENV)/.core $(VENV)/.dev $(VENV)/.full: pyproject.toml | $(BIN)/python
 	@echo "Installing $(what)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(what)'

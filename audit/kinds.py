@@ -182,7 +182,7 @@ _KINDS = (
     _kind("api_key.revoked", "API key {key_id} was revoked."),
     _kind("sign_in.refused", "Sign-in was blocked for a while, by {scope}, after {tries} tries.", also="address"),
     _kind("sign_in.done", "User {user_id} signed in: {how}.", also="address"),
-    _kind("sign_in.failed", "A sign-in failed: wrong {what}.", also="user_id address"),
+    _kind("sign_in.failed", "A sign-in failed: {what}.", also="user_id address"),
     _kind("factor.added", "User {user_id} added a second factor: {type} {factor_id}."),
     _kind("factor.removed", "User {user_id} removed a second factor: {type} {factor_id}."),
     _kind("factor.recovery_code_used", "User {user_id} used a recovery code; {left} are left."),

@@ -11,6 +11,7 @@ from django.contrib import admin
 from django.contrib.admin.apps import SimpleAdminConfig
 from django.contrib.admin.checks import check_admin_app, check_dependencies
 from django.core import checks
+from django.db.models.base import ModelBase
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -43,6 +44,12 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
 
     index_title = "Home"
     enable_nav_sidebar = True
+
+    def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
+        """Leave out factors, sessions and linked accounts: they change by acts that are recorded, not by forms."""
+        models = [model_or_iterable] if isinstance(model_or_iterable, ModelBase) else model_or_iterable
+        kept = [model for model in models if not model.__module__.startswith("allauth.")]
+        super().register(kept, admin_class, **options)
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Send strangers to the one page to sign in. Whoever is signed in and may not use the admin gets a 403."""

@@ -12,6 +12,8 @@ from django.urls import reverse_lazy
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from lqops.env import MIN_TOKEN_CHARS, Env, masked_forms, private_database, private_folder
 from lqops.model_catalogue import check_task_time, configured_models
+from lqops.oidc_config import APPS as OIDC_APPS
+from lqops.oidc_config import configured_oidc
 
 env = Env()
 
@@ -171,6 +173,15 @@ MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not _https  # browsers allow it on localhos
 MFA_TOTP_ISSUER = "lqops"
 MFA_FORMS = {"authenticate": "lqops.sign_in.CodeForm", "reauthenticate": "lqops.sign_in.ConfirmCodeForm"}
 USERSESSIONS_ADAPTER = "lqops.sign_in.SessionsAdapter"
+
+# Single sign-on
+LQOPS_OIDC = configured_oidc(env)
+if LQOPS_OIDC:
+    INSTALLED_APPS += OIDC_APPS
+    SOCIALACCOUNT_PROVIDERS = LQOPS_OIDC.providers()
+SOCIALACCOUNT_ADAPTER = "lqops.oidc.OidcAdapter"
+SOCIALACCOUNT_LOGIN_ON_GET = True  # a form that redirects to the provider would need its address in form-action
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # lqops.oidc finds accounts by e-mail, in a stricter way
 
 LANGUAGE_CODE = "en-gb"
 FORMAT_MODULE_PATH = "lqops.formats"
@@ -415,6 +426,7 @@ LQOPS_KNOWN_SECRETS = [
     _database.get("PASSWORD", ""),
     EMAIL_HOST_PASSWORD,
     LQOPS_METRICS_TOKEN,
+    LQOPS_OIDC.client_secret if LQOPS_OIDC else "",
     *(env.optional_secret(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
     *env.named_secrets("LQOPS_MODEL_KEY_", but=("FILE",)).values(),  # keys of models that are declared in the admin
     *(form for value in LQOPS_SECRETS.values() for form in masked_forms(value)),

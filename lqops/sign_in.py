@@ -40,6 +40,7 @@ from agents.conf import clock
 from agents.people.browser_sessions import browser_sessions_end
 from agents.people.second_factor import has_factor, must_have_factor
 from agents.people.sign_ins import CODE, PASSWORD, code_begin, code_done, record_failure, sign_in_begin
+from lqops.oidc_config import PROVIDER
 from lqops.sign_in_record import client_address, record_factor
 from lqops.web import IN_ADMIN, PROGRAMS
 
@@ -105,6 +106,7 @@ class _CountedCode:
         if self.authenticator.type == Authenticator.Type.TOTP and not _is_first_use(self.authenticator):
             raise ValidationError("This code was used already. Wait for the next one.", code="used")
         if self.authenticator.type == Authenticator.Type.RECOVERY_CODES:
+            self.authenticator.refresh_from_db()
             left = len(self.authenticator.wrap().get_unused_codes())
             record_factor("factor.recovery_code_used", self.user, left=left)
         return code
@@ -221,6 +223,7 @@ OPEN_PREFIX: Final = "mfa_"
 # What a session without the second factor that it needs can reach; every other page and the API are closed to it.
 OPEN: Final = frozenset({
     *("account_login", "account_logout", "account_reauthenticate", "account_inactive", "admin:logout"),
+    *("openid_connect_login", "openid_connect_callback"),
     *("healthz", "readyz", "metrics", "hook"),
 })  # fmt: skip
 NEEDS_FACTOR: Final = "Your role needs a second factor. Set one up, or confirm it, in a browser at {address}."
@@ -271,6 +274,15 @@ def page_frame(request: HttpRequest) -> dict[str, Any]:
     missing = missing_step(request)
     shared = {"session_hours": settings.SESSION_COOKIE_AGE // 3_600, "needs_factor": missing == SETUP_PAGE}
     if missing or name.startswith(ENTRANCE_PAGES) or not admin.site.has_permission(request):
-        return {"frame": PLAIN_FRAME, "colors": get_config()["COLORS"], **shared}
+        return {"frame": PLAIN_FRAME, "colors": get_config()["COLORS"], **_sso(request), **shared}
     setattr(request, IN_ADMIN, True)
     return {"frame": ADMIN_FRAME, "title": "Your account", **admin.site.each_context(request), **shared}
+
+
+def _sso(request: HttpRequest) -> dict[str, str]:
+    """The button of single sign-on, if there is a provider. It leads to the same page as the password would."""
+    if not settings.LQOPS_OIDC:
+        return {}
+    following = f"?{urlencode({'next': request.GET['next']})}" if request.GET.get("next") else ""
+    link = reverse("openid_connect_login", kwargs={"provider_id": PROVIDER}) + following
+    return {"sso_name": settings.LQOPS_OIDC.name, "sso_link": link}

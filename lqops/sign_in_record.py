@@ -14,6 +14,8 @@ from agents.conf import clock
 from agents.people.access import record_act
 from agents.people.sign_ins import record_sign_in, sign_in_done
 
+WAYS = {"socialaccount": "single_sign_on"}  # by allauth's name
+
 
 def connect() -> None:
     user_logged_in.connect(_signed_in)
@@ -40,7 +42,7 @@ def _signed_in(request: HttpRequest, user: User, **_: Any) -> None:
 def _way(record: dict[str, Any]) -> str:
     if record.get("passwordless"):
         return "passkey"
-    return str(record.get("type") or record["method"])
+    return WAYS.get(record["method"], str(record.get("type") or record["method"]))
 
 
 def _factor_saved(instance: Any, created: bool, **_: Any) -> None:  # noqa: FBT001 Django's signal

@@ -1,6 +1,7 @@
 """URLs of the web process."""
 
 from allauth.account import views as account
+from django.apps import apps
 from django.contrib import admin
 from django.templatetags.static import static
 from django.urls import include, path
@@ -30,3 +31,11 @@ urlpatterns = [
     path("api/", include("agents.api.urls")),
     path("", include("audit.views")),
 ]
+
+if apps.is_installed("allauth.socialaccount"):
+    from lqops import oidc
+
+    urlpatterns += [
+        path("account/oidc/<str:provider_id>/login/", oidc.login, name="openid_connect_login"),
+        path("account/oidc/<str:provider_id>/callback/", oidc.callback, name="openid_connect_callback"),
+    ]

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from django import forms
-from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -41,10 +40,6 @@ from agents.people.second_factor import FACTOR_NAMES, factors_of, factors_remove
 from agents.people.sign_ins import last_sign_ins
 
 admin.site.unregister([User, Group])
-# Factors, sessions and linked accounts change by the acts that record it, not by forms of their own.
-for label in ("account", "mfa", "usersessions", "socialaccount"):
-    if apps.is_installed(f"allauth.{label}"):
-        admin.site.unregister([row for row in apps.get_app_config(label).get_models() if admin.site.is_registered(row)])
 # The names of the sidebar, as headings of the pages.
 User._meta.verbose_name_plural = "people"
 Group._meta.verbose_name_plural = "roles"

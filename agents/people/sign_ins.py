@@ -79,8 +79,9 @@ def sign_ins_clear(*, username: str = "", by: User | None, now: datetime) -> int
 
 # --- Audit events of signing in ---
 
-PASSWORD: Final = "password"  # noqa: S105 the name of a way to sign in
-CODE: Final = "code"
+PASSWORD: Final = "wrong_password"  # noqa: S105 the name of a failure
+CODE: Final = "wrong_code"
+SSO: Final = "single_sign_on"
 SHOWN: Final = 10
 
 
