@@ -18,6 +18,8 @@ from lqops.oidc_config import configured_oidc
 env = Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+_PACKAGE = BASE_DIR / "lqops"  # with links to the templates and samples; in a wheel, with the files themselves
+SAMPLES_DIR = (_PACKAGE / "samples").resolve()
 VAR_DIR = private_folder(Path(env.text("LQOPS_VAR_DIR") or BASE_DIR / "var"))
 
 SECRET_KEY = env.secret("LQOPS_SECRET_KEY", kept_in=VAR_DIR)
@@ -70,7 +72,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "lqops" / "templates"],
+        "DIRS": [_PACKAGE / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -382,7 +384,7 @@ LQOPS_PRECEDENT_DAYS = env.whole("LQOPS_PRECEDENT_DAYS", 180)
 # --- Skills (docs/playbooks.md, docs/skills.md) ---
 
 # Folders with a SKILL.md in each of their folders; the samples by default
-_sample_skills = BASE_DIR / "samples" / "skills"
+_sample_skills = SAMPLES_DIR / "skills"
 LQOPS_SKILL_FOLDERS = [Path(folder).absolute() for folder in env.listed("LQOPS_SKILL_FOLDERS")] or [
     folder for folder in (_sample_skills,) if folder.is_dir()
 ]
