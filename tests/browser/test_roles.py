@@ -54,4 +54,4 @@ def test_user_without_staff_status_cannot_sign_in(enter, product):
 
     expect(room.page.get_by_text("correct username and password for a staff account")).to_be_visible()
     room.open("/admin/agents/agentsession/")
-    expect(room.page.get_by_role("button", name="Log in")).to_be_visible()
+    expect(room.page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()

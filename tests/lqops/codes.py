@@ -1,5 +1,10 @@
 """Codes of an authenticator app, and people with one, for tests of signing in."""
 
+import base64
+import hmac
+import struct
+import time
+
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
 from django.contrib.auth.models import Group
@@ -17,6 +22,14 @@ TOTP_SETUP, CONFIRM = "/account/second-factor/totp/activate/", "/account/confirm
 
 def code_now(secret=SECRET):
     return format_hotp_value(hotp_value(secret, int(clock().timestamp()) // 30))
+
+
+def totp(secret):
+    """The code of the moment by RFC 6238, without the help of the product."""
+    counter = struct.pack(">Q", int(time.time()) // 30)
+    digest = hmac.digest(base64.b32decode(secret), counter, "sha1")
+    offset = digest[-1] & 15
+    return f"{(int.from_bytes(digest[offset : offset + 4]) & 0x7FFFFFFF) % 1_000_000:06}"
 
 
 def wrong_code(secret=SECRET):

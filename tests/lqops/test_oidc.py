@@ -68,6 +68,14 @@ def test_without_a_provider_there_is_no_page(client):
     assert client.get(BACK).status_code == 404
 
 
+def test_answer_of_a_provider_that_was_removed_is_not_found(settings, provider):
+    client = Client()
+    back = urlsplit(provider.authorize(client.get(START)["Location"]))
+    settings.LQOPS_OIDC = None
+
+    assert client.get(back.path, {name: values[0] for name, values in parse_qs(back.query).items()}).status_code == 404
+
+
 def test_verified_address_opens_the_account_and_it_is_recorded(provider):
     ada = make_person(email="Ada@example.org", role="viewer")
 

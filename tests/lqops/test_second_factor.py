@@ -6,14 +6,15 @@ from datetime import timedelta
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
-from django.test import Client, override_settings
+from django.test import Client, RequestFactory, override_settings
 from django.urls import get_resolver
 
 from agents.conf import clock
 from agents.people import sign_ins
 from agents.people.sign_ins import CODE_TRIES
 from audit.models import AuditEvent
-from lqops.sign_in import OPEN, FactorAdapter
+from lqops import sign_in_record
+from lqops.sign_in import OPEN, AccountAdapter, FactorAdapter
 from tests.lqops.codes import (
     CODE,
     CONFIRM,
@@ -80,6 +81,19 @@ def test_code_signs_in_and_both_steps_are_recorded(later):
     done = AuditEvent.objects.get(kind="sign_in.done")
     assert (done.subject, done.details["how"]) == (f"user:{ada.pk}", "password+totp")
     assert done.details["address"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("record", "way"),
+    [
+        ({"method": "password"}, "password"),
+        ({"method": "mfa", "type": "webauthn"}, "webauthn"),
+        ({"method": "mfa", "type": "webauthn", "passwordless": True}, "passkey"),
+        ({"method": "socialaccount", "provider": "sso"}, "single_sign_on"),
+    ],
+)
+def test_each_way_to_sign_in_has_a_name(record, way):
+    assert sign_in_record._way(record) == way
 
 
 @pytest.mark.parametrize("code", ["", "000000 ", "12345", "abcdef", "' or 1=1", "٠١٢٣٤٥"])
@@ -500,6 +514,10 @@ def test_factor_encrypted_with_another_key_matches_no_code(later):
 @pytest.mark.parametrize("root", ["/account/", "/", "/accounts/"])
 def test_there_is_no_page_to_sign_up_or_to_change_an_address(client, root, path):
     assert client.get(root + path).status_code == 404
+
+
+def test_nobody_signs_up():
+    assert not AccountAdapter().is_open_for_signup(RequestFactory().get("/"))
 
 
 def test_sign_in_needs_the_token_against_forgery():
