@@ -118,7 +118,7 @@ release: fresh-lock ## Build the packages, their lock file, their parts list (SB
 	$(BIN)/python -m build --outdir dist .
 	cp requirements.lock dist/
 	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible \
-		--output-format JSON --output-file dist/lqops.cdx.json
+		--output-format JSON --output-file dist/sbom.cdx.json
 	cd dist && $(PYTHON) -c 'import hashlib, pathlib; [print(hashlib.sha256(f.read_bytes()).hexdigest(), "", f) for f in sorted(pathlib.Path().iterdir())]' > ../build/SHA256SUMS && mv ../build/SHA256SUMS .
 
 clean: ## Remove .venv and everything that was built; var/ (your data and keys) stays
