@@ -165,6 +165,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
         super().login(request, user)
         _limit_session(request)
 
+    def get_login_redirect_url(self, request: HttpRequest) -> str:
+        """Home for staff; others have no page of the admin."""
+        return reverse("admin:index" if admin.site.has_permission(request) else "usersessions_list")
+
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
         return [method for method in methods if method["id"].startswith("mfa_")] or methods

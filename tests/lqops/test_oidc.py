@@ -153,6 +153,7 @@ def test_new_account_has_no_role_and_no_password(provider, allow):
 
     answer = sign_in(provider)
 
+    assert answer["Location"] == "/account/sessions/"
     user = User.objects.get()
     assert (user.username, user.email) == ("ada", "ada@example.org")
     assert (user.is_staff, user.is_superuser, user.groups.count()) == (False, False, 0)
