@@ -42,7 +42,7 @@ from agents.people.second_factor import has_factor, must_have_factor
 from agents.people.sign_ins import CODE, PASSWORD, code_begin, code_done, record_failure, sign_in_begin
 from lqops.oidc_config import PROVIDER
 from lqops.sign_in_record import client_address, record_factor
-from lqops.web import IN_ADMIN, PROGRAMS
+from lqops.web import DATABASE_ERRORS, IN_ADMIN, PROGRAMS, database_away
 
 logger = logging.getLogger(__name__)
 
@@ -169,6 +169,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
         """Home for staff; others have no page of the admin."""
         return reverse("admin:index" if admin.site.has_permission(request) else "usersessions_list")
 
+    def get_signup_redirect_url(self, request: HttpRequest) -> str:
+        """For accounts that single sign-on has made."""
+        return self.get_login_redirect_url(request)
+
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
         return [method for method in methods if method["id"].startswith("mfa_")] or methods
@@ -240,19 +244,29 @@ class SecondFactor(MiddlewareMixin):
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponse | None:
         name = request.resolver_match.view_name if request.resolver_match else ""
-        if name in OPEN or name.startswith(OPEN_PREFIX) or not (page := missing_step(request)):
+        if name in OPEN or name.startswith(OPEN_PREFIX):
             return None
-        if request.path.startswith(PROGRAMS):
-            message = NEEDS_FACTOR.format(address=reverse(page))
-            request_id = request.META.get("HTTP_X_REQUEST_ID", "")
-            error = {"code": "second_factor_required", "message": message, "detail": None, "request_id": request_id}
-            return JsonResponse(error, status=403)
-        following = f"?{urlencode({'next': request.get_full_path()})}" if request.method == "GET" else ""
-        return HttpResponseRedirect(reverse(page) + following)
+        try:
+            page = missing_step(request)
+        except DATABASE_ERRORS as error:  # Django shows errors of middleware to no other middleware
+            return database_away(request, error)
+        return _lead(request, page) if page else None
+
+
+def _lead(request: HttpRequest, page: str) -> HttpResponse:
+    if request.path.startswith(PROGRAMS):
+        message = NEEDS_FACTOR.format(address=reverse(page))
+        request_id = request.META.get("HTTP_X_REQUEST_ID", "")
+        error = {"code": "second_factor_required", "message": message, "detail": None, "request_id": request_id}
+        return JsonResponse(error, status=403)
+    following = f"?{urlencode({'next': request.get_full_path()})}" if request.method == "GET" else ""
+    return HttpResponseRedirect(reverse(page) + following)
 
 
 def missing_step(request: HttpRequest) -> str:
     """Return the page to which a session has to go first, by name; empty if it lacks nothing."""
+    if not settings.LQOPS_SECOND_FACTOR_FOR:  # without it nobody is looked up
+        return ""
     user = request.user
     if not isinstance(user, User) or not must_have_factor(user):
         return ""

@@ -46,6 +46,7 @@ POLICY: Final = _POLICY.format(eval="")
 # The admin's script library compiles the expressions in its templates, so its pages need eval.
 ADMIN_POLICY: Final = _POLICY.format(eval=" 'unsafe-eval'")
 IN_ADMIN: Final = "is_in_admin"  # set on requests for pages of other apps that are shown inside the admin
+DATABASE_ERRORS: Final = (OperationalError, InterfaceError)
 SLOT_SECONDS: Final = 30.0  # how long a request waits for its turn
 # Requests that wait behind no others, by their path: halts, and probes, which must not hold up halts
 HALTS: Final = re.compile(r"^/api/v1/(halt|sessions/[^/]+/halt)$|^/admin/(halt-everything|agents/.+/halt)/$")
@@ -87,10 +88,12 @@ class DatabaseUnavailable(MiddlewareMixin):
     """Answers 503 with Retry-After while the database does not answer: JSON to programs, a page to people."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if not isinstance(exception, (OperationalError, InterfaceError)):
-            return None
-        logger.warning("the database failed a request to %s: %s", request.path, redact_exception(exception))
-        return _later(request, DATABASE_AWAY)
+        return database_away(request, exception) if isinstance(exception, DATABASE_ERRORS) else None
+
+
+def database_away(request: HttpRequest, error: Exception) -> HttpResponse:
+    logger.warning("the database failed a request to %s: %s", request.path, redact_exception(error))
+    return _later(request, DATABASE_AWAY)
 
 
 def _later(request: HttpRequest, message: str) -> HttpResponse:

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from django.db import OperationalError
 from django.test import Client, RequestFactory, override_settings
 from django.urls import get_resolver
 
@@ -13,7 +14,7 @@ from agents.conf import clock
 from agents.people import sign_ins
 from agents.people.sign_ins import CODE_TRIES
 from audit.models import AuditEvent
-from lqops import sign_in_record
+from lqops import sign_in, sign_in_record
 from lqops.sign_in import OPEN, AccountAdapter, FactorAdapter
 from tests.lqops.codes import (
     CODE,
@@ -360,6 +361,19 @@ def test_session_from_before_the_factor_has_to_confirm_it(demanded, later):
     later(seconds=30)
     old.post("/account/second-factor/reauthenticate/", {"code": code_now()})
     assert old.get("/admin/").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/admin/", "/api/v1/sessions"])
+def test_database_that_is_away_is_no_way_around(demanded, monkeypatch, path):
+    make_person(role="approver")
+    client = enter_password().client
+
+    def fail(user):
+        raise OperationalError("the server is gone")
+
+    monkeypatch.setattr(sign_in, "must_have_factor", fail)
+
+    assert client.get(path).status_code == 503
 
 
 def test_setting_it_up_opens_the_admin_and_is_recorded(demanded, later):
