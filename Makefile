@@ -30,6 +30,8 @@ FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent
 	agents/text/clean.py agents/skills/parsing.py agents/skills/literals.py agents/policy/guardrails.py \
 	agents/policy/context_window.py agents/policy/conversation.py agents/text/quotes.py \
 	agents/ledger/model_servers.py agents/ledger/model_limits.py agents/ledger/declared_models.py agents/catalogue.py \
+	agents/people/second_factor.py agents/people/browser_sessions.py agents/people/sign_ins.py lqops/sign_in.py \
+	lqops/sign_in_record.py lqops/oidc.py lqops/oidc_config.py \
 	agents/policy/model_catalogue.py agents/net/*.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database run on SQLite alone. So do those of what stands above services that are tested here,
 # unless WHOLE=1 is given.
@@ -44,7 +46,7 @@ DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help setup dev run test test-postgres check static coverage stress chaos mutants clean
+.PHONY: help setup dev run test test-postgres check static coverage stress chaos mutants lock fresh-lock release clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -100,8 +102,29 @@ chaos: $(VENV)/.full ## Break an installation of its own for an hour (MINUTES=60
 mutants: $(VENV)/.full ## Change guard, policy, ledger and approvals in small ways: a test must fail for 90 % (SAMPLE=150, SEED=, MINUTES=)
 	LQOPS_TEST_DATABASE_URL= PYTHONPATH=. $(BIN)/python -m tests.mutations $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
+# What a release is installed with: every package of the core and of these extras, by version and hash.
+RELEASED_EXTRAS := postgres redis metrics oidc otel prices semantic
+COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate --no-emit-index-url --no-emit-find-links $(addprefix --extra ,$(RELEASED_EXTRAS)) --output-file
+
+lock: $(VENV)/.release ## Renew requirements.lock after a change of pyproject.toml (UPGRADE=1 takes newer versions too)
+	$(COMPILE) requirements.lock $(if $(UPGRADE),--upgrade) > /dev/null
+
+fresh-lock: $(VENV)/.release
+	@mkdir -p build && cp requirements.lock build/requirements.lock
+	@$(COMPILE) build/requirements.lock > /dev/null
+	@cmp -s requirements.lock build/requirements.lock || { echo "requirements.lock is out of date: run make lock" >&2; exit 1; }
+
+release: fresh-lock ## Build the packages, their lock file, their parts list (SBOM) and checksums in dist/
+	rm -rf dist build/lib build/bdist.*
+	$(BIN)/python -m build --outdir dist .
+	cp requirements.lock dist/
+	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--output-format JSON --output-file dist/sbom.cdx.json
+	cd dist && $(PYTHON) -c 'import hashlib, pathlib; [print(hashlib.sha256(f.read_bytes()).hexdigest(), "", f) for f in sorted(pathlib.Path().iterdir())]' > ../build/SHA256SUMS && mv ../build/SHA256SUMS .
+
 clean: ## Remove .venv and everything that was built; var/ (your data and keys) stays
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.*
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.*
 	find lqops audit agents tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- The virtual environment: one stamp per set of packages, renewed when pyproject.toml changes ---
@@ -113,9 +136,10 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
 
 $(VENV)/.core: what := .
-$(VENV)/.dev: what := .[dev,metrics,otel,prices,semantic]
-$(VENV)/.full: what := .[dev,lint,postgres,redis,metrics,otel,prices,semantic,browser]
-$(VENV)/.core $(VENV)/.dev $(VENV)/.full: pyproject.toml | $(BIN)/python
+$(VENV)/.dev: what := .[dev,metrics,oidc,otel,prices,semantic]
+$(VENV)/.full: what := .[dev,lint,postgres,redis,metrics,oidc,otel,prices,semantic,browser]
+$(VENV)/.release: what := .[release]
+$(VENV)/.core $(VENV)/.dev $(VENV)/.full $(VENV)/.release: pyproject.toml | $(BIN)/python
 	@echo "Installing $(what)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(what)'
 	@touch $@

@@ -9,6 +9,7 @@ from agents.conf import clock, isolation_is_strict
 from agents.guard.selftest import Check, run_checks
 from agents.knowledge.vectors import has_numpy
 from agents.models import Installation, ModelOutage, SuspendedModel
+from agents.people.second_factor import deciders_without_factor, unknown_names
 from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live, missing_migrations
 from agents.sessions.second_eyes import approvers
 from agents.skills.isolation import SkillFailed
@@ -51,9 +52,25 @@ def diagnose() -> list[Check]:
             fault="a model has the role embeddings, but numpy is missing: install the extra `semantic`",
         ),
         *_second_eyes(),
+        _second_factors(),
         Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
         *_isolation(),
     ]
+
+
+def _second_factors() -> Check:
+    unknown = unknown_names()
+    fault = f"LQOPS_SECOND_FACTOR_FOR names what does not exist: {', '.join(unknown)}"
+    return Check.of("the second factor is demanded of roles that exist", ok=not unknown, fault=fault)
+
+
+def warnings() -> list[str]:
+    """Return what is worth changing, although nothing fails."""
+    without = deciders_without_factor()
+    if not without:
+        return []
+    demanded = "" if settings.LQOPS_SECOND_FACTOR_FOR else " and set LQOPS_SECOND_FACTOR_FOR (docs/deployment.md)"
+    return [f"People who decide have no second factor: {', '.join(without)}. Let them set one up{demanded}."]
 
 
 def _migrations() -> Check:

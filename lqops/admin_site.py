@@ -11,7 +11,8 @@ from django.contrib import admin
 from django.contrib.admin.apps import SimpleAdminConfig
 from django.contrib.admin.checks import check_admin_app, check_dependencies
 from django.core import checks
-from django.http import HttpRequest
+from django.db.models.base import ModelBase
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.functional import SimpleLazyObject
@@ -24,6 +25,7 @@ class ControlRoomConfig(SimpleAdminConfig):
     def ready(self) -> None:
         checks.register(check_dependencies, checks.Tags.admin)
         checks.register(_check_pages, checks.Tags.admin)
+        _connect_sign_in()
 
 
 def _check_pages(app_configs: Any, **more: Any) -> list[checks.CheckMessage]:
@@ -31,11 +33,30 @@ def _check_pages(app_configs: Any, **more: Any) -> list[checks.CheckMessage]:
     return check_admin_app(app_configs, **more)
 
 
+def _connect_sign_in() -> None:
+    from lqops.sign_in_record import connect
+
+    connect()
+
+
 class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no types
     """Adds Home, the halt bar, health, the ask box and chats to the pages of the models."""
 
     index_title = "Home"
     enable_nav_sidebar = True
+
+    def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
+        """Leave out factors, sessions and linked accounts: they change by acts that are recorded, not by forms."""
+        models = [model_or_iterable] if isinstance(model_or_iterable, ModelBase) else model_or_iterable
+        kept = [model for model in models if not model.__module__.startswith("allauth.")]
+        super().register(kept, admin_class, **options)
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Send strangers to the one page to sign in. Whoever is signed in and may not use the admin gets a 403."""
+        from allauth.account.decorators import secure_admin_login
+
+        answer: HttpResponse = secure_admin_login(super().login)(request, extra_context)
+        return answer
 
     def extra_urls(self) -> list[URLPattern]:
         # Imported here because these pages register themselves on this site.

@@ -7,14 +7,19 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
+from django.urls import reverse_lazy
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from lqops.env import MIN_TOKEN_CHARS, Env, masked_forms, private_database, private_folder
 from lqops.model_catalogue import check_task_time, configured_models
+from lqops.oidc_config import APPS as OIDC_APPS
+from lqops.oidc_config import configured_oidc
 
 env = Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+_PACKAGE = BASE_DIR / "lqops"  # with links to the templates and samples; in a wheel, with the files themselves
+SAMPLES_DIR = (_PACKAGE / "samples").resolve()
 VAR_DIR = private_folder(Path(env.text("LQOPS_VAR_DIR") or BASE_DIR / "var"))
 
 SECRET_KEY = env.secret("LQOPS_SECRET_KEY", kept_in=VAR_DIR)
@@ -31,6 +36,10 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.usersessions",
     "django_q",
     "rest_framework",
     "drf_spectacular",
@@ -51,6 +60,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "lqops.sign_in.SecondFactor",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -61,13 +72,14 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [_PACKAGE / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "lqops.sign_in.page_frame",
             ],
             "libraries": {"lqops": "agents.admin.display"},
         },
@@ -128,7 +140,7 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 LOGIN_REDIRECT_URL = "admin:index"
-LOGIN_URL = "login"  # for everybody; staff may also use the admin's
+LOGIN_URL = "account_login"
 # The default is plain HTTP on loopback; LQOPS_HTTPS=1 turns on everything that needs a TLS proxy in front.
 _https = env.flag("LQOPS_HTTPS", default=False)
 SESSION_COOKIE_SECURE = _https
@@ -139,6 +151,39 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
 SECURE_HSTS_PRELOAD = _https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]  # probes use plain HTTP
+
+# --- Accounts: sign-in, second factors and browser sessions, by django-allauth (docs/operating.md) ---
+
+# A session ends this long after its sign-in, whatever happens in it.
+SESSION_COOKIE_AGE = 3_600 * env.whole("LQOPS_SESSION_HOURS", 12, least=1)
+# Roles and permissions whose holders must have a second factor; superusers too, unless the list is empty
+LQOPS_SECOND_FACTOR_FOR = env.listed("LQOPS_SECOND_FACTOR_FOR")
+
+ACCOUNT_ADAPTER = "lqops.sign_in.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]  # the form to sign in has these; nobody can sign up
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_RATE_LIMITS = False  # tries are counted in the database, for all web processes together
+ACCOUNT_FORMS = {"login": "lqops.sign_in.SignInForm", "reauthenticate": "lqops.sign_in.ConfirmPasswordForm"}
+MFA_ADAPTER = "lqops.sign_in.FactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not _https  # browsers allow it on localhost only
+MFA_TOTP_ISSUER = "lqops"
+MFA_FORMS = {"authenticate": "lqops.sign_in.CodeForm", "reauthenticate": "lqops.sign_in.ConfirmCodeForm"}
+USERSESSIONS_ADAPTER = "lqops.sign_in.SessionsAdapter"
+
+# Single sign-on
+LQOPS_OIDC = configured_oidc(env)
+if LQOPS_OIDC:
+    INSTALLED_APPS += OIDC_APPS
+    SOCIALACCOUNT_PROVIDERS = LQOPS_OIDC.providers()
+SOCIALACCOUNT_ADAPTER = "lqops.oidc.OidcAdapter"
+SOCIALACCOUNT_LOGIN_ON_GET = True  # a form that redirects to the provider would need its address in form-action
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # lqops.oidc finds accounts by e-mail, in a stricter way
 
 LANGUAGE_CODE = "en-gb"
 FORMAT_MODULE_PATH = "lqops.formats"
@@ -158,7 +203,13 @@ UNFOLD = {
     "SITE_SUBHEADER": "mission control",
     "SITE_SYMBOL": "shield_with_heart",
     "SHOW_VIEW_ON_SITE": False,
-    "LOGIN": {"form": "lqops.web.StaffSignInForm"},
+    "ACCOUNT": {
+        "navigation": [
+            {"title": "Second factor", "link": reverse_lazy("mfa_index")},
+            {"title": "Sessions", "link": reverse_lazy("usersessions_list")},
+            {"title": "Change password", "link": reverse_lazy("admin:password_change")},
+        ]
+    },
     "SITE_FAVICONS": [
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("lqops/icon.svg")},
     ],
@@ -350,7 +401,7 @@ LQOPS_PRECEDENT_DAYS = env.whole("LQOPS_PRECEDENT_DAYS", 180)
 # --- Skills (docs/playbooks.md, docs/skills.md) ---
 
 # Folders with a SKILL.md in each of their folders; the samples by default
-_sample_skills = BASE_DIR / "samples" / "skills"
+_sample_skills = SAMPLES_DIR / "skills"
 LQOPS_SKILL_FOLDERS = [Path(folder).absolute() for folder in env.listed("LQOPS_SKILL_FOLDERS")] or [
     folder for folder in (_sample_skills,) if folder.is_dir()
 ]
@@ -397,6 +448,7 @@ LQOPS_KNOWN_SECRETS = [
     _database.get("PASSWORD", ""),
     EMAIL_HOST_PASSWORD,
     LQOPS_METRICS_TOKEN,
+    LQOPS_OIDC.client_secret if LQOPS_OIDC else "",
     *(env.optional_secret(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
     *env.named_secrets("LQOPS_MODEL_KEY_", but=("FILE",)).values(),  # keys of models that are declared in the admin
     *(form for value in LQOPS_SECRETS.values() for form in masked_forms(value)),

@@ -1,4 +1,4 @@
-"""The web process around the pages: middleware, limits on request bodies, probes and the sign-in forms."""
+"""The web process around the pages: middleware, limits on request bodies and probes."""
 
 import asyncio
 import json
@@ -8,13 +8,10 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from math import ceil
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.contrib.auth.forms import AuthenticationForm
-from django.core.exceptions import ValidationError
 from django.core.handlers.asgi import ASGIHandler
 from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -23,14 +20,12 @@ from django.template.loader import render_to_string
 from django.utils.deprecation import MiddlewareMixin
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
-from unfold.forms import AuthenticationForm as StaffForm
 
 from agents.api.errors import DATABASE_AWAY, DATABASE_RETRY_SECONDS
 from agents.api.fields import FORM_OVERHEAD
 from agents.conf import clock
 from agents.guard import selftest
 from agents.models import Installation
-from agents.people.sign_ins import sign_in_begin, sign_in_done
 from agents.sessions.control_room import Health, health
 from agents.sessions.faults import missing_migrations
 from agents.text.formats.limits import MAX_BYTES
@@ -50,6 +45,8 @@ _POLICY: Final = (
 POLICY: Final = _POLICY.format(eval="")
 # The admin's script library compiles the expressions in its templates, so its pages need eval.
 ADMIN_POLICY: Final = _POLICY.format(eval=" 'unsafe-eval'")
+IN_ADMIN: Final = "is_in_admin"  # set on requests for pages of other apps that are shown inside the admin
+DATABASE_ERRORS: Final = (OperationalError, InterfaceError)
 SLOT_SECONDS: Final = 30.0  # how long a request waits for its turn
 # Requests that wait behind no others, by their path: halts, and probes, which must not hold up halts
 HALTS: Final = re.compile(r"^/api/v1/(halt|sessions/[^/]+/halt)$|^/admin/(halt-everything|agents/.+/halt)/$")
@@ -81,7 +78,8 @@ class ContentSecurityPolicy(MiddlewareMixin):
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         match = request.resolver_match
-        policy = ADMIN_POLICY if match is not None and "admin" in match.app_names else POLICY
+        in_admin = getattr(request, IN_ADMIN, match is not None and "admin" in match.app_names)
+        policy = ADMIN_POLICY if in_admin else POLICY
         response.headers.setdefault("Content-Security-Policy", policy)
         return response
 
@@ -90,10 +88,12 @@ class DatabaseUnavailable(MiddlewareMixin):
     """Answers 503 with Retry-After while the database does not answer: JSON to programs, a page to people."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if not isinstance(exception, (OperationalError, InterfaceError)):
-            return None
-        logger.warning("the database failed a request to %s: %s", request.path, redact_exception(exception))
-        return _later(request, DATABASE_AWAY)
+        return database_away(request, exception) if isinstance(exception, DATABASE_ERRORS) else None
+
+
+def database_away(request: HttpRequest, error: Exception) -> HttpResponse:
+    logger.warning("the database failed a request to %s: %s", request.path, redact_exception(error))
+    return _later(request, DATABASE_AWAY)
 
 
 def _later(request: HttpRequest, message: str) -> HttpResponse:
@@ -318,29 +318,3 @@ def _health_data(found: Health) -> dict[str, Any]:
 
 def _moment(at: datetime | None) -> str | None:
     return at.isoformat() if at else None
-
-
-# --- Sign-in forms, with a limit on tries ---
-
-
-class SignInForm(AuthenticationForm):
-    """Counts the try before it checks the password. The address is the server's, not that of a header."""
-
-    is_locked = False  # the page then says how long to wait, instead of that the password is wrong
-
-    def clean(self) -> dict[str, Any]:
-        username = self.cleaned_data.get("username")
-        if username is None or not self.cleaned_data.get("password"):
-            return super().clean()
-        address = self.request.META.get("REMOTE_ADDR", "") if self.request else ""
-        if wait := sign_in_begin(username=username, address=address, now=clock()):
-            self.is_locked = True
-            minutes = ceil(wait.total_seconds() / 60)
-            raise ValidationError(f"Too many failed sign-ins. Try again in {minutes} minutes.", code="too_many")
-        cleaned = super().clean()
-        sign_in_done(username=username, address=address, now=clock())
-        return cleaned
-
-
-class StaffSignInForm(SignInForm, StaffForm):  # type: ignore[misc]  # unfold ships no types
-    """For the admin site."""

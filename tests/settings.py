@@ -11,8 +11,11 @@ os.environ[_run] = str(_var)
 os.environ["LQOPS_VAR_DIR"] = str(_var)
 os.environ["LQOPS_DATABASE_URL"] = os.environ.get("LQOPS_TEST_DATABASE_URL") or f"sqlite:///{_var / 'lqops.sqlite3'}"
 
+from lqops.oidc_config import APPS as OIDC_APPS  # noqa: E402
 from lqops.settings import *  # noqa: E402, F403
-from lqops.settings import DATABASES, VAR_DIR  # noqa: E402
+from lqops.settings import DATABASES, INSTALLED_APPS, VAR_DIR  # noqa: E402
+
+INSTALLED_APPS += OIDC_APPS  # a test of single sign-on names its own provider
 
 # The in-memory default of SQLite cannot be shared by the processes and threads of the race tests.
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):

@@ -35,8 +35,11 @@ from agents.admin.forms import StyledModelForm
 from agents.conf import clock
 from agents.models import ApiKey, Delegation, InboundEvent
 from agents.people.access import DECIDE_PERMISSION
+from agents.people.browser_sessions import browser_sessions_end
 from agents.people.delegations import LONGEST, delegation_create, delegation_end
 from agents.people.keys import Scope, api_key_create, api_key_revoke
+from agents.people.second_factor import FACTOR_NAMES, factors_of, factors_remove, has_factor, must_have_factor
+from agents.people.sign_ins import last_sign_ins
 
 admin.site.unregister([User, Group])
 # The names of the sidebar, as headings of the pages.
@@ -44,6 +47,7 @@ User._meta.verbose_name_plural = "people"
 Group._meta.verbose_name_plural = "roles"
 
 CHANGE_PROFILE = "agents.change_profile"
+REMOVE_FACTORS = "mfa.delete_authenticator"  # no role has it, so it is for superusers
 FOR_SUPERUSERS = ("is_superuser", "user_permissions")
 
 
@@ -73,9 +77,14 @@ class SavedByDjango(DetailAdmin):
         return self.has_model_permission(request, "add")
 
     def change_view(self, request: HttpRequest, object_id: str, **_: Any) -> HttpResponse:
-        context = {"buttons": self.buttons(request, self.get_row(request, object_id))}
+        row = self.get_row(request, object_id)
+        context = {"buttons": self.buttons(request, row), **self.page_context(request, row)}
         response: HttpResponse = self.changeform_view(request, object_id, extra_context=context)
         return response
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return further context for the page of a row."""
+        return {}
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name in {"permissions", "user_permissions"}:
@@ -108,8 +117,35 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
             available=_is_opted_in,
             description="No new run starts for this person. Loops end; other runs finish.",
         ),
+        RowAction(
+            "sign_out",
+            "Sign out everywhere",
+            each_row(browser_sessions_end, "user", "signed out"),
+            permission="auth.change_user",
+            description="Ends all browser sessions of this person. API keys stay valid.",
+        ),
+        RowAction(
+            "remove_factors",
+            "Remove second factor",
+            each_row(factors_remove, "user", "left without a second factor"),
+            permission=REMOVE_FACTORS,
+            danger=True,
+            bulk=False,
+            available=lambda row: factors_of(row).exists(),
+            description="For a lost phone or key. Removes the factors and recovery codes of this person and ends their "
+            "sessions. Make sure that it is they who ask.",
+        ),
     )
     change_form_outer_before_template = "admin/parts/buttons.html"
+    change_form_outer_after_template = "admin/parts/sign_ins.html"
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {
+            "factors": [(FACTOR_NAMES[factor.type], factor.created_at) for factor in factors_of(row)],
+            "has_factor": has_factor(row),
+            "needs_factor": must_have_factor(row),
+            "sign_ins": last_sign_ins(row),
+        }
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         by = current_user(request)

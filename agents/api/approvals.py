@@ -168,8 +168,8 @@ class ApprovalDetailSerializer(ApprovalSerializer):
 
     class Meta(ApprovalSerializer.Meta):
         fields = [
-            *ApprovalSerializer.Meta.fields, "digest", "arguments", "shown", "rules", "original_arguments", "simulation",
-            "note",
+            *ApprovalSerializer.Meta.fields, "digest", "arguments", "shown", "rules", "original_arguments",
+            "simulation", "note",
         ]  # fmt: skip
 
 

@@ -33,7 +33,7 @@ CONTEXT = "We buy software and services. English law and New York law are both f
 
 
 def samples_folder() -> Path:
-    return Path(settings.BASE_DIR) / "samples"
+    return Path(settings.SAMPLES_DIR)
 
 
 def samples_install(owner: User, *, now: datetime) -> str:

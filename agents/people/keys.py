@@ -4,7 +4,8 @@ A key has 256 random bits, so a plain SHA-256 of it cannot be searched. Its pref
 compared in constant time. Scopes limit what a key may do; it sees the rows of its user.
 
 Whoever creates a key can act as its user. So people create keys for themselves. A superuser may create keys for others,
-but none with the scopes `decide` or `admin`. A command on the host may create any key: it has the database anyway.
+but none with the scopes `decide` or `admin`. Whoever must have a second factor needs one to create a key. A command on
+the host may create any key: it has the database anyway.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from django.db.models import Q
 from agents.exceptions import Invalid, NotAllowed
 from agents.models import ApiKey
 from agents.people.access import ADMIN_SCOPE, record_act
+from agents.people.second_factor import require_factor
 from audit.redaction import redact
 
 MARK: Final = "lqk"
@@ -49,6 +51,7 @@ def api_key_create(
     clean_name = redact(name.strip())
     chosen = _checked_scopes(scopes)
     _require_maker(user=user, by=by, scopes=chosen)
+    require_factor(by)
     if not clean_name or len(clean_name) > NAME_CHARS:
         raise Invalid(f"The name of a key has 1 to {NAME_CHARS} characters, not {len(clean_name)}.")
     if not user.is_active:

@@ -2,7 +2,8 @@
 
 A user name counts whether or not the account exists, so the limit does not reveal which accounts there are. Names are
 stored as keyed hashes, because people sometimes type their password there. An account at an address where it has
-signed in before has a count of its own, so that nobody elsewhere can lock its owner out.
+signed in before has a count of its own, so that nobody elsewhere can lock its owner out. Codes of a second factor have
+a lower limit, by account alone: whoever is asked for one has given the password.
 """
 
 import ipaddress
@@ -11,15 +12,17 @@ from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q, QuerySet
 from django.utils.crypto import salted_hmac
 
 from agents.models import SignInCount
 from agents.people.access import record_act
+from audit.models import AuditEvent
 
 WINDOW: Final = timedelta(minutes=15)
 ACCOUNT_TRIES: Final = 20
 ADDRESS_TRIES: Final = 100
+CODE_TRIES: Final = 10
 KNOWN_FOR: Final = timedelta(days=90)
 _SALT: Final = "lqops.web"
 _IPV6_PREFIX: Final = 64  # one household or machine has all addresses of such a network
@@ -52,15 +55,52 @@ def sign_in_done(*, username: str, address: str, now: datetime) -> None:
         SignInCount.objects.update_or_create(subject=f"{account}@{place}", defaults=known)
 
 
+def code_begin(*, user: User, now: datetime) -> timedelta | None:
+    """Count a try before a code, or the password of somebody signed in, is checked. Returns how long to wait."""
+    return _count_try(_code(user), CODE_TRIES, username=user.username, now=now)
+
+
+def code_done(*, user: User) -> None:
+    """Reset the count after a right code."""
+    SignInCount.objects.filter(subject=_code(user), failures__gt=0).update(failures=0)
+
+
 @transaction.atomic
 def sign_ins_clear(*, username: str = "", by: User | None, now: datetime) -> int:
     """Unlock an account at all addresses; without a name, all accounts and addresses."""
     rows = SignInCount.objects.filter(failures__gt=0)
     if username:
-        rows = rows.filter(subject__startswith=_account(username))
+        account = _account(username)
+        rows = rows.filter(Q(subject__startswith=account) | Q(subject=account.replace("account:", "code:")))
     cleared = rows.update(failures=0)
     record_act("sign_in.cleared", by=by, now=now, counts=cleared)
     return cleared
+
+
+# --- Audit events of signing in ---
+
+PASSWORD: Final = "wrong_password"  # noqa: S105 the name of a failure
+CODE: Final = "wrong_code"
+SSO: Final = "single_sign_on"
+SHOWN: Final = 10
+
+
+def record_sign_in(*, user: User, how: str, address: str, now: datetime) -> None:
+    subject = f"user:{user.pk}"
+    record_act("sign_in.done", by=user, now=now, subject=subject, user_id=user.pk, how=how, address=address)
+
+
+def record_failure(*, username: str, what: str, address: str, now: datetime) -> None:
+    """Record a wrong password or code. Names the user if the account exists; what was typed is not stored."""
+    user = User.objects.filter(username=username).first()
+    details: dict[str, Any] = {"what": what, "address": address} | ({"user_id": user.pk} if user else {})
+    record_act("sign_in.failed", by=None, now=now, subject=f"user:{user.pk}" if user else "", **details)
+
+
+def last_sign_ins(user: User) -> QuerySet[AuditEvent]:
+    """Return the newest sign-ins and failures of a user, newest first."""
+    kinds = ("sign_in.done", "sign_in.failed")
+    return AuditEvent.objects.filter(kind__in=kinds, subject=f"user:{user.pk}").order_by("-id")[:SHOWN]
 
 
 def _subjects(account: str, place: str, now: datetime) -> list[str]:
@@ -94,13 +134,17 @@ def _delete_expired(now: datetime) -> None:
 def _record_lockout(subject: str, limit: int, *, username: str, now: datetime) -> None:
     """Record a lock-out, once per wait. Names the user if the account exists."""
     scope, _, rest = subject.partition(":")
-    user = User.objects.filter(username=username).first() if scope == "account" else None
+    user = User.objects.filter(username=username).first() if scope in {"account", "code"} else None
     details: dict[str, Any] = {"scope": scope, "tries": limit} | ({"address": rest} if scope == "address" else {})
     record_act("sign_in.refused", by=None, now=now, subject=f"user:{user.pk}" if user else "", **details)
 
 
 def _account(username: str) -> str:
     return f"account:{salted_hmac(_SALT, username, algorithm='sha256').hexdigest()}"
+
+
+def _code(user: User) -> str:
+    return _account(user.username).replace("account:", "code:")
 
 
 def _place(address: str) -> str:

@@ -219,9 +219,9 @@ def test_page_takes_a_fixed_number_of_queries(client, auditor, django_assert_num
 def test_an_owner_who_is_no_staff_signs_in_and_reads_the_receipt(client, owner):
     start(RUN, owner_id=owner.pk)
     assert "Sign in" in client.get(PAGE, follow=True).content.decode()
-    wrong = client.post("/login/", {"username": "olga", "password": "wrong", "next": PAGE})
+    wrong = client.post("/login/", {"login": "olga", "password": "wrong", "next": PAGE})
     assert "do not match" in wrong.content.decode()
-    right = client.post("/login/", {"username": "olga", "password": "x", "next": PAGE}, follow=True)
+    right = client.post("/login/", {"login": "olga", "password": "x", "next": PAGE}, follow=True)
     assert "Receipt" in right.content.decode()
 
 

@@ -41,7 +41,7 @@ class Room:
     def sign_in(self, name: str) -> None:
         self.page.get_by_label("Username").fill(name)
         self.page.get_by_label("Password").fill(self.product.passwords[name])
-        self.page.get_by_role("button", name="Log in").click()
+        self.page.get_by_role("button", name="Sign in", exact=True).click()
 
     def row(self, text: str) -> Any:
         return self.page.get_by_role("row").filter(has_text=text)

@@ -172,7 +172,9 @@ def variables_read() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value)
     }
-    return found | {f"{name}_FILE" for name in found if name.endswith(("_KEY", "_PASSWORD", "_TOKEN"))}
+    return found | {
+        f"{name}_FILE" for name in found if name.endswith(("_KEY", "_PASSWORD", "_CLIENT_SECRET", "_TOKEN"))
+    }
 
 
 def variables_listed() -> list[str]:

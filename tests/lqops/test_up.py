@@ -62,12 +62,12 @@ def ask(port, path, *, method="GET", body=None, headers=None):
 
 
 def sign_in(port, password):
-    response, text = ask(port, "/admin/login/")
+    response, text = ask(port, "/login/")
     token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', text)[1]
     cookie = response.headers["Set-Cookie"].partition(";")[0]
-    form = urlencode({"csrfmiddlewaretoken": token, "username": "admin", "password": password, "next": "/admin/"})
+    form = urlencode({"csrfmiddlewaretoken": token, "login": "admin", "password": password, "next": "/admin/"})
     headers = {"Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"}
-    return ask(port, "/admin/login/?next=/admin/", method="POST", body=form, headers=headers)[0]
+    return ask(port, "/login/", method="POST", body=form, headers=headers)[0]
 
 
 def open_stream(port, *, cookies):
@@ -83,7 +83,7 @@ def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
     with running(environment(var, **QUICK)) as (process, port, printed):
         password = re.search(r"password +(\S+)", printed)[1]
         login = sign_in(port, password)
-        page, text = ask(port, "/admin/login/")
+        page, text = ask(port, "/login/")
         style, _ = ask(port, re.search(r'href="(/static/[^"]+\.css)"', text)[1])
         health, health_text = ask(port, "/healthz")
         parts = children_of(process.pid)
@@ -118,7 +118,7 @@ def test_later_check_behind_tls_reports_and_creates_no_user(var):
     summary = json.loads(done.stdout.splitlines()[-1])
     assert (summary["ok"], summary["error"], summary.keys()) == (True, "", SHAPE)
     assert summary["audit"]["verified"] is True
-    assert summary["pages"]["/admin/login/"] == 200
+    assert summary["pages"]["/login/"] == 200
     assert any(path.startswith("/static/") for path in summary["pages"])
     assert set(summary["brakes"].values()) == {"as it should be"}
 

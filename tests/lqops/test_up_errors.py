@@ -150,7 +150,7 @@ def test_check_names_the_failing_brake(monkeypatch, nothing_starts):
     assert summary["brakes"]["R6 refuses what the phase does not grant"] != "as it should be"
 
 
-WALKED, VERIFIED, SHOWN = {"ok": True}, {"verified": True}, {"/admin/login/": 200}
+WALKED, VERIFIED, SHOWN = {"ok": True}, {"verified": True}, {"/login/": 200}
 
 
 @pytest.mark.parametrize(

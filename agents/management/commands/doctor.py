@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from agents.doctor import diagnose
+from agents.doctor import diagnose, warnings
 from agents.guard.selftest import AS_IT_SHOULD_BE, Check
 from agents.ledger.boundary import halt_message
 from agents.models import Installation
@@ -16,7 +16,8 @@ class Command(BaseCommand):
     help = (
         "Calls the guard on a temporary session, with a probe as its handler, and proves that each brake refuses. "
         "Then checks the database, the audit log, the models and what isolated skills are kept from, and prints "
-        "whether all work is halted. Leaves no row behind. Exit code 1 if a check fails; a halt is not a failure."
+        "whether all work is halted. Leaves no row behind. Exit code 1 if a check fails; a halt and a warning are no "
+        "failures."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -25,13 +26,19 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         checks = diagnose()
         failed = [check for check in checks if not check.ok]
-        halted = _halted() if checks[0].ok else ""  # the first check: the database is migrated
+        is_migrated = checks[0].ok
+        halted = _halted() if is_migrated else ""
+        warned = warnings() if is_migrated else []
         if options["json"]:
             found = [{"name": check.name, "ok": check.ok, "found": check.found, "note": check.note} for check in checks]
-            self.stdout.write(json.dumps({"ok": not failed, "checks": found, "halted": halted or None}))
+            self.stdout.write(
+                json.dumps({"ok": not failed, "checks": found, "halted": halted or None, "warnings": warned})
+            )
         else:
             for check in checks:
                 self.stdout.write(f"{self._mark(check)} {check.name}" + _shown(check))
+            for warning in warned:
+                self.stdout.write(f"{self.style.WARNING('warn')} {warning}")
             if halted:
                 self.stdout.write(f"{self.style.WARNING('note')} {halted} `manage.py release` lets work start again.")
         if failed:

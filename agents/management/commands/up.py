@@ -216,6 +216,6 @@ def _fetch_pages(web: Web) -> dict[str, int]:
     """The HTTP status of the sign-in page and its style sheets, requested as a proxy would."""
     hosts = [host for host in settings.ALLOWED_HOSTS if host != "*"] or ["127.0.0.1"]
     headers = {"Host": hosts[0].lstrip("."), "X-Forwarded-Proto": "https"}
-    login = reverse("admin:login")
+    login = reverse("account_login")
     status, text = web.get(login, headers=headers)
     return {login: status} | {path: web.get(path, headers=headers)[0] for path in STYLE_SHEET.findall(text)}

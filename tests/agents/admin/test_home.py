@@ -205,7 +205,7 @@ def test_call_that_a_person_denied_says_so_once():
 def test_sign_in_page_shows_no_state(client):
     Installation.objects.update(halt=Halt.objects.create(scope="organisation", reason="fire"))
 
-    assert "fire" not in text_of(client.get(reverse("admin:login")))
+    assert "fire" not in text_of(client.get(reverse("account_login")))
 
 
 def test_old_refusals_are_not_shown():
@@ -387,7 +387,7 @@ def test_banner_is_small_and_for_staff(client, django_assert_max_num_queries):
 
 
 def test_sign_in_page_does_not_poll(client):
-    assert "data-every" not in text_of(client.get(reverse("admin:login")))
+    assert "data-every" not in text_of(client.get(reverse("account_login")))
 
 
 def test_model_that_is_away_is_named_first(client):

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
 from django.contrib import admin
 
 from agents.accounts import profile_set
@@ -48,9 +49,11 @@ from agents.models import (
     SuspendedModel,
 )
 from agents.people.access import actor_of
+from agents.people.browser_sessions import browser_sessions_end
 from agents.people.delegations import delegation_end
 from agents.people.keys import api_key_revoke
 from agents.people.notifications import notification_mark_read
+from agents.people.second_factor import factors_remove
 from agents.roster.agents import agent_delete, agent_restart, agent_start, agent_stop
 from agents.sessions.approval_rules import rule_create, rule_delete
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, tool_call_resolve
@@ -180,6 +183,10 @@ def callable_skill(by, **fields):
 
 def set_skill(row, by, now, **changes):
     return skill_set(name=row.name, declared=installed_skills()[row.name].level, by=by, now=now, **changes)
+
+
+def make_factor():
+    return Authenticator.objects.create(user=make_user(), type="totp", data={})
 
 
 CASES = {
@@ -367,6 +374,12 @@ CASES = {
     ),
     ("user", "opt_out"): Case(
         lambda by: make_user(), lambda row, by, now: profile_set(user=row, opted_in=False, by=by, now=now)
+    ),
+    ("user", "sign_out"): Case(
+        lambda by: make_user(), lambda row, by, now: browser_sessions_end(user=row, by=by, now=now)
+    ),
+    ("user", "remove_factors"): Case(
+        lambda by: make_factor().user, lambda row, by, now: factors_remove(user=row, by=by, now=now)
     ),
 }
 # Reads the files of a skill: tests/agents/admin/test_playbooks.py shows that one with real folders.

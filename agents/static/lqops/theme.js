@@ -1,0 +1,7 @@
+// Pages without the admin's scripts follow the theme that was chosen there, or else the system's.
+(() => {
+  let chosen = "auto";
+  try { chosen = JSON.parse(localStorage.getItem("_x_adminTheme")) || "auto"; } catch { /* no choice is kept */ }
+  const dark = chosen === "dark" || (chosen === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.classList.toggle("dark", dark);
+})();

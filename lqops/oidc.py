@@ -1,0 +1,169 @@
+"""Single sign-on by OpenID Connect: whose account a signed token opens, and which roles its claims give.
+
+A person is known by issuer and subject. The first time, a verified e-mail address finds the account; if there is none,
+one without any role is made, if a setting allows it. Roles come from a claim only if a setting maps its values. Nobody
+becomes a superuser this way, and a second factor is asked for as after a password.
+"""
+
+import hashlib
+from typing import Any, Final, NoReturn
+
+import jwt
+from allauth.account.internal.flows.manage_email import assess_unique_email
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.internal import jwtkit
+from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+
+from agents.accounts import user_record_saved
+from agents.conf import clock
+from agents.people.sign_ins import SSO, record_failure, sign_in_begin
+from lqops.oidc_config import Oidc
+from lqops.sign_in_record import client_address
+
+SIGNATURES: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"})
+FAILED: Final = "The sign-in at the provider failed. Try again, or sign in with your password."
+UNVERIFIED: Final = "The provider has not verified your e-mail address. Have it verified there, then try again."
+AMBIGUOUS: Final = "Several accounts have your e-mail address. Ask an admin to give each its own."
+INACTIVE: Final = "Your account is not active. Ask an admin."
+NO_ACCOUNT: Final = "You have no account here. Ask an admin to add one with your e-mail address."
+
+
+# --- The token: always with a verified signature, and nothing but the token counts ---
+
+
+class SignedTokenAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth ships no types
+    """Reads who somebody is from the signed ID token alone."""
+
+    def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> Any:
+        claims = self.verified_claims(app, str(kwargs["response"].get("id_token") or ""))
+        person = f"{claims['iss']}\0{claims['sub']}"
+        claims["uid"] = hashlib.sha256(person.encode()).hexdigest()
+        return self.get_provider().sociallogin_from_response(request, {"id_token": claims})
+
+    def verified_claims(self, app: Any, id_token: str) -> dict[str, Any]:
+        issuer = str(self.openid_config["issuer"])
+        if issuer.rstrip("/") != _provider().issuer:
+            raise OAuth2Error("The provider calls itself by another name than LQOPS_OIDC_ISSUER.")
+        try:
+            if jwt.get_unverified_header(id_token).get("alg") not in SIGNATURES:
+                raise OAuth2Error("The token is not signed with a key of the provider.")
+            claims: dict[str, Any] = jwtkit.verify_and_decode(
+                credential=id_token,
+                keys_url=self.openid_config["jwks_uri"],
+                issuer=issuer,
+                audience=app.client_id,
+                lookup_kid=jwtkit.lookup_kid_jwk,
+            )
+        except (jwt.PyJWTError, LookupError) as error:
+            raise OAuth2Error("The token cannot be read.") from error
+        if not claims.get("sub"):
+            raise OAuth2Error("The token names nobody.")
+        return claims
+
+
+def login(request: HttpRequest, provider_id: str) -> HttpResponse:
+    return _view(OAuth2LoginView, request, provider_id)
+
+
+def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
+    return _view(OAuth2CallbackView, request, provider_id)
+
+
+def _view(view: Any, request: HttpRequest, provider_id: str) -> HttpResponse:
+    try:
+        answer: HttpResponse = view.adapter_view(SignedTokenAdapter(request, provider_id))(request)
+    except SocialApp.DoesNotExist as error:
+        raise Http404 from error
+    return answer
+
+
+def _provider() -> Oidc:
+    if settings.LQOPS_OIDC is None:
+        raise Http404
+    return settings.LQOPS_OIDC
+
+
+# --- The account ---
+
+
+class OidcAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth ships no types
+    def on_authentication_error(self, request: HttpRequest, provider: Any, **_: Any) -> NoReturn:
+        refuse(request, FAILED)
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        """Find the account of somebody who comes for the first time, and refuse whoever may not come in."""
+        if sociallogin.state.get("process") != "login":
+            refuse(request, FAILED)
+        claims = sociallogin.account.extra_data["id_token"]
+        if not sociallogin.is_existing and (user := _found_by_email(request, claims)):
+            sociallogin.connect(request, user)
+        if sociallogin.is_existing:
+            if not sociallogin.user.is_active:
+                refuse(request, INACTIVE)
+            roles_follow(sociallogin.user, claims)
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
+        email = sociallogin.account.extra_data["id_token"].get("email")
+        if not _provider().creates_users or (email and assess_unique_email(email) is not True):
+            refuse(request, NO_ACCOUNT)
+        return True
+
+    def is_auto_signup_allowed(self, request: HttpRequest, sociallogin: Any) -> bool:
+        return True
+
+    @transaction.atomic
+    def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> Any:
+        user = super().save_user(request, sociallogin, form)
+        user_record_saved(user=user, added=True, fields=(), by=None, now=clock())
+        roles_follow(user, sociallogin.account.extra_data["id_token"])
+        return user
+
+
+def refuse(request: HttpRequest, message: str) -> NoReturn:
+    """Lead back to the sign-in page. Recorded, but not more often than tries from one address are allowed."""
+    address = client_address(request)
+    if sign_in_begin(username="", address=address, now=clock()) is None:
+        record_failure(username="", what=SSO, address=address, now=clock())
+    messages.error(request, message)
+    raise ImmediateHttpResponse(HttpResponseRedirect(reverse("account_login")))
+
+
+def _found_by_email(request: HttpRequest, claims: dict[str, Any]) -> User | None:
+    email = str(claims.get("email") or "")
+    if not email:
+        return None
+    if claims.get("email_verified") is not True:
+        refuse(request, UNVERIFIED)
+    users = list(User.objects.filter(email__iexact=email))
+    if len(users) > 1:
+        refuse(request, AMBIGUOUS)
+    return users[0] if users else None
+
+
+@transaction.atomic
+def roles_follow(user: User, claims: dict[str, Any]) -> None:
+    """Give and take the roles that the setting maps; roles that it does not name stay. Whoever has a role is staff."""
+    mapped = _provider().roles
+    if not mapped:
+        return
+    given = claims.get(_provider().role_claim) or []
+    values = {given} if isinstance(given, str) else set(map(str, given))
+    wanted = {role for value, role in mapped.items() if value in values}
+    held = set(user.groups.filter(name__in=mapped.values()).values_list("name", flat=True))
+    if wanted == held:
+        return
+    user.groups.remove(*Group.objects.filter(name__in=held - wanted))
+    user.groups.add(*Group.objects.filter(name__in=wanted - held))
+    user.is_staff = user.is_superuser or user.groups.exists()
+    user.save(update_fields=["is_staff"])
+    user_record_saved(user=user, added=False, fields=("groups", "is_staff"), by=None, now=clock())
