@@ -32,6 +32,10 @@ def owner(settings, monkeypatch):
     installed_skills.cache_clear()
 
 
+def clerk(owner, **fields):
+    return make_agent(owner=owner, definition="name: Clerk\nskills: all\n", **fields)
+
+
 def say(owner, text, **more):
     return chat_send(owner=owner, by=owner, text=text, now=NOW, **more)
 
@@ -48,7 +52,7 @@ def results(session):
 
 def test_question_about_status_sends_nothing(owner, approver):
     with script(DELIVERS, SAYS_SO):
-        session = go_on(say(owner, "What is the status of the figures?", agent=make_agent(owner=owner, mode="auto")))
+        session = go_on(say(owner, "What is the status of the figures?", agent=clerk(owner, mode="auto")))
 
     assert session.status == Status.COMPLETED
     assert "the user's words do not ask for that" in results(session)[0]
@@ -60,7 +64,7 @@ def test_question_about_status_sends_nothing(owner, approver):
 
 def test_call_that_was_asked_for_runs(owner, approver):
     with script(DELIVERS, Step("risky"), SAYS_SO):
-        session = go_on(say(owner, "Send the figures to the shop."))
+        session = go_on(say(owner, "Send the figures to the shop.", agent=clerk(owner)))
         ticket = Approval.objects.get()
         approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
         go_on(session)
@@ -69,7 +73,7 @@ def test_call_that_was_asked_for_runs(owner, approver):
 
 def test_claim_of_a_denied_call_is_corrected(owner, approver):
     with script(DELIVERS, Step("risky"), SAYS_SO):
-        session = go_on(say(owner, "Send the figures to the shop."))
+        session = go_on(say(owner, "Send the figures to the shop.", agent=clerk(owner)))
         ticket = Approval.objects.get()
         approval_reject(ticket.pk, by=approver, digest=ticket.digest, note="not today", now=NOW)
         go_on(session)
@@ -78,7 +82,7 @@ def test_claim_of_a_denied_call_is_corrected(owner, approver):
 
 
 def test_yes_to_a_proposal_asks_for_the_call(owner):
-    agent = make_agent(owner=owner, mode="auto")
+    agent = clerk(owner, mode="auto")
     with script(Step("Shall I send them to the shop?"), DELIVERS, Step("risky"), SAYS_SO, Step("Yes: I sent them.")):
         first = go_on(say(owner, "The figures are ready", agent=agent))
         second = go_on(say(owner, "Yes, please.", chat=first.public_id))
@@ -90,7 +94,7 @@ def test_yes_to_a_proposal_asks_for_the_call(owner):
 def test_yes_to_a_question_of_the_run_asks_for_the_call(owner):
     asks = Step('<skill>ask_person(question="Shall I send the figures?")</skill>')
     with script(asks, DELIVERS, Step("risky"), SAYS_SO):
-        session = go_on(say(owner, "The figures are ready", agent=make_agent(owner=owner, mode="auto")))
+        session = go_on(say(owner, "The figures are ready", agent=clerk(owner, mode="auto")))
         question_answer(Question.objects.get(), answer="Yes", by=owner, now=NOW)
         go_on(session)
     assert ToolCall.objects.filter(name="deliver", outcome="success").count() == 1
