@@ -92,10 +92,10 @@ def _marked(word: str, warnings: dict[str, None], *, is_naming: bool) -> str:
     if not alike or not (is_naming or _ADDRESS.search(word) or _is_mixed(word)):
         return visible(word)
     letters = ", ".join(f"{char} is {unicodedata.name(char, 'unnamed')}" for char in list(alike)[:NAMED])
-    seen = word[:WORD_CHARS]
-    reading = "".join(alike.get(char, char) for char in seen)
-    warnings[f"{visible(seen)} reads like {visible(reading)}, but {letters}."] = None
     spelled = {char: f"{char}{_number(char)}" if char in alike else visible(char) for char in set(word)}
+    seen = word[:WORD_CHARS]
+    marked, reading = ("".join(map(one.__getitem__, seen)) for one in (spelled, {**spelled, **alike}))
+    warnings[f"{marked} reads like {reading}, but {letters}."] = None
     return "".join(map(spelled.__getitem__, word))
 
 

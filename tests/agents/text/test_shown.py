@@ -32,7 +32,7 @@ def test_look_alike_letters_of_hosts_addresses_and_names_are_marked(name, text, 
     found = shown({name: text})
     assert f'"{marked}"' in found.text
     [warning] = found.warnings
-    assert warning.startswith(f"{text} reads like {reads}, but ")
+    assert warning.startswith(f"{marked} reads like {reads}, but ")
 
 
 @pytest.mark.parametrize(
