@@ -39,11 +39,7 @@ MUTATIONS = {
         "if session.cap is not None and session.approved + quote.estimate > session.cap:",
         "if False:",
     ),
-    "consent": (
-        "agents.policy.consent",
-        "return capability.level.rank >=",
-        "return False and capability.level.rank >=",
-    ),
+    "consent": ("agents.guard.consent", "if _asks(call, ruled):", "if False:"),
     "fencing": ("agents.ledger.boundary", "if fencing != session.fencing:", "if False:"),
 }
 

@@ -84,7 +84,7 @@ def test_invalid_sample_does_not_stop_the_others(settings, tmp_path):
 
 @pytest.mark.django_db
 def test_missing_samples_are_reported(settings, tmp_path):
-    settings.BASE_DIR = tmp_path
+    settings.SAMPLES_DIR = tmp_path
     assert samples_install(make_user(), now=NOW) == "Samples: none in this installation"
 
 
