@@ -21,7 +21,8 @@ from tests.flows.scenes import Scene
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LOOP = "autonomy: {enabled: true, wake_on_chat: false}\n"
+SKILLS = "skills: all\n"
+LOOP = f"{SKILLS}autonomy: {{enabled: true, wake_on_chat: false}}\n"
 SIMULATES = "A skill is about to be called."
 DAWDLES = "<skill>dawdle(seconds=600)</skill>"
 
@@ -113,7 +114,7 @@ def test_restricted_call_of_a_loop_waits_for_a_person_and_runs_once(model):
 def test_worker_that_gave_up_a_skill_in_a_thread_is_replaced_before_it_takes_anything_else(model):
     model.answer = lambda request: structured(request) if "Result of call" in words(request) else DAWDLES
     scene = Scene()
-    agent = make_agent(owner=scene.owner, mode="auto")
+    agent = make_agent(owner=scene.owner, mode="auto", definition=SKILLS)
 
     def run():
         """A run to its end, and the worker that it was begun by."""
