@@ -180,6 +180,7 @@ _KINDS = (
     _kind("approval_rule.created", "Approval rule {rule_id} was written.", also="version effect enabled digest"),
     _kind("approval_rule.changed", "Approval rule {rule_id} was changed.", also="version effect enabled digest"),
     _kind("approval_rule.deleted", "Approval rule {rule_id} was deleted.", also="version effect enabled digest"),
+    _kind("approval_rule.tried", "An approval rule was tried on {calls} calls; it fits {fitting}.", also="days"),
     _kind(
         "approval_rule.allowed", "Approval rule {rule_id} allowed a call of {action}.", also="version call_key digest"
     ),

@@ -334,7 +334,7 @@ LARGE_PAYMENTS = OpenApiExample(
         "effect": "ask",
         "role": "admin",
         "skill": "http_request",
-        "conditions": [{"argument": "json.amount", "operator": "above", "value": "100"}],
+        "conditions": [{"argument": "data.amount", "operator": "above", "value": "100"}],
         "enabled": True,
     },
     request_only=True,
@@ -403,8 +403,7 @@ class ApprovalRuleViewSet(OwnedViewSet[ApprovalRule]):
     serializer_class = ApprovalRuleSerializer
     joins = ("agent",)
     row_name = "rule"
-    decisions = frozenset({"create", "partial_update", "destroy"})
-    changes_nothing = frozenset({"try_past"})
+    decisions = frozenset({"create", "partial_update", "destroy", "try_past"})
     destroy = delete_with(rule_delete, "Take the rule out of force. Its versions stay.")
 
     def visible(self, rows: QuerySet[ApprovalRule]) -> QuerySet[ApprovalRule]:

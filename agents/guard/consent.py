@@ -107,6 +107,16 @@ def _refusal(ticket: Approval) -> str:
     return f"{words}: {ticket.note or ticket.status_text}" if is_denied else f"{words}."
 
 
+def refuse_edited(call: Call, ticket: Approval) -> ToolResult | None:
+    """Judge a call by the arguments of its approver: rules and levels hold for these as for those of the agent."""
+    ruled = _verdict(call) if call.tool.is_skill else None
+    if ruled is not None and ruled.effect == RuleEffect.DENY:
+        return denied(call, "rule", f"An approval rule denies this call: {ruled.rules[0].name}", brake=Brake.RULE)
+    if _is_outranked(ticket, call, ruled if ruled and ruled.effect == RuleEffect.ASK else None):
+        return denied(call, "ticket_refused", "With the approver's changes the call needs the approval of others.")
+    return None
+
+
 def _verdict(call: Call) -> Verdict | None:
     """Return what the rules in force now say about the call."""
     cost = estimate_tool_cost(call.intent, call.priced_by, now=call.now)

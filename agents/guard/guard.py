@@ -31,8 +31,8 @@ from agents.exceptions import (
     UnpricedModel,
 )
 from agents.guard import dispatch
-from agents.guard.calls import Call, plan_call
-from agents.guard.consent import consent, denied, use_ticket
+from agents.guard.calls import Call, plan_call, usable
+from agents.guard.consent import consent, denied, refuse_edited, use_ticket
 from agents.guard.metering import Meter, ModelAway, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_too_dear, refuse_unaffordable
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
@@ -178,9 +178,12 @@ def _decide(call: Call) -> Call | ToolResult:
         return ticket
     call = replace(call, asked_digest=call.digest, ticket=ticket, attempt=place.attempt)
     if ticket is not None:
-        call = replace(call, arguments=ticket.arguments)  # the approver may have changed them
+        tool, arguments = usable(call.intent, ticket.arguments)  # the approver may have changed them
+        call = replace(call, tool=tool, arguments=arguments)
         if call.holds_a_secret:
             return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
+        if ticket.original_digest and (refused := refuse_edited(call, ticket)) is not None:
+            return refused
     estimate = costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now))
     outgoing = outgoing_request(call.session, call.request) if call.request else None
     return replace(call, estimate=estimate, outgoing=outgoing)

@@ -4,6 +4,7 @@
 The factors are rows of django-allauth: authenticator apps, passkeys and recovery codes. Recovery codes alone are none.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,9 +14,11 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from agents.conf import clock
 from agents.exceptions import NotAllowed
 from agents.people.access import COMMAND, HALT_PERMISSION, LOOSEN_PERMISSION, record_act
 from agents.people.browser_sessions import browser_sessions_delete
+from agents.people.delegations import delegations_in_force, holders
 
 EVERYBODY: Final = "everybody"
 FACTORS: Final = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
@@ -29,10 +32,14 @@ DECIDING: Final = ("agents.resolve_approval", LOOSEN_PERMISSION, HALT_PERMISSION
 
 
 def must_have_factor(user: User) -> bool:
-    """True if a setting demands a second factor of this user."""
+    """True if a setting demands a second factor of this user, or of somebody for whom the user decides."""
     names = settings.LQOPS_SECOND_FACTOR_FOR
     if not names:
         return False
+    return _is_named(user, names) or any(_is_named(one, names) for one in holders(user, clock()) if one.pk != user.pk)
+
+
+def _is_named(user: User, names: Collection[str]) -> bool:
     if user.is_superuser or EVERYBODY in names:
         return True
     permissions = [name for name in names if "." in name]
@@ -76,7 +83,9 @@ def deciders_without_factor() -> list[str]:
         rows = Permission.objects.filter(content_type__app_label=app, codename=codename)
         holds |= Q(groups__permissions__in=rows) | Q(user_permissions__in=rows)
     equipped = Authenticator.objects.filter(type__in=FACTORS).values("user_id")
-    users = User.objects.filter(Q(is_superuser=True) | holds, is_active=True).exclude(pk__in=equipped)
+    delegates = delegations_in_force(clock()).values("delegate_id")
+    users = User.objects.filter(Q(is_superuser=True) | Q(pk__in=delegates) | holds, is_active=True)
+    users = users.exclude(pk__in=equipped)
     return sorted(users.values_list("username", flat=True).distinct())
 
 

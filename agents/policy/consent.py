@@ -121,18 +121,25 @@ def held_arguments(arguments: Mapping[str, Any], free: Iterable[str]) -> dict[st
 def free_values_are_harmless(arguments: Mapping[str, Any], free: Iterable[str]) -> bool:
     """Return whether no free argument looks like an address or the handle of a secret."""
     given = named_arguments(arguments)
-    return not any(_ADDRESS.search(text) for name in free for text in _texts(given.get(name)))
+    return not any(_ADDRESS.search(text) for name in free for text in texts_in(given.get(name)))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
     """Yield every text inside a value, keys included, normalised and without invisible separators."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts(key)
-            yield from _texts(item)
+            yield from texts_in(key)
+            yield from texts_in(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _texts(item)
+            yield from texts_in(item)
     else:
-        folded = unicodedata.normalize("NFKC", str(value))
-        yield "".join(character for character in folded if unicodedata.category(character) not in _UNSEEN)
+        yield plain_text(str(value))
+
+
+def plain_text(text: str) -> str:
+    """Return a text normalised, without invisible separators."""
+    if text.isascii():
+        return text
+    folded = unicodedata.normalize("NFKC", text)
+    return "".join(character for character in folded if unicodedata.category(character) not in _UNSEEN)

@@ -6,22 +6,30 @@ not one that allows. Of several rules that fit, the strictest counts. No rule al
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 import idna
 
 from agents.enums import RuleEffect
+from agents.policy.consent import plain_text, texts_in
 
 MAX_CONDITIONS: Final = 10
 MAX_DESTINATIONS: Final = 50
 VALUE_CHARS: Final = 500
 _PATH: Final = re.compile(r"[^\s.\[\]]{1,64}(?:\.[^\s.\[\]]{1,64}){0,5}")
 _HOST: Final = re.compile(r"(?:[\w-]{1,63}\.)*[\w-]{1,63}")
-_ADDRESS: Final = re.compile(r"@[^\s@<>,;\"']+|//[^\s/?#<>\"']+|[\w-]+(?:[.\uff0e\u3002\uff61][\w-]+)+")
+# Where an address begins: after @ or //, and every word with dots. Each is looked for by itself: they overlap.
+_ADDRESSES: Final = (
+    re.compile(r"@[^\s@<>,;\"'`(){}|]+"),
+    re.compile(r"//[^\s<>\"'`]+"),
+    re.compile(r"(?<![\w-])[\w-]+(?:\.[\w-]+)+"),
+)
+_END: Final = re.compile(r"[/\\?#\s,;|]")  # of the host in an address
+_DOTS: Final = str.maketrans("\u3002\uff0e\uff61", "...")
 _STRICTEST: Final = {RuleEffect.ALLOW: 0, RuleEffect.ASK: 1, RuleEffect.DENY: 2}
 
 
@@ -29,13 +37,20 @@ def _number(value: Any) -> Decimal:
     return Decimal(str(value).strip())
 
 
+def _same(given: Any, wanted: Any) -> bool:
+    try:
+        return _number(given) == _number(wanted)
+    except InvalidOperation:
+        return bool(given == wanted)
+
+
 # The operators of a condition: in words, and whether a value of the call is so. One that cannot be judged raises.
-OPERATORS: Final[Mapping[str, tuple[str, Callable[[Any, str], bool]]]] = {
-    "is": ("is", lambda given, wanted: _text(given) == _text(wanted)),
-    "is_not": ("is not", lambda given, wanted: _text(given) != _text(wanted)),
-    "contains": ("contains", lambda given, wanted: _text(wanted) in _text(given)),
-    "starts_with": ("starts with", lambda given, wanted: _text(given).startswith(_text(wanted))),
-    "ends_with": ("ends with", lambda given, wanted: _text(given).endswith(_text(wanted))),
+OPERATORS: Final[Mapping[str, tuple[str, Callable[[str, str], bool]]]] = {
+    "is": ("is", _same),
+    "is_not": ("is not", lambda given, wanted: not _same(given, wanted)),
+    "contains": ("contains", lambda given, wanted: wanted in given),
+    "starts_with": ("starts with", str.startswith),
+    "ends_with": ("ends with", str.endswith),
     "above": ("is above", lambda given, wanted: _number(given) > _number(wanted)),
     "below": ("is below", lambda given, wanted: _number(given) < _number(wanted)),
 }
@@ -116,15 +131,18 @@ def _is_met(condition: Condition, effect: RuleEffect, arguments: Mapping[str, An
     try:
         for name in condition.argument.split("."):
             value = value[int(name)] if isinstance(value, list) else value[name]
-        return OPERATORS[condition.operator][1](value, condition.value)
+        # What allows is compared exactly, what asks or denies by what it reads like; "is not" the other way round.
+        is_exact = (effect == RuleEffect.ALLOW) != (condition.operator == "is_not")
+        given, wanted = (_text(one, exact=is_exact) for one in (value, condition.value))
+        return OPERATORS[condition.operator][1](given, wanted)
     except (LookupError, TypeError, ValueError, InvalidOperation):
         return effect != RuleEffect.ALLOW
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, *, exact: bool) -> str:
     if isinstance(value, Mapping | list):
         raise TypeError("only single values are compared")
-    return str(value).strip().casefold()
+    return str(value).strip() if exact else plain_text(str(value)).strip().casefold()
 
 
 # --- Destinations ---
@@ -138,10 +156,14 @@ def _goes_there(rule: Rule, facts: Facts) -> bool:
 
 def hosts_of(facts: Facts) -> set[str]:
     """Return the hosts that a call names: of all addresses in its texts, and in arguments that hold an address."""
-    found = {_host(address) for text in _texts(facts.arguments) for address in _ADDRESS.findall(text)}
-    for name in facts.addresses:
-        found |= {_host(text) for text in _texts(facts.arguments.get(name))}
-    return found
+    found = set()
+    for text in texts_in(facts.arguments):
+        read = text.translate(_DOTS)
+        for form in {read, unquote(read)} if "%" in read else {read}:
+            found |= {_host(address) for pattern in _ADDRESSES for address in pattern.findall(form)}
+    for value in (facts.arguments[name] for name in facts.addresses if facts.arguments.get(name) is not None):
+        found |= {_host(text.translate(_DOTS)) if len(text.split()) == 1 else text for text in texts_in(value)}
+    return found - {""}
 
 
 def _is_listed(host: str, destinations: Iterable[str]) -> bool:
@@ -149,25 +171,13 @@ def _is_listed(host: str, destinations: Iterable[str]) -> bool:
 
 
 def _host(text: str) -> str:
-    """Return the host of an address in one form, whatever it looks like; a text that names none as it is."""
-    text = text.strip().lower()
-    address = text.rpartition("@")[2] if "//" not in text else urlsplit(text[text.index("//") :]).netloc
-    host = address.rpartition("@")[2].partition("/")[0].partition(":")[0].rstrip(".")
+    """Return the host of an address in one form; a text that names none as it is."""
+    address = _END.split(text.strip().lower().rpartition("//")[2], maxsplit=1)[0]
+    host = address.rpartition("@")[2].partition(":")[0].strip("[]()!*.")
     try:
-        return idna.encode(host, uts46=True).decode()
-    except idna.IDNAError:
+        return idna.encode(host, uts46=True).decode().rstrip(".")
+    except (idna.IDNAError, UnicodeError):
         return host
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, str):
-        yield value
 
 
 # --- What a person writes ---

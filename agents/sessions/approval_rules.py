@@ -17,7 +17,7 @@ from django.db.models import Q
 from agents.enums import RuleEffect, ToolIntent
 from agents.exceptions import Invalid, NotAllowed
 from agents.models import AgentSession, Approval, ApprovalRule, ToolCall
-from agents.people.access import actor_of, bound_owners, require_may_loosen
+from agents.people.access import actor_of, bound_owners, record_act, require_may_loosen
 from agents.policy.consent import ARGUMENTS, SKILL
 from agents.policy.rules import Condition, Facts, Rule, Verdict, fits, judged, rule_problem
 from agents.skills.registry import installed_skills
@@ -177,7 +177,7 @@ class Tried:
 
 
 def rule_try(row: ApprovalRule, *, by: User | None, now: datetime, days: int = 30) -> Tried:
-    """Judge the calls of the last days by this rule alone, whether it is enabled or not. Nothing is written."""
+    """Judge the calls of the last days by this rule alone, whether it is enabled or not. It is recorded: it reads."""
     require_writer(by)
     _require_valid(row)
     if not 1 <= days <= MOST_DAYS:
@@ -192,8 +192,10 @@ def rule_try(row: ApprovalRule, *, by: User | None, now: datetime, days: int = 3
     fitting = [call for call in _calls(calls[:MOST_CALLS]) if (facts := facts_of(call)) and fits(rule, facts)]
     places = {(call.session_id, call.key) for call in fitting}
     asked = set(_asked(places))
+    looked_at = min(len(calls), MOST_CALLS)
+    record_act("approval_rule.tried", by=by, now=now, days=days, calls=looked_at, fitting=len(fitting))
     return Tried(
-        calls=min(len(calls), MOST_CALLS),
+        calls=looked_at,
         fitting=len(fitting),
         asked=len(places & asked),
         listed=tuple(fitting[:MOST_LISTED]),

@@ -6,6 +6,7 @@ again, with every brake, when the ticket is used. Who may decide, and how many m
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -14,7 +15,18 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 
-from agents.enums import ApprovalStatus, EventKind, Level, NoticeKind, Outcome, Risk, Status, ToolIntent, WaitingOn
+from agents.enums import (
+    ApprovalStatus,
+    EventKind,
+    Level,
+    NoticeKind,
+    Outcome,
+    Risk,
+    RuleEffect,
+    Status,
+    ToolIntent,
+    WaitingOn,
+)
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefused
 from agents.models import AgentSession, Approval, ApprovalVote, StandingApproval, ToolCall
 from agents.people.access import DECIDE_PERMISSION, actor_of
@@ -22,6 +34,7 @@ from agents.people.activity import event_emit
 from agents.people.notifications import notification_create
 from agents.policy.consent import call_digest, free_values_are_harmless, held_arguments, named_arguments, reshaped
 from agents.policy.transitions import TERMINAL
+from agents.sessions.approval_rules import skill_facts, verdict_on
 from agents.sessions.lifecycle import each_under_lock, session_lock, session_wake
 from agents.sessions.second_eyes import (
     approvers,
@@ -277,13 +290,20 @@ def _say_yes(
 
 
 def edited(approval: Approval, arguments: Mapping[str, Any], *, fits: Fits) -> dict[str, Any]:
-    """Return an approver's arguments if the call could be made with them."""
+    """Return an approver's arguments if the call could be made with them, and no rule is against it."""
     if odd := reshaped(approval.arguments, dict(arguments)):
         raise Invalid(f"An edit changes the values of arguments and nothing else: {odd}.")
     try:
-        return fits(approval.intent, arguments)
+        changed = fits(approval.intent, arguments)
     except ValueError as error:
         raise Invalid(f"The call cannot be made with these arguments: {error}") from error
+    facts = skill_facts(changed, agent_id=approval.session.agent_id, cost_usd=Decimal(0))
+    ruled = verdict_on(approval.session, facts) if facts else None
+    if ruled is not None and ruled.effect == RuleEffect.DENY:
+        raise Invalid(f"An approval rule denies the call with these arguments: {ruled.rules[0].name}")
+    if ruled is not None and not set(ruled.roles) <= {rule["role"] for rule in approval.rules}:
+        raise Invalid(f"With these arguments the call needs people of the role {', '.join(ruled.roles)}.")
+    return changed
 
 
 @transaction.atomic

@@ -17,9 +17,10 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 
+from agents.conf import clock
 from agents.enums import ApprovalStatus, Level, Mode
 from agents.exceptions import NotAllowed
-from agents.models import AgentSession, Approval, ApprovalVote, PromptSkill, SkillSetting
+from agents.models import AgentSession, Approval, ApprovalVote, PromptSkill, Question, SkillSetting
 from agents.people.access import DECIDE_PERMISSION, person_of
 from agents.people.delegations import delegations_in_force, holders, is_approver
 from agents.sessions.reads import parent_of
@@ -42,6 +43,7 @@ _REASONS: Final[tuple[tuple[str, Callable[[AgentSession], int | None]], ...]] = 
     ("you last changed the trigger", lambda run: run.trigger.edited_by_id if run.trigger else None),
 )
 _SKILL: Final = "you last changed the skill"
+_ANSWERED: Final = "you answered a question of the run"
 
 
 def bound_people(calls: Collection[Call]) -> dict[Call, Bound]:
@@ -50,14 +52,24 @@ def bound_people(calls: Collection[Call]) -> dict[Call, Bound]:
     runs = [run for line in lines.values() for run in line]
     skills = PromptSkill.objects.filter(name__in={run.spec.skill for run in runs if run.spec.skill})
     changed = dict(skills.values_list("name", "changed_by_id"))
+    answered: dict[int, list[int]] = defaultdict(list)
+    asked = Question.objects.filter(session__in=runs, answered_by__isnull=False)
+    for session_id, person in asked.values_list("session_id", "answered_by_id"):
+        answered[session_id].append(person)
     set_ = dict(SkillSetting.objects.filter(name__in={name for _, name in calls}).values_list("name", "updated_by_id"))
-    return {call: _bound(lines[call[0]], changed, set_.get(call[1])) for call in calls}
+    return {call: _bound(lines[call[0]], changed, set_.get(call[1]), answered) for call in calls}
 
 
-def _bound(line: Iterable[AgentSession], changed: Mapping[str, int | None], set_by: int | None) -> Bound:
+def _bound(
+    line: Iterable[AgentSession],
+    changed: Mapping[str, int | None],
+    set_by: int | None,
+    answered: Mapping[int, Sequence[int]],
+) -> Bound:
     found: dict[int, str] = {}
     for run in line:
         reasons = [(words, who(run)) for words, who in _REASONS]
+        reasons += [(_ANSWERED, person) for person in answered.get(run.pk, ())]
         for words, person in (*reasons, (_SKILL, changed.get(run.spec.skill)), (_SKILL, set_by)):
             if person is not None:
                 found.setdefault(person, words)
@@ -87,6 +99,12 @@ def is_watched(level: str) -> bool:
 
 def yeses_needed(level: str) -> int:
     return int(settings.LQOPS_QUORUM) if _is_from_level(level) else 1
+
+
+def _needed(approval: Approval) -> int:
+    """Whoever changed a watched call is its author: somebody else has to say yes to it, too."""
+    others = 1 if approval.original_digest and is_watched(approval.level) else 0
+    return max(yeses_needed(approval.level), 1 + others)
 
 
 def _is_from_level(level: str) -> bool:
@@ -246,14 +264,15 @@ def tallies(approvals: Sequence[Approval]) -> dict[int, Tally]:
     pending = [row for row in approvals if row.status == ApprovalStatus.PENDING and votes[row.pk]]
     bound = _bound_by(pending)
     roles = _roles_of([vote.holder for row in pending for vote in votes[row.pk]])
+    in_force = set(delegations_in_force(clock()).values_list("owner_id", "delegate_id")) if pending else set()
     found = {}
     for row in approvals:
         given = votes[row.pk]
         if row.status == ApprovalStatus.PENDING:
             case = _Case(row, bound.get(row.pk, {}), roles, used=set())
-            given = [vote for vote in given if _counts(case, vote)]
+            given = [vote for vote in given if _counts(case, vote, in_force)]
         decided = row.status == ApprovalStatus.APPROVED
-        found[row.pk] = Tally(tuple(given), (len(given) or 1) if decided else yeses_needed(row.level))
+        found[row.pk] = Tally(tuple(given), (len(given) or 1) if decided else _needed(row))
     return found
 
 
@@ -261,8 +280,10 @@ def tally(approval: Approval) -> Tally:
     return tallies([approval])[approval.pk]
 
 
-def _counts(case: _Case, vote: ApprovalVote) -> bool:
+def _counts(case: _Case, vote: ApprovalVote, in_force: Collection[tuple[int, int]]) -> bool:
+    is_for_another = vote.user_id != vote.holder_id
     is_entitled = vote.user.is_active and vote.holder.has_perm(DECIDE_PERMISSION)
+    is_entitled = is_entitled and (not is_for_another or (vote.holder_id, vote.user_id) in in_force)
     return is_entitled and vote.user_id not in case.bound and not _objection(case, vote.holder)
 
 

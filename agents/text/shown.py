@@ -17,7 +17,7 @@ from confusable_homoglyphs import categories, confusables
 _PLAIN: Final = frozenset("\n\t ")
 # Characters that show nothing, or move what is shown, although Unicode calls them letters, marks or symbols; and the
 # bracket that stands around numbers.
-_BLANK: Final = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u034f⟨")
+_BLANK: Final = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u034f\ufffc\U0001d159\U00016fe4⟨")
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})
 _SELECTORS: Final = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x180B, 0x180F))
 _FROM_RIGHT: Final = frozenset({"R", "AL"})
@@ -26,7 +26,7 @@ _ADDRESS: Final = re.compile(r"\w[.\uff0e\u3002\uff61]\w|@|//|xn--", re.IGNORECA
 _ENCODED: Final = re.compile(r"\bxn--[a-z0-9-]+", re.IGNORECASE)
 # Names of arguments that hold hosts, addresses and names.
 _NAMING: Final = re.compile(
-    r"(?:^|_)(?:name|user|account|ur[il]s?|hosts?|hostname|domain|webhook|addresse?s?|to|cc|bcc|recipients?|iban|e?mail"
+    r"(?:^|_)(?:name|user|account|payee|beneficiary|customer|vendor|sender|receiver|person|company|ur[il]s?|hosts?|hostname|domain|webhook|addresse?s?|to|cc|bcc|recipients?|iban|e?mail"
     r"|endpoint|path|file)(?:_|$)",
     re.IGNORECASE,
 )
@@ -119,7 +119,7 @@ def _reads_like(char: str) -> str:
         return folded
     found = confusables.is_confusable(char, greedy=True, preferred_aliases=[])
     alike = [one["c"] for one in found[0]["homoglyphs"]] if found else []
-    return next((one for one in alike if one.isascii() and one.isalnum()), "")
+    return next((one for one in alike if one.isascii() and one.isprintable()), "")
 
 
 @lru_cache(maxsize=4_096)

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from agents.conf import default_session_cap
 from agents.definitions.schema import KEYS_OF_ONE_KIND, REQUIRED_KEYS, TRIGGER_KINDS, TriggerSpec
 from agents.definitions.values import Amount, Zone, path_text
-from agents.enums import BudgetScope, TriggerKind
+from agents.enums import ApprovalMode, BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
@@ -309,6 +309,10 @@ def _require_may_set(row: Trigger, changed: Mapping[str, Any], by: User | None) 
         after["max_cost_usd"] = default_session_cap() if after["max_cost_usd"] is None else after["max_cost_usd"]
     before = {name: getattr(row, name) for name in LOOSER if hasattr(row, name)}
     before["max_cost_usd"] = default_session_cap() if row.max_cost_usd is None else row.max_cost_usd
+    if "agent" in after:  # its runs ask as the agent's mode says
+        before["mode"], after["mode"] = (
+            agent.mode if agent else ApprovalMode.SEMI for agent in (row.agent, after["agent"])
+        )
     require_may_loosen(by, loosened(before, after), bound=[row.owner_id])
 
 

@@ -23,7 +23,7 @@ ALSO_DECISIONS = {
     "callable-skill:partial_update",
     "delegation:create",
     "release:post",
-    *(f"approval-rule:{act}" for act in ("create", "partial_update", "destroy")),
+    *(f"approval-rule:{act}" for act in ("create", "partial_update", "destroy", "try_past")),
 }
 # What needs no opt-in, and why.
 ALWAYS = {
@@ -36,9 +36,8 @@ ALWAYS = {
     "event:dry_run": "changes nothing",
     "ask_dry_run:post": "changes nothing",
     "run-estimate:post": "changes nothing",
-    "approval-rule:try_past": "changes nothing",
 }
-READ_ONLY = {"event:dry_run", "ask_dry_run:post", "run-estimate:post", "approval-rule:try_past"}
+READ_ONLY = {"event:dry_run", "ask_dry_run:post", "run-estimate:post"}
 
 
 def test_valid_key_is_accepted(api, person):

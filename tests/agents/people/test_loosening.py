@@ -272,3 +272,14 @@ def test_admin_page_of_an_agent_loosens_for_others(four_eyes, settings):
     assert house.agent.mode == ("manual" if four_eyes else "auto"), answer.content.decode()[:2_000]
     if four_eyes:
         assert "somebody else with the right must do it" in answer.content.decode()
+
+
+def test_a_trigger_does_not_leave_an_agent_that_asks_more(settings):
+    owner = person("operator")
+    strict, lax = make_agent(owner=owner, mode="manual"), make_agent(owner=owner, mode="auto")
+    trigger = make_trigger(owner=owner, agent=strict, playbook=make_playbook(owner))
+    for agent in (None, lax):
+        with pytest.raises(NotAllowed, match="loosens the approval mode"):
+            trigger_edit(trigger=trigger, by=owner, now=NOW, agent=agent)
+    trigger_edit(trigger=trigger, by=person("admin"), now=NOW, agent=lax)
+    trigger_edit(trigger=trigger, by=owner, now=NOW, agent=strict)

@@ -1,5 +1,6 @@
 """Who must have a second factor, and what is refused without one."""
 
+from datetime import timedelta
 from io import StringIO
 
 import pytest
@@ -7,7 +8,9 @@ from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import Group, Permission
 from django.core.management import call_command
 
+from agents.conf import clock
 from agents.exceptions import NotAllowed
+from agents.models import Delegation
 from agents.people.keys import api_key_create
 from agents.people.second_factor import deciders_without_factor, has_factor, must_have_factor, unknown_names
 from tests.factories import NOW, make_user
@@ -103,3 +106,17 @@ def test_doctor_warns_of_people_who_decide_without_a_factor():
 
     assert "People who decide have no second factor: ada." in out.getvalue()
     assert "LQOPS_SECOND_FACTOR_FOR" in out.getvalue()
+
+
+def test_whoever_decides_for_somebody_needs_the_factor_that_they_need(settings):
+    settings.LQOPS_SECOND_FACTOR_FOR = ["approver"]
+    away, delegate = person("approver", factor="totp"), person("viewer")
+    assert not must_have_factor(delegate)
+    until = clock() + timedelta(days=1)
+    row = Delegation.objects.create(owner=away, delegate=delegate, until=until, created_at=clock())
+    assert must_have_factor(delegate)
+    assert delegate.username in deciders_without_factor()
+    with pytest.raises(NotAllowed, match="second factor"):
+        make_key(delegate)
+    Delegation.objects.filter(pk=row.pk).update(ended_at=clock())
+    assert not must_have_factor(delegate)

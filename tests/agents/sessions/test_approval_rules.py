@@ -10,11 +10,12 @@ from agents.conf import clock
 from agents.enums import Outcome, Phase, Risk, Status, ToolIntent
 from agents.exceptions import Invalid, NotAllowed
 from agents.guard import guarded_tool_call
+from agents.guard.calls import fitting
 from agents.models import Approval, ApprovalRule, Notification, SkillSetting, ToolCall
 from agents.people.access import acting_by
 from agents.people.keys import api_key_create
 from agents.sessions.approval_rules import rule_change, rule_create, rule_delete, rule_try
-from agents.sessions.approvals import approval_approve, standing_create
+from agents.sessions.approvals import approval_approve, approval_approve_edited, standing_create
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from tests.agents.admin.rows import page
@@ -161,6 +162,47 @@ def test_a_rule_that_names_a_role_since_has_an_approved_call_asked_about_again(a
     assert Approval.objects.get(status="pending").rules[0]["role"] == "admin"
 
 
+def edit(by, **arguments):
+    ticket = Approval.objects.get(status="pending")
+    given = {**ticket.arguments, "arguments": {**ticket.arguments["arguments"], **arguments}}
+    return approval_approve_edited(ticket.pk, by=by, digest=ticket.digest, now=NOW, fits=fitting, arguments=given)
+
+
+def test_an_edit_passes_no_rule(ask, approver):
+    rule("deny", skill="act", conditions=[{"argument": "what", "operator": "is", "value": "harm"}], name="No harm")
+    rule("ask", skill="act", role="admin", conditions=[{"argument": "what", "operator": "is", "value": "much"}])
+    assert ask("act", "a", what="it").outcome == WAITS
+    with pytest.raises(Invalid, match="An approval rule denies the call with these arguments: No harm"):
+        edit(approver, what="harm")
+    with pytest.raises(Invalid, match="needs people of the role admin"):
+        edit(approver, what="much")
+    assert Approval.objects.get().status == "pending"
+    edit(approver, what="else")
+    assert ask("act", "a", what="it").outcome == Outcome.SUCCESS
+
+
+@pytest.mark.parametrize(("fields", "detail"), [({"effect": "deny"}, "rule"), ({"role": "admin"}, "ticket_refused")])
+def test_a_rule_holds_for_a_call_that_was_edited_before_it(ask, approver, fields, detail):
+    assert ask("act", "a", what="it").outcome == WAITS
+    edit(approver, what="much")
+    about = [{"argument": "what", "operator": "is", "value": "much"}]
+    rule_create(by=None, now=NOW, **{"name": "x", "effect": "ask", "enabled": True, "conditions": about, **fields})
+    result = ask("act", "a", what="it")
+    assert (result.outcome, result.detail) == (Outcome.DENIED, detail)
+    assert not ToolCall.objects.exists()
+
+
+def test_an_edit_that_raises_the_level_of_a_call_is_not_made(ask, approver, settings):
+    settings.LQOPS_SKILL_HOSTS = ["shop.example"]
+    rule("ask", skill="visit")
+    assert ask("visit", "a", url="https://shop.example/").outcome == WAITS
+    assert Approval.objects.get().level == "SAFE"
+    edit(approver, url="https://evil.example/")
+    result = ask("visit", "a", url="https://shop.example/")
+    assert (result.outcome, result.detail) == (Outcome.DENIED, "ticket_refused")
+    assert not ToolCall.objects.exists()
+
+
 # --- Writing ---
 
 
@@ -288,7 +330,8 @@ def test_trying_says_what_a_rule_would_have_done_and_changes_nothing(ask, approv
     assert tried(conditions=[{"argument": "place", "operator": "is", "value": "there"}]) == (3, 2, 1, ["c", "b"])
     assert tried(agent=make_agent()) == (0, 0, 0, [])
     assert tried(min_cost_usd=Decimal(1)) == (3, 0, 0, [])
-    assert AuditEvent.objects.count() == before
+    tried_events = AuditEvent.objects.filter(kind="approval_rule.tried")
+    assert AuditEvent.objects.count() == before + tried_events.count() == before + 5
     assert not ApprovalRule.objects.exists()
 
 

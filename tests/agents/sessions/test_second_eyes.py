@@ -50,6 +50,7 @@ from agents.triggers.inputs import input_retry, inputs_fire
 from audit.models import AuditEvent
 from tests.agents.admin.rows import make_approval, make_playbook, make_skill
 from tests.agents.api.conftest import client_of
+from tests.agents.ask.rows import make_question
 from tests.agents.autonomy import make_autonomous, make_going
 from tests.agents.conftest import Probe, tool
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_unread_input, make_user
@@ -111,6 +112,12 @@ def by_skill(bad):
 def by_setting(bad):
     SkillSetting.objects.create(name="send_letter", updated_by=bad)
     return call()
+
+
+def by_answer(bad):
+    session = waiting()
+    make_question(session, status="answered", answered_by=bad, answered_at=clock(), answer="Pay me.")
+    return call(session=session)
 
 
 def second_time(bad):
@@ -176,6 +183,7 @@ ABUSES = {
         lambda bad: call(session=waiting(mode=Mode.CHAT, metadata={"asked_by": actor_of(bad)})),
         "you sent the message",
     ),
+    "who answered": (by_answer, "you answered a question of the run"),
     "starter of the run that led to it": (by_parent, "you started the run"),
     "editor of the agent": (
         lambda bad: call(session=waiting(agent=make_agent(edited_by=bad))),
@@ -388,7 +396,7 @@ def test_a_list_is_judged_by_a_fixed_number_of_statements(django_assert_num_quer
 
     def judge(number):
         rows = [call(session=waiting(agent=make_agent(edited_by=user))) for _ in range(number)]
-        with django_assert_num_queries(6):
+        with django_assert_num_queries(7):
             with_decisions(rows, by=user, now=clock())
         assert all("you last changed the agent" in row.refusal for row in rows)
 
@@ -795,3 +803,39 @@ def test_a_delegate_says_no_only_where_they_could_say_yes():
     decided = approval_reject(other.pk, by=delegate, digest=other.digest, now=clock())
     assert decided.status == ApprovalStatus.REJECTED
     assert AuditEvent.objects.get(kind="approval.rejected").details["for_user"] == away.pk
+
+
+def test_whoever_edits_a_call_needs_somebody_else(settings):
+    approval, editor, other = call(arguments={"to": "x"}), decider(), decider()
+    given = {
+        "approval_pk": approval.pk,
+        "digest": approval.digest,
+        "now": clock(),
+        "fits": lambda _, arguments: arguments,
+    }
+    approval_approve_edited(**given, by=editor, arguments={"to": "me"})
+    approval.refresh_from_db()
+    assert (approval.status, str(tally(approval))[:13]) == ("pending", "1 of 2 said y")
+    with pytest.raises(NotAllowed, match="You have said yes already"):
+        say_yes(approval, editor)
+    say_yes(approval, other)
+    approval.refresh_from_db()
+    assert approval.status == "approved"
+
+
+def test_without_four_eyes_an_edit_is_enough(settings):
+    settings.LQOPS_FOUR_EYES = False
+    approval, editor = call(arguments={"to": "x"}), decider()
+    given = {"digest": approval.digest, "now": clock(), "fits": lambda _, arguments: arguments}
+    assert approval_approve_edited(approval.pk, **given, by=editor, arguments={"to": "me"}).status == "approved"
+
+
+def test_a_yes_of_a_delegate_ends_with_the_delegation(settings):
+    settings.LQOPS_QUORUM = 2
+    approval, away, delegate, third = call(), decider(), onlooker(), decider()
+    delegation = named(away, delegate)
+    say_yes(approval, delegate)
+    delegation_end(delegation=delegation, by=away, now=clock())
+    say_yes(approval, third)
+    approval.refresh_from_db()
+    assert (approval.status, len(tally(approval).yeses)) == ("pending", 1)
