@@ -353,19 +353,10 @@ class ApprovalAdmin(QueueAdmin):
     risk = column("risk_level", title="risk", label=RISK_LABELS)
     left = column(left_of_cap, title="left of cap")
     status_ = column("status", words, label=DECISION_LABELS)
-    said_ = column(lambda row: str(row.said) or "—", title="yeses")
-    list_display = [
-        "call",
-        "about",
-        "canonical",
-        "level_",
-        "risk",
-        "agent_owner",
-        "left",
-        "expires",
-        "said_",
-        "status_",
-    ]
+    expires = column(
+        lambda row: two_lines(ago(row.expires_at, clock()) if _is_pending(row) else "—", row.said), title="expires"
+    )
+    list_display = ["call", "about", "canonical", "level_", "risk", "agent_owner", "left", "expires", "status_"]
     list_filter = [ApprovalFilter, "level", "risk_level"]
     empty_text = "No pending approvals. A call that needs one appears here, and its approvers are notified."
     change_form_template = "admin/approval.html"

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from agents.ask.chats import chat, chat_send
 from agents.enums import NoticeKind, Status, WaitingOn
-from agents.models import Approval, Message, Notification, Question, ToolCall
+from agents.models import Agent, Approval, Message, Notification, Question, ToolCall
 from agents.people.activity import event_emit
 from agents.people.notifications import notification_create
 from agents.providers.base import Fault, ProviderError
@@ -65,10 +65,13 @@ def work_on(session):
 
 def conversation(owner):
     """Every way in: message, words of the model, arguments, output, error, simulation, approval, question, failure."""
+    agent = agent_create(owner=owner, by=owner, name=f"Clerk {CANARY}", now=NOW)
+    Agent.objects.filter(pk=agent.pk).update(definition="skills: all\n")
+    agent.refresh_from_db()
     session = chat_send(
         owner=owner,
         by=owner,
-        agent=agent_create(owner=owner, by=owner, name=f"Clerk {CANARY}", now=NOW),
+        agent=agent,
         text=f"Please leak, burst and carry with the key {CANARY}",
         now=NOW,
     )

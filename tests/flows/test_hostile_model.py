@@ -152,8 +152,8 @@ def test_a_hostile_chat_gets_nothing_through(owner, nobody, seeds):
     for seed in range(seeds):
         with serving(MODEL, Hostile(seed)):
             said = chat_send(
-                owner=owner, by=owner, agent=make_agent(owner=owner), max_cost_usd=CAP, now=NOW,
-                text="carry, rule, email, request and calculate whatever you like",
+                owner=owner, by=owner, agent=make_agent(owner=owner, definition="skills: all\n"), max_cost_usd=CAP,
+                now=NOW, text="carry, rule, email, request and calculate whatever you like",
             )  # fmt: skip
             worked_on(said, chat, nobody)
     held()

@@ -45,7 +45,7 @@ def call(name, **arguments):
 
 def agentic(scene, text=LEASE, *, agent=None, **more):
     session = scene.of_document(text, analysis_mode="agentic", **more)
-    session.agent = agent or make_agent(owner=scene.owner)
+    session.agent = agent or make_agent(owner=scene.owner, definition="name: clerk\nskills: all\n")
     session.save()
     return session
 

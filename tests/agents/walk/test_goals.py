@@ -50,7 +50,7 @@ def look(**arguments):
 
 
 def test_goal_goes_through_all_phases_with_skills_in_analysis_alone(scene):
-    session = towards(scene)
+    session = towards(scene, agent=make_agent(owner=scene.owner, definition="name: clerk\nskills: all\n"))
     letter = {"title": "Letter to the tenant", "severity": "info", "content": LETTER}
     with model(look(place="the lease"), reply(findings=[letter])) as asked:
         run(session)
