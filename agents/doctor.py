@@ -81,7 +81,7 @@ def _migrations() -> Check:
 
 
 def _isolation() -> list[Check]:
-    """What an isolated skill is kept from, tried in a real process. Off is a fault only if all are insisted on."""
+    """The protections of isolated skills, tried in a real process. One that is off is a fault only under STRICT."""
     name = "isolated skills, {}"
     try:
         report = isolation_report()

@@ -174,7 +174,7 @@ class Level(_Ranked):
 
 
 class RuleEffect(models.TextChoices):
-    """What an approval rule does with the calls that it fits."""
+    """The effect of an approval rule on the calls that it fits."""
 
     ALLOW = "allow"
     ASK = "ask"

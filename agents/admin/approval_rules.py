@@ -66,7 +66,7 @@ def _skills() -> list[tuple[str, str]]:
 
 
 def _choices(known: Iterable[str], name: str, empty: str) -> list[tuple[str, str]]:
-    """What can be chosen, and what rules name that is gone meanwhile."""
+    """The values to choose from, with those of rules whose skill or role is gone."""
     used = ApprovalRule.objects.values_list(name, flat=True).distinct()
     return [("", empty), *((value, value) for value in sorted({*known, *used} - {""}))]
 

@@ -165,7 +165,7 @@ def decision_forms(approval: Approval) -> dict[str, DecisionForm]:
 
 
 def decision_message(decision: Decision, result: object, data: Mapping[str, Any]) -> str:
-    """What came of a decision; a yes may have to wait for others."""
+    """The message after a decision; a yes may have to wait for others."""
     if isinstance(result, Approval) and _is_pending(result):
         return waits_text(result)
     return decision.message.format(**data)

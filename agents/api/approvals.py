@@ -140,7 +140,7 @@ class ShownSerializer(serializers.Serializer[Any]):
 
     text = serializers.CharField(help_text="JSON, with invisible characters and look-alike letters spelled out.")
     warnings = serializers.ListField(
-        child=serializers.CharField(), help_text="What a reader of the arguments could overlook."
+        child=serializers.CharField(), help_text="Things that a reader of the arguments could overlook."
     )
 
     def to_representation(self, instance: Approval) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def consent(call: Call) -> Approval | ToolResult | None:
     """Return None if nobody needs to be asked, an approved ticket, or what the run gets while there is none."""
     ruled = _verdict(call) if call.tool.is_skill else None
     if ruled is not None and ruled.effect == RuleEffect.DENY:
-        return denied(call, "rule", f"An approval rule denies this call: {ruled.rules[0].name}", brake=Brake.RULE)
+        return _denied_by(ruled, call)
     if _asks(call, ruled):
         return _ticket(call, ruled if ruled and ruled.effect == RuleEffect.ASK else None)
     _note_rules(call, ruled)
@@ -111,7 +111,7 @@ def refuse_edited(call: Call, ticket: Approval) -> ToolResult | None:
     """Judge a call by the arguments of its approver: rules and levels hold for these as for those of the agent."""
     ruled = _verdict(call) if call.tool.is_skill else None
     if ruled is not None and ruled.effect == RuleEffect.DENY:
-        return denied(call, "rule", f"An approval rule denies this call: {ruled.rules[0].name}", brake=Brake.RULE)
+        return _denied_by(ruled, call)
     if _is_outranked(ticket, call, ruled if ruled and ruled.effect == RuleEffect.ASK else None):
         return denied(call, "ticket_refused", "With the approver's changes the call needs the approval of others.")
     return None
@@ -122,6 +122,10 @@ def _verdict(call: Call) -> Verdict | None:
     cost = estimate_tool_cost(call.intent, call.priced_by, now=call.now)
     facts = skill_facts(call.arguments, agent_id=call.session.agent_id, cost_usd=cost)
     return verdict_on(call.session, facts) if facts else None
+
+
+def _denied_by(ruled: Verdict, call: Call) -> ToolResult:
+    return denied(call, "rule", f"An approval rule denies this call: {ruled.rules[0].name}", brake=Brake.RULE)
 
 
 def _note_rules(call: Call, ruled: Verdict | None) -> None:

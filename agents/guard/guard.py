@@ -44,7 +44,7 @@ from agents.ledger.halt_watch import watching
 from agents.ledger.journal import HALTED, KEY_REFUSED, RETRY_LATER, journal_open, journal_place, journal_record
 from agents.ledger.outages import outage_note, outage_over, outage_probe, outage_try_now
 from agents.ledger.prices import declared_price, estimate_tool_cost
-from agents.models import AgentSession
+from agents.models import AgentSession, Approval
 from agents.policy import brakes, costs
 from agents.policy.schedule import FALLBACK_SECONDS
 from agents.providers.base import Fault, ProviderError, Tries
@@ -178,15 +178,24 @@ def _decide(call: Call) -> Call | ToolResult:
         return ticket
     call = replace(call, asked_digest=call.digest, ticket=ticket, attempt=place.attempt)
     if ticket is not None:
-        tool, arguments = usable(call.intent, ticket.arguments)  # the approver may have changed them
-        call = replace(call, tool=tool, arguments=arguments)
-        if call.holds_a_secret:
-            return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
-        if ticket.original_digest and (refused := refuse_edited(call, ticket)) is not None:
-            return refused
+        allowed = _as_approved(call, ticket)
+        if isinstance(allowed, ToolResult):
+            return allowed
+        call = allowed
     estimate = costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now))
     outgoing = outgoing_request(call.session, call.request) if call.request else None
     return replace(call, estimate=estimate, outgoing=outgoing)
+
+
+def _as_approved(call: Call, ticket: Approval) -> Call | ToolResult:
+    """Return the call with the arguments of its ticket. If the approver changed them, it is judged once more."""
+    call = replace(call, arguments=ticket.arguments)
+    if call.holds_a_secret:
+        return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
+    if not ticket.original_digest:
+        return call
+    call = replace(call, tool=usable(call.intent, ticket.arguments)[0])
+    return refuse_edited(call, ticket) or call
 
 
 def _judge(call: Call, boundary: brakes.Boundary) -> brakes.AlreadyStopped | brakes.HaltNow | brakes.NotGranted | None:

@@ -70,7 +70,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a rule names; what it leaves empty fits every call."""
+    """One rule. A field that is empty fits every call."""
 
     effect: RuleEffect
     role: str = ""
@@ -86,7 +86,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Facts:
-    """What rules know of a call. `addresses` names the arguments that the skill declares to hold an address."""
+    """The facts of a call by which rules judge. `addresses` names the arguments that hold an address."""
 
     agent: str
     skill: str

@@ -167,7 +167,7 @@ _CHUNK: Final = 500
 
 @dataclass(frozen=True)
 class Tried:
-    """What a rule would have done: of so many calls so many fit it, of which so many were asked about anyway."""
+    """The result of a try: calls looked at, calls that fit, and those of them that were asked about anyway."""
 
     calls: int
     fitting: int

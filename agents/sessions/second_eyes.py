@@ -164,7 +164,7 @@ _NO_APPROVER: Final = f"{{}} may not decide on approvals: the permission {DECIDE
 
 @dataclass(frozen=True)
 class _Case:
-    """What a right is judged by: the call, whom it binds, the roles of people, whose yes is there."""
+    """The facts by which a right is judged: the call, whom it binds, people's roles, whose yes is there."""
 
     approval: Approval
     bound: Bound

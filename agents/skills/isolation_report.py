@@ -1,4 +1,4 @@
-"""What isolated skills are kept from on this system, tried in a real process. `doctor` shows it."""
+"""The protections of isolated skills on this system, tried in a real process. `doctor` shows them."""
 
 import socket
 import tempfile

@@ -18,7 +18,7 @@ class Command(JsonCommand):
 
 
 def _text(rows: list[dict[str, Any]]) -> str:
-    lines = [f"{row['approval']}  {row['action']} ({row['level']})  {row['owner']}{_said(row)}" for row in rows]
+    lines = [f"{row['approval']}  {row['action']} ({row['level']})  {row['owner']}{_yeses(row)}" for row in rows]
     questions = Question.objects.filter(status=QuestionStatus.PENDING).count()
     nothing = "No call is waiting for approval." if questions else "Nothing is waiting for a person."
     lines.append(f"{len(rows)} waiting. `manage.py approve <id> --user <you>` shows one in full." if rows else nothing)
@@ -27,6 +27,6 @@ def _text(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _said(row: dict[str, Any]) -> str:
+def _yeses(row: dict[str, Any]) -> str:
     names = "; ".join(row["yeses"])
     return f"  {len(row['yeses'])} of {row['yeses_needed']} said yes ({names})" if names else ""

@@ -36,7 +36,7 @@ class Command(BaseCommand):
             )
         else:
             for check in checks:
-                self.stdout.write(f"{self._mark(check)} {check.name}" + _shown(check))
+                self.stdout.write(f"{self._mark(check)} {check.name}" + _remark(check))
             for warning in warned:
                 self.stdout.write(f"{self.style.WARNING('warn')} {warning}")
             if halted:
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         return self.style.WARNING("note") if check.note else self.style.SUCCESS("ok  ")
 
 
-def _shown(check: Check) -> str:
+def _remark(check: Check) -> str:
     return "" if check.found == AS_IT_SHOULD_BE else f": {check.found}"
 
 
