@@ -22,14 +22,14 @@ MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name
 FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent.py agents/policy/brakes.py agents/policy/consent.py \
 	agents/policy/costs.py agents/guard/metering.py agents/guard/selftest.py agents/sessions/approvals.py \
 	agents/ledger/boundary.py agents/ledger/budgets.py agents/ledger/prices.py agents/sessions/halts.py \
-	agents/ledger/journal.py agents/ledger/halt_watch.py agents/ledger/outages.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/second_eyes.py agents/people/delegations.py \
+	agents/ledger/journal.py agents/ledger/at_once.py agents/ledger/halt_watch.py agents/ledger/outages.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/second_eyes.py agents/people/delegations.py \
 	agents/guard/settlement.py agents/guard/calls.py agents/guard/dispatch.py agents/guard/intents.py agents/guard/embed.py \
-	agents/engine/query_vectors.py agents/knowledge/vectors.py agents/providers/openai_embeddings.py agents/indexing.py \
-	agents/skills/confinement.py agents/skills/isolat*.py agents/skills/limits.py agents/skills/places.py agents/skills/process.py \
-	agents/skills/system_calls.py agents/skills/no_database.py agents/skills/probe.py \
+	agents/engine/query_vectors.py agents/knowledge/vectors.py agents/providers/openai_embeddings.py agents/engine/indexing.py \
+	agents/skills/confinement.py agents/skills/isolat*.py agents/skills/limits.py agents/skills/fetching.py agents/skills/places.py agents/skills/process.py \
+	agents/skills/system_calls.py agents/text/no_database.py agents/skills/probe.py \
 	agents/text/clean.py agents/skills/parsing.py agents/skills/literals.py agents/policy/guardrails.py \
 	agents/policy/context_window.py agents/policy/conversation.py agents/text/quotes.py \
-	agents/ledger/model_servers.py agents/ledger/model_limits.py agents/ledger/declared_models.py agents/catalogue.py \
+	agents/ledger/model_servers.py agents/ledger/model_limits.py agents/ledger/declared_models.py agents/definitions/catalogue.py \
 	agents/people/second_factor.py agents/people/browser_sessions.py agents/people/sign_ins.py lqops/sign_in.py \
 	lqops/sign_in_record.py lqops/oidc.py lqops/oidc_config.py \
 	agents/policy/model_catalogue.py agents/net/*.py audit/*.py audit/redaction/*.py
@@ -46,7 +46,7 @@ DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help setup dev run test test-postgres check static coverage stress chaos mutants lock fresh-lock release clean
+.PHONY: help setup dev run test test-postgres check static coverage stress bench chaos mutants lock fresh-lock release clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,9 +58,10 @@ dev: $(VENV)/.dev ## Install lqops and what its tests need
 run: $(VENV)/.core ## Start lqops on this machine and print its address (PORT=8001 for another port)
 	@$(BIN)/python manage.py up $(if $(PORT),--port $(PORT))
 
-test: $(VENV)/.dev ## Run the tests on SQLite
+# The tests in a browser have installations of their own, on SQLite: they run once, with `make test-postgres`.
+test: $(VENV)/.dev ## Run the tests on SQLite, without those in a browser
 	$(call before_tests,sqlite)
-	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite)
+	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite) --ignore=tests/browser
 	$(call after_tests,sqlite)
 
 test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them; a skip fails
@@ -95,6 +96,12 @@ stress: $(VENV)/.full ## Run the full-size figures on SQLite, and on PostgreSQL 
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m hypothesis --hypothesis-profile=exploring
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m stress -s
 	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest --timeout=0 -m stress -s)
+
+bench: export LQOPS_VAR_DIR = build/var
+bench: $(VENV)/.full ## Measure guarded calls against plain statements, on SQLite and on PostgreSQL (ROUNDS=60); build/bench.jsonl
+	@mkdir -p $(LQOPS_VAR_DIR) && rm -f build/bench.jsonl
+	LQOPS_DATABASE_URL= $(BIN)/python -m tests.benchmarks.guard $(if $(ROUNDS),--rounds $(ROUNDS))
+	LQOPS_DATABASE_URL=$(POSTGRES_URL)_bench $(BIN)/python -m tests.benchmarks.guard $(if $(ROUNDS),--rounds $(ROUNDS))
 
 chaos: $(VENV)/.full ## Break an installation of its own for an hour (MINUTES=60, SEED=, BROKER=redis or database), with PostgreSQL and Redis
 	PYTHONPATH=. $(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) $(if $(BROKER),--broker $(BROKER))

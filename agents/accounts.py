@@ -86,6 +86,7 @@ OPERATED: Final = (
 OPERATOR_ALSO: Final = (
     "agents.add_agentsession",
     "agents.change_agentsession",
+    "agents.change_finding",
     "agents.change_skillsetting",
     "agents.halt_everything",
 )

@@ -23,6 +23,15 @@ def default_session_cap() -> Decimal:
     return Decimal(settings.LQOPS_DEFAULT_SESSION_CAP_USD)
 
 
+def console_cap() -> Decimal:
+    """The most that one question to the console may cost."""
+    return Decimal(settings.LQOPS_CONSOLE_CAP_USD)
+
+
+def manual_folder() -> Path:
+    return Path(settings.MANUAL_DIR)
+
+
 def mail_is_configured() -> bool:
     """False without a mail server: then no e-mail copies are written."""
     return bool(settings.EMAIL_HOST)

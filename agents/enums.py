@@ -292,7 +292,9 @@ class NoticeKind(models.TextChoices):
     SENSOR_FAILING = "sensor_failing"
     MODEL_AWAY = "model_away"
     MODEL_BACK = "model_back"
+    LOOP_WAITING = "loop_waiting"
     INPUT_GIVEN_UP = "input_given_up"
+    FINDING = "finding"
     FAULT = "fault"
 
 
@@ -356,6 +358,15 @@ class EventKind(models.TextChoices):
     APPROVAL_REQUESTED = "approval:requested"
     APPROVAL_RESOLVED = "approval:resolved"
     ERROR = "session:error"
+
+
+class FindingState(models.TextChoices):
+    """What people have done about a finding."""
+
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
+    DISMISSED = "dismissed"
+    RESOLVED = "resolved"
 
 
 class QuoteCheck(models.TextChoices):

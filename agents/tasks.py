@@ -5,8 +5,8 @@ import socket
 
 from agents import runner
 from agents.ask.chats import chat
+from agents.engine.indexing import run_index
 from agents.enums import Mode
-from agents.indexing import run_index
 from agents.loop.cycle import run_loop
 from agents.loop.heartbeat import run_heartbeat
 from agents.runner import Engine

@@ -18,7 +18,7 @@ from django.db import close_old_connections, connection
 from django.db.models import Q
 
 from agents.conf import clock
-from agents.indexing import indexing_due
+from agents.engine.indexing import indexing_due
 from agents.knowledge.projects import precedents_expire
 from agents.loop.state import hot_delete_old
 from agents.loop.turns import turns_delete_old
@@ -26,7 +26,7 @@ from agents.models import Lease
 from agents.people.activity import events_trim
 from agents.people.notifications import email_copies_due, email_copy_send
 from agents.process_end import SignalEvent, stop_requested
-from agents.roster.loops import loops_renew
+from agents.roster.loops import loops_revive
 from agents.sensors.rows import sensor_slices_enqueue
 from agents.sessions.alarms import alarms_update
 from agents.sessions.approvals import approvals_expire
@@ -37,6 +37,7 @@ from agents.sessions.halts import halted_work_end
 from agents.sessions.leases import idle_sweep, model_waiters_wake, sleepers_wake
 from agents.sessions.questions import approvals_escalate, approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_delete_old
+from agents.triggers.handing_on import children_attend
 from agents.triggers.inputs import inputs_fire
 from agents.triggers.schedules import schedules_fire, schedules_replan
 from agents.triggers.watches import watches_fire_unfired
@@ -120,7 +121,8 @@ DUTIES = (
     Duty("read again what was not read", 1, lambda now: inputs_fire(now=now)),
     Duty("send tasks", 0, tasks_send),
     Duty("hand out sensors", 1, sensor_slices_enqueue),
-    Duty("renew daily loops", 10, loops_renew),
+    Duty("start loops again", 10, loops_revive),
+    Duty("attend to started runs", 1, children_attend),
     Duty("index documents", 10, indexing_due),
     Duty("expire approvals", 2, approvals_expire),
     Duty("expire questions", 2, questions_expire),

@@ -1,5 +1,6 @@
 """Frozen, typed values that travel between packages, and how a slice of work can end."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -141,6 +142,23 @@ class ModelReply:
     form: WireForm | None = None
     streamed: bool = True
     vectors: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """An answer from the web."""
+
+    status: int
+    url: str
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        return self.content.decode(errors="replace")
+
+    def json(self) -> Any:
+        return json.loads(self.content)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ that an export whose end was cut, or whose rows were cut from the database befor
 
 import csv
 import hashlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -140,9 +140,14 @@ def _csv(what: str, value: dict[str, Any]) -> str:
         value = {**value, "at": at.isoformat(timespec="microseconds"), "details": canonical(value["details"])}
     elif what != "header":
         value = {"chain": what, "details": canonical(value)}
-    cells = [str(value.get(name, "")) for name in COLUMNS]
-    row: str = _writer.writerow([f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in cells])
-    return row
+    return csv_line(value.get(name, "") for name in COLUMNS)
+
+
+def csv_line(values: Iterable[object]) -> str:
+    """Return one line of CSV, whose cells no spreadsheet runs."""
+    cells = map(str, values)
+    line: str = _writer.writerow([f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in cells])
+    return line
 
 
 class _Echo:

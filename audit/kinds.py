@@ -50,9 +50,14 @@ _KINDS = (
     _kind(
         "autonomous_session.started",
         "Run started: {mode}, cost cap {max_cost_usd} USD.",
-        also="owner_id agent_id asked_by trigger_kind trigger_ref restarted_from project_id "
+        also="owner_id agent_id asked_by trigger_kind trigger_ref restarted_from parent_id project_id "
         "definition_version definition_digest",
     ),
+    _kind("ask.confirmed", "Proposed action confirmed: {action}.", also="digest"),
+    _kind("run.handed_on", "The run started run {child_id}, with {cap_usd} USD of its own cap."),
+    _kind("run.handed_back", "Run {child_id} is over; {rest_usd} USD of its cap came back."),
+    _kind("loop.instructed", "Chat {chat_id} passed an instruction to loop {loop_id}.", also="alert_id"),
+    _kind("loop.state_set", "Chat {chat_id} set the field {name} of loop {loop_id}."),
     _kind("session.try_now", "Model {model} is to be tried again at once."),
     _kind(
         "autonomous_session.resumed",
@@ -149,7 +154,14 @@ _KINDS = (
     ),
     _kind("autonomous_schedule.skipped", "A run of schedule {trigger_id} was skipped: {reason}.", also="slot missed"),
     _kind("autonomous_event.received", "Event {event_id} was received: {outcome}.", also="trigger_id session_id"),
-    # Precedents, proposals, memories, notifications, projects
+    # Findings, precedents, proposals, memories, notifications, projects
+    _kind("finding.acknowledged", "Finding {finding_id} was acknowledged.", also="session_id"),
+    _kind("finding.dismissed", "Finding {finding_id} was dismissed.", also="session_id precedent_id"),
+    _kind("finding.resolved", "Finding {finding_id} was resolved.", also="session_id"),
+    _kind("finding.reopened", "Finding {finding_id} was reopened.", also="session_id precedent_id"),
+    _kind("finding.assigned", "Finding {finding_id} was assigned to user {assignee_id}.", also="session_id"),
+    _kind("finding.commented", "A comment on finding {finding_id} was written.", also="session_id comment_id"),
+    _kind("finding.exported", "{rows} findings were exported."),
     _kind("autonomous_precedent.promote", "Precedent {precedent_id} was proposed for a project.", also="proposal_id"),
     _kind("autonomous_precedent.dismiss", "Precedent {precedent_id} was dismissed."),
     _kind("autonomous_precedent.merge", "Precedent {precedent_id} was merged into {into}."),
@@ -198,6 +210,8 @@ _KINDS = (
         also="digest sensors broken_sensors triggers",
     ),
     _kind("agent.deleted", "Agent {agent_id} was deleted."),
+    _kind("agent.archived", "Agent {agent_id} was archived."),
+    _kind("agent.unarchived", "Agent {agent_id} was brought back from the archive."),
     # API keys and sign-in
     _kind("api_key.created", "API key {key_id} was created for user {user_id}.", also="scopes"),
     _kind("api_key.revoked", "API key {key_id} was revoked."),

@@ -307,9 +307,13 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
     return f"${whole}.{places.ljust(2, '0')}"
 
 
-def cost_text(charged: Decimal, booked: Decimal) -> str:
-    """Format the cost of a call or a run: the larger of approved estimates and reported usage."""
-    return usd(max(charged, booked))
+def spent_text(receipt: Mapping[str, Any]) -> str:
+    """Say what a run cost against its cap, and where the figure comes from."""
+    approved, reported = (Decimal(str(receipt["totals"][name])) for name in ("charged_usd", "actual_usd"))
+    cap = receipt["max_cost_usd"]
+    against = "no cap" if cap is None else f"of {_amount(cap)}"
+    source = f"the larger of {usd(approved)} approved and {usd(reported)} reported by providers"
+    return f"{usd(max(approved, reported))} {against} ({source})"
 
 
 def label_of(name: str, value: Any) -> Any:
@@ -383,16 +387,14 @@ _NOT_APPROVED: Final = {"approval.rejected": "denied by {by}", "approval.expired
 
 def receipt_text(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -> str:
     """Return the receipt for a terminal."""
-    totals, calls, owner = receipt["totals"], receipt["totals"]["calls"], f"user:{receipt['owner_id']}"
-    cap = receipt["max_cost_usd"]
-    cost = f"{_amount(totals['charged_usd'])} approved, {_amount(totals['actual_usd'])} reported by providers"
+    calls, owner = receipt["totals"]["calls"], f"user:{receipt['owner_id']}"
     lines = [
         f"Session {receipt['session_id']}, for {names.get(owner, owner)}: {label_of('mode', receipt['mode'])}",
         f"Trigger: {started_by(receipt, names)}",
         f"Started {_moment(receipt['started_at'])}, ended {_moment(receipt['ended_at'])}",
         outcome_sentence(receipt, names),
         *([f"Result: {receipt['result']}"] if receipt.get("result") else []),
-        f"Cost: {cost}; {f'cap {_amount(cap)}' if cap else 'no cap'}; {calls} call{'' if calls == 1 else 's'}",
+        f"Spent: {spent_text(receipt)}; {calls} call{'' if calls == 1 else 's'}",
         *receipt["notes"],
         "",
         *(

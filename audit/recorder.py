@@ -18,7 +18,7 @@ from django.db import OperationalError, connection, transaction
 from audit import current_request_id
 from audit.kinds import LABEL, checked_details
 from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent, SkillAudit
-from audit.rows import GENESIS, event_hash
+from audit.rows import GENESIS, canonical, event_hash, hash_parts
 from audit.skill_audits import SKILL_AUDIT, skill_digest
 
 FREE_TRIES: Final = 2
@@ -43,6 +43,19 @@ _INSERT: Final = {
     # The trigger against INSERT OR REPLACE refuses every row whose number is taken.
     "sqlite": f"{_INTO} SELECT {_MARKS} WHERE NOT EXISTS ({_TAKEN})",
 }
+
+
+# The same as parts of a larger statement of PostgreSQL, which reads the last link and hashes the row itself. `written`
+# has one row, or none if the number was taken meanwhile.
+LAST_LINK: Final = f"SELECT seq, hash FROM {_TABLE} WHERE chain = %(chain)s ORDER BY seq DESC LIMIT 1"  # noqa: S608
+_LINKED: Final = "%(hash_1)s || head.hash || %(hash_2)s || (head.seq + 1)::text || %(hash_3)s"
+_HASHED: Final = f"encode(sha256(convert_to({_LINKED}, 'UTF8')), 'hex')"
+NEXT_LINK: Final = f"""{_INTO}
+        SELECT %(chain)s, head.seq + 1, %(kind)s, %(event_at)s, %(actor)s, %(subject)s, %(request_id)s,
+               %(event_details)s::jsonb, head.hash, {_HASHED}
+        FROM {{source}}
+        ON CONFLICT (chain, seq) DO NOTHING
+        RETURNING seq, hash"""  # noqa: S608 names of our columns
 
 
 class AuditContention(RuntimeError):
@@ -96,6 +109,19 @@ def append(
         skill_call.chain, skill_call.seq = chain, head.seq
         skill_call.save(force_insert=True)
     return head
+
+
+def link_params(chain: str, kind: str, *, now: datetime, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of NEXT_LINK for an event of the system."""
+    fields = _fields(chain, kind, now=now, actor="system", subject="", request_id="", details=details)
+    parts = zip(("hash_1", "hash_2", "hash_3"), hash_parts(**fields), strict=True)
+    return {**fields, "event_at": now, "event_details": canonical(fields["details"]), **dict(parts)}
+
+
+def append_next(params: Mapping[str, Any]) -> Head | None:
+    """Append the event of `link_params` where the transaction is the lock, as on SQLite; None to an empty chain."""
+    head = chain_head(params["chain"])
+    return _insert({name: params[name] for name in _PENDING}, head) if head.seq else None
 
 
 def append_soon(

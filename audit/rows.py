@@ -50,6 +50,21 @@ def event_hash(*, at: datetime, **columns: Any) -> str:
     return digest({**columns, "at": microseconds(at)})
 
 
+def hash_parts(*, at: datetime, **columns: Any) -> tuple[str, str, str]:
+    """Return the hashed text of a row without its two links: what comes before, between and after them.
+
+    `prev_hash` stands between the first and the second, `seq` between the second and the third: a database that reads
+    the last link itself puts the text together and hashes it.
+    """
+    before = {name: columns[name] for name in ("actor", "chain", "details", "kind")}
+    after = canonical({"subject": columns["subject"]})[1:]
+    return (
+        canonical({**before, "at": microseconds(at)})[:-1] + ',"prev_hash":"',
+        f'","request_id":{canonical(columns["request_id"])},"seq":',
+        "," + after,
+    )
+
+
 # --- Rows ---
 
 _NAIVE_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 SQLite stores UTC without saying so

@@ -4,6 +4,7 @@
 session is. Anybody else gets the same 404 as for a session that does not exist.
 """
 
+import re
 from collections.abc import AsyncIterator, Generator, Mapping
 from datetime import datetime
 from itertools import islice
@@ -25,7 +26,16 @@ from audit.export import TYPES, file_name
 from audit.keys import public_key
 from audit.kinds import actors_of, receipt_names, usernames
 from audit.models import SYSTEM_CHAIN, AuditEvent
-from audit.receipts import NAMES, UnknownChain, build_receipt, label_of, outcome_sentence, started_by, with_names
+from audit.receipts import (
+    NAMES,
+    UnknownChain,
+    build_receipt,
+    label_of,
+    outcome_sentence,
+    spent_text,
+    started_by,
+    with_names,
+)
 from audit.rows import UnreadableRow
 from audit.verify import verify_chain
 
@@ -57,10 +67,29 @@ def receipt_page(request: HttpRequest, chain: str) -> HttpResponse:
         **receipt_names(receipt, request.user),
         "owner": names.get(f"user:{receipt['owner_id']}", f"user {receipt['owner_id']}"),
         "outcome": outcome_sentence(receipt, names),
+        "spent": spent_text(receipt),
         "started_by": started_by(receipt, names),
+        "started_within": _session_in(receipt["asked_by"] or ""),
+        "started_runs": _started_runs(chain),
         "problems": verify_chain(chain).problems,
     }
     return _with_policy(render(request, "audit/receipt.html", context))
+
+
+_RUN: Final = re.compile(r"[0-9a-f-]{36}")
+
+
+def _session_in(actor: str) -> str:
+    """Return the run that an actor is; empty for a person."""
+    kind, _, chain = actor.partition(":")
+    return chain if kind == "session" and _RUN.fullmatch(chain) else ""
+
+
+def _started_runs(chain: str) -> list[str]:
+    """Return the runs that a run has started, in their order."""
+    events = AuditEvent.objects.filter(chain=chain, kind="run.handed_on").order_by("seq")
+    found = (str(details.get("child_id")) for details in events.values_list("details", flat=True))
+    return [run for run in found if _RUN.fullmatch(run)]
 
 
 @require_safe

@@ -11,6 +11,7 @@ import argparse
 import csv
 import hashlib
 import json
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -134,24 +135,34 @@ def verify(lines, key, known):
 def kept_checkpoints(file, witness_key):
     """Return digests by number: of the lines of a checkpoint file, or as a second host has counter-signed them."""
     known = {}
-    for raw in Path(file).read_bytes().splitlines() if file else ():
-        line = json.loads(raw)
-        if witness_key:
-            check_signature(line, witness_key)
-        known[line["n"]] = line["checkpoint"] if witness_key else hashlib.sha256(raw).hexdigest()
+    for number, raw in enumerate(Path(file).read_bytes().splitlines() if file else (), 1):
+        try:
+            line = json.loads(raw)
+            if witness_key:
+                check_signature(line, witness_key)
+            known[line["n"]] = line["checkpoint"] if witness_key else hashlib.sha256(raw).hexdigest()
+        except (AttributeError, KeyError, TypeError, json.JSONDecodeError):
+            what = "counter-signature" if witness_key else "checkpoint"
+            raise ValueError(f"line {number} of {file} is no {what}") from None
     return known
+
+
+def public_key(text):
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise argparse.ArgumentTypeError('a public key has 64 digits 0-9, a-f: the value of "key" in lqops-audit-key')
+    return text
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--key", required=True)
+    parser.add_argument("--key", required=True, type=public_key)
     parser.add_argument("--kept")
-    parser.add_argument("--witness-key")
+    parser.add_argument("--witness-key", type=public_key)
     parser.add_argument("export")
     given = parser.parse_args()
     try:
         with Path(given.export).open("rb") as file:
             found = verify(file, given.key, kept_checkpoints(given.kept, given.witness_key))
-    except (InvalidSignature, KeyError, ValueError, OSError) as error:
+    except (InvalidSignature, ValueError, OSError) as error:
         sys.exit(f"Refused: {str(error) or 'a counter-signature is wrong'}")
     print(f"Verified: {found}")

@@ -60,18 +60,23 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
 
     def extra_urls(self) -> list[URLPattern]:
         # Imported here because these pages register themselves on this site.
-        from agents.admin.ask import ask_page, chat_page, chats_page, confirm
-        from agents.admin.home import halt_bar, halt_everything, health_page, release
+        from agents.admin.ask import ask_page, chat_page, chats_page, confirm, manual_page
+        from agents.admin.charts import charts_csv, charts_page
+        from agents.admin.home import dismiss_first_steps, halt_bar, halt_everything, health_page, release
         from agents.admin.models import models_page
 
         return [
             path("halt-bar/", self.admin_view(halt_bar), name="halt_bar"),
             path("halt-everything/", self.admin_view(halt_everything), name="halt_everything"),
             path("release/", self.admin_view(release), name="release"),
+            path("first-steps/dismiss/", self.admin_view(dismiss_first_steps), name="dismiss_first_steps"),
+            path("charts/", self.admin_view(charts_page), name="charts"),
+            path("charts/<slug:name>.csv", self.admin_view(charts_csv), name="charts_csv"),
             path("health/", self.admin_view(health_page), name="health"),
             path("models/", self.admin_view(models_page), name="models"),
             path("ask/", self.admin_view(ask_page), name="ask"),
             path("ask/confirm/", self.admin_view(confirm), name="ask_confirm"),
+            path("manual/<slug:name>/", self.admin_view(manual_page), name="manual"),
             path("chats/", self.admin_view(chats_page), name="chats"),
             path("chats/<uuid:chat>/", self.admin_view(chat_page), name="chat"),
         ]

@@ -10,7 +10,7 @@ from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from lqops.env import MIN_TOKEN_CHARS, Env, masked_forms, private_database, private_folder
+from lqops.env import MIN_TOKEN_CHARS, Env, masked_forms, parse_database_url, private_database, private_folder
 from lqops.model_catalogue import check_task_time, configured_models
 from lqops.oidc_config import APPS as OIDC_APPS
 from lqops.oidc_config import configured_oidc
@@ -18,8 +18,9 @@ from lqops.oidc_config import configured_oidc
 env = Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-_PACKAGE = BASE_DIR / "lqops"  # with links to the templates and samples; in a wheel, with the files themselves
+_PACKAGE = BASE_DIR / "lqops"  # with links to docs, templates and samples; in a wheel, with the files themselves
 SAMPLES_DIR = (_PACKAGE / "samples").resolve()
+MANUAL_DIR = (_PACKAGE / "docs").resolve()
 VAR_DIR = private_folder(Path(env.text("LQOPS_VAR_DIR") or BASE_DIR / "var"))
 
 SECRET_KEY = env.secret("LQOPS_SECRET_KEY", kept_in=VAR_DIR)
@@ -104,6 +105,7 @@ if _database["ENGINE"].endswith("sqlite3"):
 else:  # a process that hangs inside a transaction keeps its locks no longer than this
     _options = _database.setdefault("OPTIONS", {})
     _options.setdefault("options", "-c idle_in_transaction_session_timeout=20s")
+    _options.setdefault("prepare_threshold", 5)  # the two statements of a guarded call are planned once a connection
     _options.setdefault("connect_timeout", 5)  # a host that is gone is noticed before clients give up
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 LQOPS_WEB_CONNECTIONS = env.whole("LQOPS_WEB_CONNECTIONS", 20, least=1)
@@ -214,7 +216,7 @@ UNFOLD = {
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("lqops/icon.svg")},
     ],
     "STYLES": [lambda request: static("lqops/room.css")],
-    "SCRIPTS": [lambda request: static("lqops/room.js")],
+    "SCRIPTS": [lambda request: static("lqops/room.js"), lambda request: static("lqops/charts.js")],
     "SIDEBAR": {"navigation": "agents.admin.home.sections"},
     "COLORS": {
         "primary": {
@@ -351,6 +353,7 @@ _LEVELS = ("SAFE", "MONITORED", "CONTROLLED", "RESTRICTED", "PRIVILEGED")
 
 LQOPS_DEFAULT_SESSION_CAP_USD = env.usd("LQOPS_DEFAULT_SESSION_CAP_USD", "5.00")
 LQOPS_INSTALLATION_DAY_CAP_USD = env.usd("LQOPS_INSTALLATION_DAY_CAP_USD", "20.00")
+LQOPS_CONSOLE_CAP_USD = env.usd("LQOPS_CONSOLE_CAP_USD", "0.25")
 LQOPS_MESSAGE_JUDGE_CAP_USD = env.usd("LQOPS_MESSAGE_JUDGE_CAP_USD", "0.10")
 LQOPS_LEASE_SECONDS = env.seconds("LQOPS_LEASE_SECONDS", 20)
 LQOPS_HEARTBEAT_SECONDS = env.seconds("LQOPS_HEARTBEAT_SECONDS", 5)
@@ -430,6 +433,11 @@ for _variable, _config in (("LQOPS_LOOP", LoopConfig), ("LQOPS_GUARDRAILS", Guar
 
 LQOPS_SENSOR_ROOTS = [Path(folder).absolute() for folder in env.listed("LQOPS_SENSOR_ROOTS")] or [VAR_DIR / "watched"]
 LQOPS_SENSOR_SLICE_SECONDS = env.seconds("LQOPS_SENSOR_SLICE_SECONDS", 50)
+# Databases that sensors may query, by name: LQOPS_SENSOR_DATABASE_<NAME> or LQOPS_SENSOR_DATABASE_<NAME>_FILE
+LQOPS_SENSOR_DATABASES = env.named_secrets("LQOPS_SENSOR_DATABASE_")
+_sensor_databases = [
+    parse_database_url(f"LQOPS_SENSOR_DATABASE_{name.upper()}", url) for name, url in LQOPS_SENSOR_DATABASES.items()
+]
 LQOPS_EVENTS_KEPT = env.whole("LQOPS_EVENTS_KEPT", 1_000, least=1)
 LQOPS_SAMPLE_METRICS_PORT = env.whole("LQOPS_SAMPLE_METRICS_PORT", 8765, least=1)
 
@@ -446,6 +454,7 @@ LQOPS_KNOWN_SECRETS = [
     LQOPS_AUDIT_KEY,
     LQOPS_WEBHOOK_KEY,
     _database.get("PASSWORD", ""),
+    *(database.get("PASSWORD") or "" for database in _sensor_databases),
     EMAIL_HOST_PASSWORD,
     LQOPS_METRICS_TOKEN,
     LQOPS_OIDC.client_secret if LQOPS_OIDC else "",

@@ -4,14 +4,17 @@ import contextlib
 import gc
 import math
 import os
+from functools import cache
 from importlib import import_module
+from unittest.mock import patch
 
 import hypothesis
 import pytest
+from django.db import connection
 from django.test import TransactionTestCase
 from xdist.scheduler import LoadFileScheduling
 
-from tests import flushing
+from tests import databases, flushing
 
 # The same examples every time, so that a change is judged by what it changed; `make stress` looks for new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
@@ -21,18 +24,28 @@ hypothesis.settings.load_profile("repeatable")
 # Garbage is searched for seldom: with Python's own thresholds a third of the processor time went into it.
 gc.set_threshold(300_000, 10, 50)
 
-# They start processes and wait for them: begun first, they do not keep the rest waiting at the end.
-SLOW = ("tests/browser/", "tests/flows/", "tests/lqops/test_up", "tests/architecture/test_migrations")
+# They take long, most because they start processes and wait for them: begun first, they do not keep the rest waiting.
+SLOW = (
+    "tests/browser/",
+    "tests/flows/",
+    "tests/simulation/",
+    "tests/lqops/test_up",
+    "tests/architecture/test_migrations",
+    "tests/agents/text/test_extraction",
+    "tests/agents/skills/test_isolation",
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session):
     """Workers that are to run all tests begin with different files: what one has compiled, the others only load."""
     config = session.config
-    if not hasattr(config, "workerinput") or config.args != config.getini("testpaths") or config.option.ignore:
+    if not hasattr(config, "workerinput") or config.args != config.getini("testpaths"):
         return
     number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
-    files = sorted(config.rootpath.glob("tests/**/test_*.py"))
+    left_out = tuple(str(config.rootpath / path) for path in config.option.ignore or ())
+    found = sorted(config.rootpath.glob("tests/**/test_*.py"))
+    files = [file for file in found if not str(file).startswith(left_out)]
     first = number * len(files) // count
     for file in files[first:] + files[:first]:
         with contextlib.suppress(Exception, pytest.skip.Exception):  # told when the file is collected
@@ -69,6 +82,21 @@ def pytest_xdist_make_scheduler(config, log):
     return SideBySide(config, log)
 
 
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    request, tmp_path_factory, django_db_blocker, django_db_modify_db_settings_parallel_suffix
+):
+    """Of the workers that run side by side, one migrates its database, and the others copy it."""
+    if not hasattr(request.config, "workerinput"):
+        yield
+        return
+    shared = databases.Shared(tmp_path_factory.getbasetemp().parent)
+    with patch.object(connection.creation, "create_test_db", shared.create):
+        yield
+    with django_db_blocker.unblock():
+        shared.remove_copy()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_flush():
     """A test that commits begins with what a fresh database holds, and leaves that behind."""
@@ -87,9 +115,30 @@ def _own_flush():
     TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(setup), teardown
 
 
+@pytest.fixture
+def durable_commits(db):
+    """As in an installation, for tests of what `doctor` finds: tests do not wait for the disk of PostgreSQL."""
+    if connection.vendor == "sqlite":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit TO on")
+        yield
+        cursor.execute("RESET synchronous_commit")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _installed_packages_are_read_once():
+    """Tests load the skills again and again; nothing is installed meanwhile."""
+    registry = import_module("agents.skills.registry")
+    with patch.object(registry, "entry_points", cache(registry.entry_points)):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _models_as_the_file_says(monkeypatch):
     """What a test sets of models is gone after it; nothing reads such rows unasked, so most tests need no database."""
-    catalogue = import_module("agents.catalogue")
+    catalogue = import_module("agents.definitions.catalogue")
     monkeypatch.setattr(catalogue, "KEPT_SECONDS", math.inf)
     monkeypatch.setattr(catalogue, "_seen", catalogue._Seen())
+    monkeypatch.setattr(import_module("agents.ledger.at_once"), "_price_rows", {})

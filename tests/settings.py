@@ -23,8 +23,13 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     # Tests kill processes, not the power: a commit need not reach the disk before the next statement.
     _options = DATABASES["default"]["OPTIONS"]
     _options["init_command"] = _options["init_command"].replace("synchronous=FULL", "synchronous=NORMAL")
-else:  # a test stands in the middle of a transaction from its beginning to its end, and the machine may be busy
-    DATABASES["default"]["OPTIONS"]["options"] = "-c idle_in_transaction_session_timeout=150s"
+else:  # a test stands in the middle of a transaction from its beginning to its end, and the machine may be busy;
+    # a commit need not reach the disk here either.
+    _options = {
+        "idle_in_transaction_session_timeout": "150s",
+        "synchronous_commit": "off",
+    }
+    DATABASES["default"]["OPTIONS"]["options"] = " ".join(f"-c {name}={value}" for name, value in _options.items())
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 WHITENOISE_AUTOREFRESH = True  # no test client lists all static files before it asks for its page

@@ -10,17 +10,21 @@ from typing import Any, ClassVar, Final
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest
+from django.utils.html import format_html_join
 
 from agents.admin.actions import ActionRequest, ActionResult, ReasonForm, RowAction, delete_action, each_row
 from agents.admin.base import DetailAdmin, current_user, record_view, view_token
+from agents.admin.charts import small_charts
 from agents.admin.definitions import AgentDefinitionAdmin
 from agents.admin.display import STATUS_LABELS, Bar, OptionFilter, ago, column, status_text, usd, with_purposes, words
 from agents.admin.forms import NamesField, OwnerForm
 from agents.admin.sessions import CHANGE, halt_result, start_each
 from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, definition_of
-from agents.definitions.schema import AgentDefinition, DefinitionError
+from agents.definitions.schema import SOURCE_KEYS, AgentDefinition, DefinitionError
 from agents.enums import EventKind, Mode, SensorKind, SensorState, Status
+from agents.exceptions import LqopsError
+from agents.loop.crossings import instructions_of_agent
 from agents.loop.guardrails import RATE_WINDOW, count_hour_tokens
 from agents.loop.heartbeat import heartbeat_of
 from agents.loop.pacing import Pace
@@ -32,6 +36,7 @@ from agents.people.activity import duration_text, event_sentence
 from agents.roster.agents import (
     WAIVERS,
     AutonomousSessions,
+    agent_archive,
     agent_autonomous_sessions,
     agent_create,
     agent_delete,
@@ -40,9 +45,12 @@ from agents.roster.agents import (
     agent_restart,
     agent_start,
     agent_stop,
+    agent_unarchive,
 )
-from agents.roster.loops import loop_awaits_renewal
+from agents.roster.loops import loop_next_start
+from agents.sensors.trial import agent_try, trial_lines
 from agents.sessions.control_room import meter_today
+from agents.sessions.figures import Subject
 from agents.sessions.halts import agents_halt
 from agents.text.shown import visible
 from audit.redaction import redact
@@ -105,10 +113,16 @@ def sensor_line(row: Sensor, now: datetime) -> dict[str, Any]:
         "row": row,
         "state": "idle" if is_idle else row.state,
         "color": "" if is_idle else SENSOR_COLORS.get(SensorState(row.state), ""),
-        "source": redact(str(source.get("url") or source.get("path") or source.get("tool") or "")),
+        "source": redact(_source_text(source)),
         "next": _next(row, now),
         "signals": [_signal(spec, row.signals.get(spec["name"]) or {}, now) for spec in signals],
     }
+
+
+def _source_text(source: Mapping[str, Any]) -> str:
+    """The source of a sensor."""
+    given = next((source[key] for key in SOURCE_KEYS if source.get(key)), "")
+    return f"{given['user']} at {given['host']}, {given['folder']}" if isinstance(given, dict) else str(given)
 
 
 def _next(sensor: Sensor, now: datetime) -> str:
@@ -123,15 +137,34 @@ def _next(sensor: Sensor, now: datetime) -> str:
 
 
 def _signal(spec: Mapping[str, Any], state: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """A signal: its last score or why there is none, its threshold, and when it fired last."""
+    """A signal: its last score or state, or why there is none, its threshold, and when it fired last."""
     fired_at = state.get("fired_at")
+    is_condition = bool(spec.get("when"))
     return {
         "name": spec["name"],
-        "score": _score_text(state),
-        "threshold": spec["threshold"],
+        "score": _condition_text(state) if is_condition else _score_text(state),
+        "threshold": None if is_condition else spec["threshold"],
         "fired": f"fired {ago(datetime.fromisoformat(fired_at), now)}" if fired_at else "never fired",
-        "bad": bool(state.get("unable")) or "said" in state,
+        "bad": bool(state.get("unable")) or "said" in state or "fault" in state,
     }
+
+
+def _condition_text(state: Mapping[str, Any]) -> str:
+    if fault := state.get("fault"):
+        text = f"cannot be judged: {fault}"
+    elif "conditions" in state:
+        text = "condition met" if state["met"] else "condition not met"
+    else:
+        text = "not judged yet"
+    return ", ".join([text, *_counts(state)])
+
+
+def _counts(state: Mapping[str, Any]) -> list[str]:
+    """Readings that were not judged, or did not count."""
+    left = [f"{state['unscored']} readings unscored"] if state.get("unscored") else []
+    left += [f"{state['let_go']} never scored"] if state.get("let_go") else []
+    left += [f"{state['suppressed']} suppressed by its cooldown"] if state.get("suppressed") else []
+    return left
 
 
 def _score_text(state: Mapping[str, Any]) -> str:
@@ -144,9 +177,7 @@ def _score_text(state: Mapping[str, Any]) -> str:
     else:
         score = "not scored yet"
     left = [f"{len(state['waiting']['items'])} to be scored"] if state.get("waiting") else []
-    left += [f"{state['let_go']} never scored"] if state.get("let_go") else []
-    left += [f"{state['suppressed']} suppressed by its cooldown"] if state.get("suppressed") else []
-    return ", ".join([score, *left])
+    return ", ".join([score, *left, *_counts(state)])
 
 
 # --- Start, stop and restart of loops and heartbeats ---
@@ -186,8 +217,8 @@ def can_start(agent: Agent) -> bool:
 
 
 def can_stop(agent: Agent) -> bool:
-    """Whether its loop or heartbeat runs, or starts again tomorrow."""
-    return agent_is_running(agent) or loop_awaits_renewal(agent)
+    """Whether its loop or heartbeat runs, or starts again."""
+    return agent_is_running(agent) or loop_next_start(agent) is not None
 
 
 def loop_text(agent: Any) -> tuple[str, str]:
@@ -238,6 +269,7 @@ def autonomy_context(
         **_loop_context(going.loop, agent, definition, now),
         "sensors": sensors,
         "turns": _turns(agent),
+        "instructions": instructions_of_agent(agent.pk),
         "spared": gate_totals(agent.pk, now),
         "activity": [(one, event_sentence(one.kind, one.data), EVENT_COLORS.get(one.kind, "")) for one in events],
         "activity_after": events[0].pk if events else 0,
@@ -309,6 +341,20 @@ def _limits(
 # --- The page ---
 
 
+def _has_trial(agent: Agent) -> bool:
+    return agent.sensors.exists()
+
+
+def _try_sensors(action: ActionRequest) -> ActionResult:
+    [agent] = action.rows
+    try:
+        tried = agent_try(agent=agent, by=action.by, now=action.now)
+    except LqopsError as error:
+        return ActionResult("", (f"{agent.name}: {error}",))
+    lines = format_html_join("\n", "{}<br>", ((line,) for line in trial_lines(tried)))
+    return ActionResult(lines if tried["ok"] else "", () if tried["ok"] else tuple(trial_lines(tried)))
+
+
 def _halt_runs(action: ActionRequest) -> ActionResult:
     pks = [agent.pk for agent in action.rows]
     return halt_result(agents_halt(pks, by=action.by, reason=action.data["reason"], now=action.now))
@@ -333,13 +379,26 @@ class AgentForm(OwnerForm):
         }
 
 
+class ArchivedFilter(OptionFilter):
+    title = "archive"
+    parameter_name = "archive"
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("In use", Q(archived_at__isnull=True)),
+        "archived": ("Archived", Q(archived_at__isnull=False)),
+        "all": ("All", Q()),
+    }
+
+
 @admin.register(Agent)
 class AgentAdmin(AgentDefinitionAdmin):
     loop = column(loop_text, title="loop", label=LOOP_LABELS)
-    day_cap = column("max_cost_per_day_usd", partial(usd, empty="none"), title="cap per day")
+    day_cap = column(
+        "max_cost_per_day_usd", partial(usd, empty="none"), title="cap per day", sort="max_cost_per_day_usd"
+    )
+    sortable_by = None
     version = column("definition_version", lambda number: f"version {number}" if number else "none", title="definition")
     list_display = ["name", "owner", "loop", "mode", "enabled", "day_cap", "version"]
-    list_filter = ["mode", "enabled"]
+    list_filter = [ArchivedFilter, "mode", "enabled"]
     list_select_related = ["owner"]
     search_fields = ["name"]
     empty_text = (
@@ -376,6 +435,16 @@ class AgentAdmin(AgentDefinitionAdmin):
             description="Stops and starts it, with an empty hot state, a full cap and its current definition.",
         ),
         RowAction(
+            "try",
+            "Try sensors",
+            _try_sensors,
+            permission=CHANGE,
+            available=_has_trial,
+            bulk=False,
+            description="Reads each sensor once, judges each signal and asks the gate, with the real models and at "
+            "their cost (at most $0.25). Nothing is kept, and the agent is not started.",
+        ),
+        RowAction(
             "halt",
             "Halt runs",
             _halt_runs,
@@ -383,6 +452,22 @@ class AgentAdmin(AgentDefinitionAdmin):
             CHANGE,
             danger=True,
             description="Halts every current run of this agent. The agent itself does not change.",
+        ),
+        RowAction(
+            "archive",
+            "Archive",
+            each_row(agent_archive, "agent", "archived"),
+            permission="agents.change_agent",
+            available=lambda row: row.archived_at is None,
+            description="Stops and disables the agent and takes it out of the lists. It can be brought back.",
+        ),
+        RowAction(
+            "unarchive",
+            "Bring back",
+            each_row(agent_unarchive, "agent", "brought back"),
+            permission="agents.change_agent",
+            available=lambda row: row.archived_at is not None,
+            description="Brings the agent back into the lists. It stays disabled until somebody enables it.",
         ),
         delete_action(
             each_row(agent_delete, "agent", "deleted"),
@@ -414,6 +499,7 @@ class AgentAdmin(AgentDefinitionAdmin):
             "sessions": with_purposes(row.sessions.select_related("owner", "trigger").order_by("-id")[:10]),
             "may_chat": row.enabled and row.owner_id == by.pk and by.has_perm("agents.add_agentsession"),
             "meter": meter_today("agent", row.pk, cap=row.max_cost_per_day_usd, name=row.name, now=clock()),
+            "small_charts": small_charts(by, Subject(agent_id=row.pk), clock()),
             **(about := self.definition_context(row)),
             **autonomy_context(request, row, about.get("definition"), clock()),
         }

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.models import Group
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
@@ -166,6 +166,12 @@ class ApprovalRuleAdmin(FormAdmin):
         if "try" in request.POST:
             return self._tried(request, form, row)
         return rule_change(row, by=current_user(request), now=clock(), **form.cleaned_data)
+
+    def _saved(self, request: HttpRequest, row: Any) -> HttpResponse:
+        answer = super()._saved(request, row)
+        if not row.enabled:
+            messages.warning(request, "The rule is off: it applies to no call until you switch Enabled on.")
+        return answer
 
     def _tried(self, request: HttpRequest, form: Any, row: ApprovalRule | None) -> HttpResponse:
         """Show what the rule would have done, without saving it."""

@@ -14,7 +14,7 @@ from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import Case, F, Q, When
+from django.db.models import Case, F, Q, QuerySet, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.decorators import method_decorator
@@ -23,7 +23,7 @@ from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, for_each
-from agents.admin.base import DetailAdmin, RowList, current_user
+from agents.admin.base import DetailAdmin, RowList, current_user, found_by
 from agents.admin.display import (
     DECISION_LABELS,
     LEVEL_LABELS,
@@ -347,15 +347,21 @@ class ApprovalList(RowList):
 
 @admin.register(Approval)
 class ApprovalAdmin(QueueAdmin):
-    call = column("action", title="call")
+    call = column("action", title="call", sort="action")
     canonical = column(lambda row: format_html('<pre class="lq-pre short">{}</pre>', listed(row)), title="arguments")
-    level_ = column("level", label=LEVEL_LABELS)
-    risk = column("risk_level", title="risk", label=RISK_LABELS)
+    level_ = column("level", label=LEVEL_LABELS, sort="level")
+    risk = column("risk_level", title="risk", label=RISK_LABELS, sort="risk_level")
     left = column(left_of_cap, title="left of cap")
-    status_ = column("status", words, label=DECISION_LABELS)
+    status_ = column("status", words, label=DECISION_LABELS, sort="status")
     expires = column(
-        lambda row: two_lines(ago(row.expires_at, clock()) if _is_pending(row) else "—", row.said), title="expires"
+        lambda row: two_lines(ago(row.expires_at, clock()) if _is_pending(row) else "—", row.said),
+        title="expires",
+        sort="expires_at",
     )
+    agent_owner = column(lambda row: _agent_owner(row.session), title="agent and owner", sort="session__agent__name")
+    sortable_by = None
+    is_live = True
+    search_help_text = "The name of a call, an agent, a trigger or an owner, or the beginning of an id."
     list_display = ["call", "about", "canonical", "level_", "risk", "agent_owner", "left", "expires", "status_"]
     list_filter = [ApprovalFilter, "level", "risk_level"]
     empty_text = "No pending approvals. A call that needs one appears here, and its approvers are notified."
@@ -390,7 +396,16 @@ class ApprovalAdmin(QueueAdmin):
     )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
-        return ApprovalList
+        chosen = super().get_changelist(request)
+        return ApprovalList if chosen is RowList else chosen
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        names = ("action", "session__agent__name", "session__trigger__name", "session__owner__username")
+        ids = ("public_id", "session__public_id")
+        return (queryset.filter(found_by(Approval, term, ids=ids, names=names)) if term else queryset), False
 
     def may_run(self, request: HttpRequest, action: RowAction) -> bool:
         """Decisions are also for those who decide while somebody is away."""
@@ -401,7 +416,7 @@ class ApprovalAdmin(QueueAdmin):
         first = "call_to_decide" if is_approver(current_user(request), clock()) else "call"
         return [first, *self.list_display[1:]]
 
-    @display(description="call")
+    @display(description="call", ordering="action")
     def call_to_decide(self, approval: Any) -> str:
         if not _is_pending(approval):
             return str(approval.action)

@@ -1,7 +1,7 @@
-"""The ask box and chats.
+"""The ask box, the console and chats.
 
-Common requests are answered at once, without a model; others start a run, or make a draft that the user confirms here.
-Read-only requests are for everybody who may view runs, all others for those who may start them. Chats are private.
+Common requests are answered at once, without a model; questions go to the console, which answers in a chat of its own.
+Nothing is changed by asking: what somebody wants changed gets a button, which `confirm` takes. Chats are private.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,10 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.paginator import Paginator
 from django.db import models
-from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
-from django.shortcuts import get_object_or_404
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -30,23 +27,23 @@ from agents.admin.base import current_user, require_permission, site_page
 from agents.admin.display import SHORT_ID, cut, moment, plain_sentence, run_color, run_text, status_text, usd, words
 from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, usd_field
 from agents.admin.sessions import CHANGE
-from agents.ask.chats import MAX_CHARS
-from agents.ask.entry import ask, send_message
-from agents.ask.fast_paths import scope_of
+from agents.ask.chats import MAX_CHARS, Way
+from agents.ask.console import REFERENCE, Link, links_for, proposals_for, proposals_of
+from agents.ask.console import links_of as rows_of_answer
+from agents.ask.entry import EMERGENCY, ask, send_message
 from agents.ask.naming import KINDS as NAMED_KINDS
-from agents.ask.naming import Answer, Kind
-from agents.conf import clock
-from agents.enums import Mode, Status
-from agents.models import Agent, AgentSession, Approval, Precedent, Question, Trigger
-from agents.people.access import START_PERMISSION
+from agents.ask.naming import Answer
+from agents.ask.proposals import confirm as confirm_proposal
+from agents.conf import clock, manual_folder
+from agents.enums import Status
+from agents.models import Agent, AgentSession, Approval, Precedent, Question
 from agents.people.delegations import is_approver
-from agents.roster.agents import agent_edit
 from agents.sessions.reads import as_uuid
 from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
+from agents.text.manual import page
 from agents.text.shown import visible
-from agents.triggers.triggers import trigger_edit
 
-# --- Answers: a table of the rows found, links to the rows named ---
+# --- Answers: a table of the rows found, links to the rows named, buttons ---
 
 
 KINDS: Final[dict[str, type[models.Model]]] = {
@@ -56,22 +53,23 @@ KINDS: Final[dict[str, type[models.Model]]] = {
     "precedent": Precedent,
     "question": Question,
 }
-HIDDEN: Final = frozenset({"id", "arguments", "digest", "repeat"})
+HIDDEN: Final = frozenset({"id", "arguments", "digest"})
+RESULTS: Final = "results"
 
 
 def table_of(answer: Answer, by: User) -> dict[str, Any] | None:
     """Headings and rows of the answer, if it has any, each row with a link for users who may view it."""
     for name, found in answer.data.items():
-        if isinstance(found, list) and found and all(isinstance(row, Mapping) for row in found):
+        if name != RESULTS and isinstance(found, list) and found and all(isinstance(row, Mapping) for row in found):
             return _table(name.removesuffix("s"), found, by)
     return None
 
 
-def links_of(answer: Answer, by: User) -> list[tuple[str, str]]:
-    """The addresses of the single rows that the answer names, each with its kind."""
+def links_of(data: Mapping[str, Any], by: User) -> list[tuple[str, str]]:
+    """The addresses of the single rows that an answer names, each with its kind."""
     links = []
     for kind in KINDS:
-        named = answer.data.get(kind)
+        named = data.get(kind)
         public_id = named.get("id") if isinstance(named, Mapping) else named
         found = _addresses(kind, [str(public_id)], by) if isinstance(public_id, str) else {}
         links += [(address, kind) for address in found.values()]
@@ -117,19 +115,58 @@ def _cell(name: str, value: Any) -> str:
     return words(value) if name in {"status", "terminal_reason"} else visible(str(value))
 
 
+# --- Links to rows in an answer of the console ---
+
+
+def address_of(link: Link, by: User) -> str:
+    """The page of a row; of a sensor its agent's, of an event without its own page its run's. Empty: none for them."""
+    if link.row is None:
+        page, _, anchor = link.ref.partition(":")[2].partition("#")
+        return f"{reverse('admin:manual', args=[page])}#{anchor}"
+    row = link.row.agent if link.kind == "sensor" else link.row
+    if link.kind == "event" and not by.has_perm("audit.view_auditevent"):
+        row = AgentSession.objects.filter(owner=by, public_id=as_uuid(link.row.chain) or UUID(int=0)).first()
+    if row is None:
+        return ""
+    app, name = row._meta.app_label, row._meta.model_name
+    return reverse(f"admin:{app}_{name}_change", args=[row.pk]) if by.has_perm(f"{app}.view_{name}") else ""
+
+
+def linked(links: list[Link], by: User) -> list[dict[str, str]]:
+    return [{"kind": link.kind, "name": visible(link.name), "address": address_of(link, by)} for link in links]
+
+
+def answer_with_links(text: str, links: list[Link], by: User) -> str:
+    """The text of a model, escaped, with a link in the place of each reference to a row that lqops found."""
+    known = {link.ref: link for link in links}
+    parts: list[str] = []
+    end = 0
+    for match in REFERENCE.finditer(text):
+        link = known.get(match[0])
+        address = address_of(link, by) if link else ""
+        if link and address:
+            name = visible(cut(link.name, 60))
+            parts += [visible(text[end : match.start()]), _anchor(address, f"{link.kind}: {name}")]
+            end = match.end()
+    return format_html_join("", "{}", ((part,) for part in (*parts, visible(text[end:]))))
+
+
+def _anchor(address: str, name: str) -> str:
+    return format_html('<a class="lq-link" href="{}">{}</a>', address, name)
+
+
 # --- The ask box ---
 
 
 VIEW: Final = "agents.view_agentsession"
-DRAFTED: Final = ("trigger", "agent")
 
 
 class AskForm(StyledForm):
     text = forms.CharField(
         label="Ask",
         max_length=MAX_CHARS,
-        widget=forms.TextInput(attrs={"placeholder": "Which runs are active?", "autocomplete": "off"}),
-        help_text="In your own words. “help” lists the requests that are answered at once; others go to a model.",
+        widget=forms.TextInput(attrs={"placeholder": "Which runs failed last night?", "autocomplete": "off"}),
+        help_text="In your own words. Nothing is changed by asking. “help” lists what is answered without a model.",
     )
 
 
@@ -139,96 +176,68 @@ def may_ask(request: HttpRequest) -> bool:
 
 @never_cache
 def ask_page(request: HttpRequest) -> HttpResponse:
-    """The ask box and the answer. A change redirects, so that reloading the page repeats nothing."""
+    """The ask box and the answer. A question to the console's model leads to its chat."""
     by = require_permission(request, VIEW)
     form = AskForm(request.POST or None)
     if request.method != "POST":
-        return _ask_page(request, form, **_draft_to_confirm(request))
+        return _ask_page(request, form)
     if not form.is_valid():
         return _ask_page(request, form, status=422)
     text = form.cleaned_data["text"]
-    if scope_of(text, by) == "write" and not by.has_perm(START_PERMISSION):
-        form.add_error("text", "You can view runs, but only operators can start or change something.")
-        return _ask_page(request, form, status=403)
     try:
         answer = ask(text=text, by=by, now=clock())
     except REFUSALS as error:
         form.add_error("text", error_text(error))
         return _ask_page(request, form, status=getattr(error, "http_status", 422))
-    if answer.changed or answer.kind != Kind.ANSWER:
-        return HttpResponseRedirect(_done(request, answer))
-    return _ask_page(request, AskForm(), asked=text, **_answer_context(answer, request))
+    if answer.session is not None:
+        return HttpResponseRedirect(reverse("admin:chat", args=[answer.session.params["chat"]]))
+    return _ask_page(request, AskForm(), asked=text, **_answer_context(answer, by))
 
 
-def _answer_context(answer: Answer, request: HttpRequest) -> dict[str, Any]:
-    by = current_user(request)
+def _answer_context(answer: Answer, by: User) -> dict[str, Any]:
     table = table_of(answer, by)
+    refs = [row["ref"] for row in answer.data.get(RESULTS, [])]
     head, _, rest = answer.text.partition("\n")
     return {
         "answer": answer,
         "head": head,
-        "rest": "" if table else rest,
+        "rest": "" if table or RESULTS in answer.data else rest,
         "table": table,
-        "links": links_of(answer, by),
+        "links": links_of(answer.data, by),
+        "results": linked(list(links_for(refs, by)), by),
+        "proposals": proposals_for([("", one) for one in answer.wanted], by),
+        "emergency": answer.path == EMERGENCY,
     }
-
-
-def _done(request: HttpRequest, answer: Answer) -> str:
-    """Queue a message about what was done; return the address of the chat, the draft or the ask box."""
-    session = answer.session
-    if session is not None and session.mode == Mode.CHAT:
-        return reverse("admin:chat", args=[session.params["chat"]])
-    named = links_of(answer, current_user(request))
-    links = format_html_join(" ", '<a class="lq-link" href="{}">Open {}</a>', named)
-    messages.success(request, format_html("{} {}", visible(plain_sentence(answer.text)), links))
-    draft = _draft(answer) if answer.kind == Kind.DRAFT else None
-    return f"{reverse('admin:ask')}{f'?{urlencode(draft)}' if draft else ''}"
-
-
-def _draft(answer: Answer) -> dict[str, Any] | None:
-    """The draft of the answer, as the parameters of its confirm button."""
-    return next(({"kind": kind, "id": answer.data[kind]} for kind in DRAFTED if kind in answer.data), None)
-
-
-def _draft_to_confirm(request: HttpRequest) -> dict[str, Any]:
-    """The draft that the address names, while it is disabled."""
-    if "kind" not in request.GET or not current_user(request).has_perm(START_PERMISSION):
-        return {}
-    row, address = _drafted(request, request.GET)
-    named = {"kind": row._meta.model_name, "id": row.public_id, "name": row.name, "address": address}
-    return {} if row.enabled else {"draft": named}
 
 
 @never_cache
 @require_POST
 def confirm(request: HttpRequest) -> HttpResponse:
-    """Enable a draft. Its subject checks the permission, as on the draft's own page."""
-    by = require_permission(request, START_PERMISSION)
-    draft, address = _drafted(request, request.POST)
+    """Do what a button says, if nothing that was shown has changed. Each action checks the permission again."""
+    by = require_permission(request, VIEW)
+    back = request.POST.get("chat", "")
     try:
-        if isinstance(draft, Trigger):
-            trigger_edit(trigger=draft, by=by, now=clock(), enabled=True)
-        else:
-            agent_edit(agent=draft, by=by, now=clock(), enabled=True)
+        done = confirm_proposal(request.POST.get("token", ""), by=by, now=clock())
     except REFUSALS as error:
-        messages.error(request, error_text(error))
+        messages.error(request, visible(error_text(error)))
     else:
-        messages.success(request, f"{draft} enabled.")
-    return HttpResponseRedirect(address)
-
-
-def _drafted(request: HttpRequest, params: QueryDict) -> tuple[Trigger | Agent, str]:
-    """The user's own row that the form or the address names, and its page."""
-    kind, public_id = params.get("kind"), as_uuid(params.get("id"))
-    if kind not in DRAFTED or public_id is None:
-        raise Http404("There is no such draft.")
-    own: QuerySet[Any] = QuerySet(KINDS[kind]).filter(owner=current_user(request), public_id=public_id)
-    row = get_object_or_404(own.filter(deleted_at__isnull=True) if kind == "trigger" else own)
-    return row, reverse(f"admin:agents_{kind}_change", args=[row.pk])
+        links = format_html_join(" ", '<a class="lq-link" href="{}">Open {}</a>', links_of(done.data, by))
+        messages.success(request, format_html("{} {}", visible(plain_sentence(done.text)), links))
+    chat = as_uuid(back)
+    return HttpResponseRedirect(reverse("admin:chat", args=[chat]) if chat else reverse("admin:ask"))
 
 
 def _ask_page(request: HttpRequest, form: AskForm, **context: Any) -> TemplateResponse:
     return site_page(request, "admin/ask.html", "Ask", form=form, **context)
+
+
+def manual_page(request: HttpRequest, name: str) -> HttpResponse:
+    """One page of the documentation, as text, with its sections."""
+    require_permission(request, VIEW)
+    sections = page(manual_folder(), name)
+    if not sections:
+        raise Http404(f"There is no page {name}.")
+    return site_page(request, "admin/manual.html", sections[0].title, sections=sections)
 
 
 # --- Chats: the user's own. Each message is a run with a cap and a receipt ---
@@ -293,7 +302,9 @@ def chat_page(request: HttpRequest, chat: UUID) -> HttpResponse:
         request,
         "admin/chat.html",
         visible(cut(messages_[0].message, 80)),
-        exchanges=[_exchange_context(exchange) for exchange in messages_],
+        exchanges=[_exchange_context(exchange, by) for exchange in messages_],
+        is_console=messages_[0].session.params.get("way") == Way.CONSOLE,
+        chat=chat,
         left_out=left_out,
         agent=last.session.agent,
         every=REFRESH_SECONDS if any(exchange.is_open for exchange in messages_) else None,
@@ -306,16 +317,21 @@ def chat_page(request: HttpRequest, chat: UUID) -> HttpResponse:
     )
 
 
-def _exchange_context(exchange: Exchange) -> dict[str, Any]:
+def _exchange_context(exchange: Exchange, by: User) -> dict[str, Any]:
     text, after = written_so_far(exchange.session) if exchange.is_open else ("", 0)
+    answer = without_calls(exchange.answer).strip() or exchange.answer
+    is_answered = bool(answer) and exchange.session.params.get("way") == Way.CONSOLE
+    links = rows_of_answer(exchange.session, answer, by) if is_answered else []
     return {
+        "answer": answer_with_links(answer, links, by) if is_answered else visible(answer),
+        "links": linked(links, by),
+        "proposals": [] if exchange.is_open else proposals_of(exchange.session, by),
         "exchange": exchange,
         "session": exchange.session,
         "status": status_text(exchange.session),
         "color": run_color(exchange.session),
         "text": text,
         "shown": without_calls(text),
-        "answer": without_calls(exchange.answer).strip() or exchange.answer,
         "after": after,
         "listens": exchange.session.status in {Status.QUEUED, Status.RUNNING},
     }

@@ -8,16 +8,18 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
 
 from django.contrib import messages
 from django.contrib.admin import site
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.views.main import ORDER_VAR
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.signing import BadSignature, TimestampSigner
 from django.db import models
 from django.forms import BaseForm
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
@@ -25,8 +27,9 @@ from django.views.decorators.cache import never_cache
 from unfold.decorators import display
 
 from agents.admin.actions import MAX_ROWS, ActionRequest, ActionResult, RowAction
-from agents.admin.display import cut, exact_usd, moment, pretty, run_link, short_id, words
+from agents.admin.display import cut, exact_usd, moment, newest, pretty, run_link, short_id, words
 from agents.admin.forms import REFUSALS, StyledModelForm, add_refusal, error_text
+from agents.ask.naming import id_range
 from agents.conf import clock
 from agents.models import AgentSession
 from agents.models.fields import MicroUSDField
@@ -36,6 +39,7 @@ from audit.admin import BoundedList, ReadOnlyAdmin
 
 CRUMB_CHARS: Final = 80
 LONG_CHARS: Final = 120
+MOST_NEWER: Final = 99
 ID_DIGITS: Final = 19  # every id has fewer
 VIEW_LASTS: Final = timedelta(minutes=30)
 SIGNER: Final = TimestampSigner(salt="lqops.look")
@@ -109,15 +113,42 @@ def _row_key(row: Any) -> str:
 # --- Lists and pages of rows ---
 
 
+def found_by(model: type[models.Model], term: str, *, ids: Sequence[str], names: Sequence[str]) -> models.Q:
+    """Select rows by the beginning of an id, which an index serves, and by words among the newest rows."""
+    found = newest(model) & models.Q(*((f"{name}__icontains", term) for name in names), _connector=models.Q.OR)
+    if between := id_range(term):
+        found |= models.Q(*((f"{name}__range", between) for name in ids), _connector=models.Q.OR)
+    return found
+
+
 class RowList(BoundedList):
-    """One page of a list. What its rows need is looked up for all of them at once."""
+    """One page of a list. What its rows need is looked up for all of them at once.
+
+    A list that a person sorts by a column holds the newest rows only: no index serves the columns.
+    """
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> models.QuerySet[Any]:
+        rows: models.QuerySet[Any] = super().get_queryset(request, exclude_parameters)
+        return rows.filter(newest(self.model)) if ORDER_VAR in self.params else rows
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
+        if self.model_admin.is_live:
+            latest = self.queryset.order_by("-pk").values_list("pk", flat=True).first() or 0
+            self.newer_address = self.model_admin.newer_link(latest, request)
         self.model_admin.prepare_rows(rows)
         if self.model_admin.list_shows_content:
             record_list(rows, by=current_user(request), now=clock())
+
+
+class RowSelection(RowList):
+    """The rows of a list as it is filtered and sorted, without a page of them: to count or to export."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        self.result_count = self.full_result_count = 0
+        self.result_list = self.queryset.none()
+        self.can_show_all = self.multi_page = False
 
 
 class DetailAdmin(ReadOnlyAdmin):
@@ -134,9 +165,27 @@ class DetailAdmin(ReadOnlyAdmin):
     row_actions: ClassVar[tuple[RowAction, ...]] = ()
     row_views: ClassVar[tuple[str, ...]] = ()  # further addresses of a row: `export` is served by `export_view`
     list_shows_content: ClassVar[bool] = False  # opening the list is then a view of its rows
+    is_live: ClassVar[bool] = False  # the list says how many rows are newer than those that it shows
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
-        return RowList
+        return RowSelection if getattr(request, "only_selects", False) else RowList
+
+    def selected_rows(self, request: HttpRequest) -> models.QuerySet[Any]:
+        """The rows of the list as its address filters and sorts them."""
+        request.only_selects = True  # type: ignore[attr-defined]
+        rows: models.QuerySet[Any] = self.get_changelist_instance(request).queryset
+        return rows
+
+    def newer_link(self, latest: int, request: HttpRequest) -> str:
+        address = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_newer", args=[latest])
+        return f"{address}?{request.GET.urlencode()}"
+
+    def newer_view(self, request: HttpRequest, pk: int) -> JsonResponse:
+        """Count the rows of the list that are newer than this one, up to a limit. Open lists ask every few seconds."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        rows = self.selected_rows(request).filter(pk__gt=pk).order_by()
+        return JsonResponse({"newer": rows[: MOST_NEWER + 1].count(), "most": MOST_NEWER})
 
     def prepare_rows(self, rows: list[Any]) -> None:
         """Put on the rows of a page what its columns need beyond them, by a fixed number of statements."""
@@ -207,6 +256,7 @@ class DetailAdmin(ReadOnlyAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         more = [self.url(f"<int:pk>/{name}/", name) for name in self.row_views]
+        more += [self.url("newer/<int:pk>/", "newer")] if self.is_live else []
         return [self.url("<path:object_id>/act/<slug:name>/", "act"), *more, *super().get_urls()]
 
     def url(self, address: str, name: str) -> Any:
@@ -250,7 +300,15 @@ class DetailAdmin(ReadOnlyAdmin):
             raise Http404
         if not self.may_run(request, action):
             raise PermissionDenied
-        return self.run_action(request, action, [self.get_row(request, object_id)], back=self.row_link(object_id))
+        back = self._list_shown(request) or self.row_link(object_id)
+        return self.run_action(request, action, [self.get_row(request, object_id)], back=back)
+
+    def _list_shown(self, request: HttpRequest) -> str:
+        """The address of the list, as it was filtered, that a button of a row was pressed in; else empty."""
+        if request.GET.get("from") != "list":
+            return ""
+        shown, listed = urlsplit(request.META.get("HTTP_REFERER", "")), self.list_link()
+        return f"{listed}?{shown.query}" if shown.path == listed and shown.query else listed
 
     def run_action(
         self, request: HttpRequest, action: RowAction, rows: Sequence[Any], *, back: str, from_list: bool = False

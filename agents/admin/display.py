@@ -7,14 +7,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from difflib import unified_diff
 from typing import Any, ClassVar, Final
 
 from django import template
 from django.contrib import admin
-from django.db.models import Q, QuerySet
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.auth.models import User
+from django.db.models import Case, Model, Q, QuerySet, Value, When
 from django.http import HttpRequest
 from django.template.defaultfilters import stringfilter
 from django.urls import reverse
@@ -22,13 +24,14 @@ from django.utils.html import format_html
 from unfold.decorators import display
 
 from agents.conf import clock
-from agents.enums import HaltState, Level, Outcome, RunResult, Status, TerminalReason
+from agents.enums import FindingState, HaltState, Level, Mode, Outcome, Phase, RunResult, Status, TerminalReason
 from agents.models import AgentSession, Budget
 from agents.policy.transitions import TERMINAL
 from agents.sessions.control_room import Meter
-from agents.sessions.reads import asked_by, progress_of, purposes
+from agents.sessions.reads import SEVERITIES, asked_by, progress_of, purposes
 from agents.text.shown import shown, visible
 from audit import receipts
+from audit.admin import COUNTED_ROWS
 
 register = template.Library()
 register.filter(shown)
@@ -53,11 +56,21 @@ _WORDS: Final = {
     "warn": "warning",
 }
 _RULED: Final = {"allow": "allowed", "ask": "asked about", "deny": "denied"}
+_PHASES: Final = [phase for phase in Phase.values if phase != Phase.TURN]
 SHORT_ID: Final = 8
 SECOND_MS: Final = 1_000
 SMALLEST_USD: Final = Decimal("0.0001")
 WARN_PERCENT: Final = 80
 FULL_PERCENT: Final = 100
+MOST_CHOICES: Final = 100
+_NAMES: Final = {User: "username"}  # what the rows of a filter are sorted by, where that is not their name
+# A button and a link of a row. The button sends the form of the list to the address of its act.
+_ICON: Final = '<span class="material-symbols-outlined md-18" aria-hidden="true">{2}</span>'
+ROW_BUTTON: Final = (
+    '<button class="lq-icon" type="submit" name="confirmed" value="1" formaction="{0}" title="{1}" aria-label="{1}">'
+    f"{_ICON}</button>"
+)
+ROW_LINK: Final = f'<a class="lq-icon" href="{{0}}" title="{{1}}" aria-label="{{1}}">{_ICON}</a>'
 
 
 @register.filter
@@ -107,6 +120,15 @@ def span(length: timedelta) -> str:
         if length >= unit:
             return counted(length // unit, word)
     return counted(int(length.total_seconds()), "second")
+
+
+def short_span(length: timedelta) -> str:
+    """A length of time in its two largest units, short enough for a column: 2m 05s."""
+    seconds = max(int(length.total_seconds()), 0)
+    for size, inner, (big, small) in ((86_400, 3_600, "dh"), (3_600, 60, "hm"), (60, 1, "ms")):
+        if seconds >= size:
+            return f"{seconds // size}{big} {seconds % size // inner:02}{small}"
+    return f"{seconds}s"
 
 
 def ago(at: datetime | None, now: datetime, *, empty: str = "never") -> str:
@@ -238,6 +260,25 @@ def progress_text(session: AgentSession) -> str:
     return "" if progress is None else f"{progress}, about {usd(progress.estimate_usd)}"
 
 
+@register.filter
+def elapsed(session: AgentSession) -> str:
+    """How long a run has been under way; before its start, how long it has been queued."""
+    now = clock()
+    if session.started_at is None:
+        return f"queued {span(now - session.created_at)}"
+    return span((session.completed_at or now) - session.started_at)
+
+
+@register.filter
+def phase_percent(session: AgentSession) -> int | None:
+    """How far a run is through its phases, in percent; None for loops and chats, which have no end to reach."""
+    if session.current_phase not in _PHASES or session.mode != Mode.PHASED:
+        return None
+    progress = progress_of(session)
+    part = (progress.section - 1) / progress.sections if progress else 0
+    return int((_PHASES.index(session.current_phase) + part) * 100 / len(_PHASES))
+
+
 def with_purposes(sessions: Iterable[Any]) -> list[Any]:
     """The sessions, each with its `purpose`, by a fixed number of statements."""
     rows = list(sessions)
@@ -262,13 +303,16 @@ def column(
     *,
     title: str = "",
     label: Mapping[Any, str] | bool | None = None,
+    sort: Any = None,
 ) -> Any:
     """A method for `list_display` that shows a field of the row, or the value of a function of the row.
 
-    `label` is unfold's colour for each value; a function then returns the value and its text.
+    `label` is unfold's colour for each value; a function then returns the value and its text. `sort` is the field or
+    the expression to sort by.
     """
+    heading = title if callable(read) else title or read.replace("_", " ")
 
-    @display(description=title if callable(read) else title or read.replace("_", " "), label=label)
+    @display(description=heading, label=label, ordering=sort)
     def method(self: Any, row: Any) -> Any:
         value = read(row) if callable(read) else getattr(row, read)
         if show is None:
@@ -285,10 +329,21 @@ def two_lines(first: object, second: object) -> str:
 # --- Filters of lists. Each has declared choices, so that none reads a table to find them ---
 
 
+def newest(model: type[Model]) -> Q:
+    """Select the newest COUNTED_ROWS rows of a table: what no index serves looks at no more than those."""
+    pks: Any = QuerySet(model).order_by("-pk").values_list("pk", flat=True)
+    oldest = list(pks[COUNTED_ROWS - 1 : COUNTED_ROWS])
+    return Q(pk__gte=oldest[0]) if oldest else Q()
+
+
 class OptionFilter(admin.SimpleListFilter):
-    """Options with a title and a condition each. The first applies unless another is chosen."""
+    """Options with a title and a condition each. The first applies unless another is chosen.
+
+    `is_indexed` off: no index serves the conditions, so all but the first are looked for in the newest rows only.
+    """
 
     options: ClassVar[Mapping[str, tuple[str, Q]]] = {}
+    is_indexed: ClassVar[bool] = True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(value, title) for value, (title, _) in self.options.items()][1:]
@@ -300,7 +355,10 @@ class OptionFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value() or ""
-        return queryset.filter(self.options[value if value in self.options else ""][1])
+        if value not in self.options:
+            value = ""
+        found = queryset.filter(self.options[value][1])
+        return found if self.is_indexed or not value else found.filter(newest(queryset.model))
 
 
 class WordedFilter(admin.ChoicesFieldListFilter):
@@ -310,6 +368,66 @@ class WordedFilter(admin.ChoicesFieldListFilter):
         named = {str(label): words(value).capitalize() for value, label in self.field.flatchoices}
         for choice in super().choices(changelist):
             yield {**choice, "display": named.get(str(choice["display"]), choice["display"])}
+
+
+class NamedFilter(admin.RelatedFieldListFilter):
+    """The rows of a related table by name, as many as a person can choose from; the others are found by search."""
+
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> Any:
+        model = field.related_model
+        rows: QuerySet[Any] = QuerySet(model).order_by(_NAMES.get(model, "name"))[:MOST_CHOICES]
+        return [(row.pk, visible(str(row))) for row in rows]
+
+
+class PeriodFilter(admin.SimpleListFilter):
+    """From one day to another, both included, in UTC; the last days are offered."""
+
+    title = "date"
+    parameter_name = "from"
+    last_parameter = "to"
+    template = "admin/parts/period_filter.html"
+
+    def __init__(self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any) -> None:
+        super().__init__(request, params, model, model_admin)
+        if self.last_parameter in params:
+            self.used_parameters[self.last_parameter] = params.pop(self.last_parameter)[-1]
+
+    def expected_parameters(self) -> Any:
+        return [self.parameter_name, self.last_parameter]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        today = clock().date()
+        days = {0: "Today", 6: "Last 7 days", 29: "Last 30 days"}
+        return [(str(today - timedelta(days=number)), label) for number, label in days.items()]
+
+    def choices(self, changelist: Any) -> Any:
+        given = self.expected_parameters()
+        self.others = [(name, value) for name, value in changelist.params.items() if name not in {*given, "p"}]
+        self.chosen = {name: self.used_parameters.get(name) or "" for name in given}
+        is_any = not any(self.chosen.values())
+        yield {"selected": is_any, "query_string": _query(changelist, {}, given), "display": "Any"}
+        for value, label in self.lookup_choices:
+            query = _query(changelist, {self.parameter_name: value}, given)
+            selected = self.chosen == {self.parameter_name: value, self.last_parameter: ""}
+            yield {"selected": selected, "query_string": query, "display": label}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        first, last = (self._day(name) for name in self.expected_parameters())
+        if first:
+            queryset = queryset.filter(created_at__gte=first)
+        return queryset.filter(created_at__lt=last + timedelta(days=1)) if last else queryset
+
+    def _day(self, name: str) -> datetime | None:
+        given = self.used_parameters.get(name)
+        try:
+            return datetime.combine(date.fromisoformat(given), time(), UTC) if given else None
+        except ValueError as error:
+            raise IncorrectLookupParameters from error
+
+
+def _query(changelist: Any, new: Mapping[str, str], without: Iterable[str]) -> str:
+    query: str = changelist.get_query_string(new, [name for name in without if name not in new])
+    return query
 
 
 class DeletedFilter(OptionFilter):
@@ -341,6 +459,15 @@ RESULT_COLORS: Final[dict[str, str]] = {
 LEVEL_COLORS: Final[dict[str, str]] = {Level.CONTROLLED: "info", Level.RESTRICTED: "warn", Level.PRIVILEGED: "bad"}
 RISK_COLORS: Final[dict[str, str]] = {"low": "good", "medium": "warn", "high": "bad"}
 SEVERITY_COLORS: Final[dict[str, str]] = {"info": "info", "warn": "warn", "critical": "bad"}
+FINDING_COLORS: Final[dict[str, str]] = {
+    FindingState.OPEN: "warn",
+    FindingState.ACKNOWLEDGED: "info",
+    FindingState.RESOLVED: "good",
+}
+# The most severe first.
+SEVERITY_ORDER: Final = Case(
+    *(When(severity=word, then=Value(place)) for place, word in enumerate(SEVERITIES)), default=Value(len(SEVERITIES))
+)
 _UNFOLD: Final = {"info": "info", "good": "success", "warn": "warning", "bad": "danger"}
 
 
@@ -355,6 +482,7 @@ RUN_LABELS: Final = {"": "", **_UNFOLD}
 LEVEL_LABELS: Final = unfold_labels(LEVEL_COLORS)
 RISK_LABELS: Final = unfold_labels(RISK_COLORS)
 SEVERITY_LABELS: Final = unfold_labels(SEVERITY_COLORS)
+FINDING_LABELS: Final[dict[str, str]] = {FindingState.DISMISSED.value: "", **unfold_labels(FINDING_COLORS)}
 # What a person decides: approvals, questions, proposals and memories.
 DECISION_LABELS: Final[dict[str, str]] = {
     **dict.fromkeys(("pending", "proposed"), "warning"),
@@ -385,4 +513,5 @@ register.filter("status_color", lambda status: STATUS_COLORS.get(status, ""))
 register.filter("result_color", lambda result: RESULT_COLORS.get(result, ""))
 register.filter("level_color", lambda level: LEVEL_COLORS.get(level, ""))
 register.filter("risk_color", lambda risk: RISK_COLORS.get(risk, ""))
+register.filter("finding_color", lambda state: FINDING_COLORS.get(state, ""))
 register.filter("severity_color", lambda severity: SEVERITY_COLORS.get(severity, "info"))

@@ -18,8 +18,8 @@ from agents.admin.base import FormAdmin, NamedAdmin, chosen_owner, current_user,
 from agents.admin.display import DeletedFilter, column
 from agents.admin.forms import REFUSALS, OwnerForm, StyledModelForm, error_text
 from agents.conf import clock
+from agents.engine.indexing import fetch_for_person
 from agents.exceptions import Invalid
-from agents.indexing import fetch_for_person
 from agents.knowledge.documents import (
     bytes_path,
     collection_create,
@@ -122,7 +122,7 @@ def collections_in_use() -> Any:
 
 
 class UploadForm(StyledModelForm):
-    documents = FilesField(label="Files", help_text=f"{KINDS}. You can choose several at once.")
+    documents = FilesField(label="Files", allow_empty_file=True, help_text=f"{KINDS}. You can choose several at once.")
     collection = OwnedCollection(
         Collection.objects.none(),
         required=False,

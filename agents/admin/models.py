@@ -17,11 +17,11 @@ from agents.admin.actions import ActionRequest, RowAction
 from agents.admin.base import FormAdmin, current_user, require_permission, site_page
 from agents.admin.display import column, counted
 from agents.admin.forms import REFUSALS, StyledModelForm, error_text
-from agents.catalogue import declaration_of, file_models, rows_left_out
+from agents.checks.model_test import CAP_USD, TEST_SECONDS, model_test
 from agents.conf import clock
+from agents.definitions.catalogue import declaration_of, file_models, rows_left_out
 from agents.exceptions import Invalid
 from agents.ledger.declared_models import model_declare, model_restore
-from agents.model_test import CAP_USD, TEST_SECONDS, model_test
 from agents.models import DeclaredModel, ModelPrice
 from agents.people.access import START_PERMISSION, actor_of
 from agents.policy.model_catalogue import KEY_PREFIX, PRICES, ROLES, ROLES_KEY, SETTABLE
@@ -157,6 +157,7 @@ class DeclaredModelForm(StyledModelForm):
     class Meta:
         model = DeclaredModel
         fields = ["model"]
+        error_messages = {"model": {"unique": "This model is set here already: edit it on the page Models."}}
 
     def __init__(self, *args: Any, shows_address: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -108,6 +108,7 @@ class PriceForm(StyledModelForm):
             "input_usd": "Input (USD per million tokens)",
             "output_usd": "Output (USD per million tokens)",
         }
+        error_messages = {"model": {"unique": "This model has a price already: edit it in the list of model prices."}}
         help_texts = {
             "input_usd": "The highest rate, if there are several.",
             "output_usd": "The highest rate, if there are several.",

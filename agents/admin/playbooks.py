@@ -18,6 +18,7 @@ from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
 from agents.conf import clock
 from agents.definitions.playbooks import MAX_POSITIONS, Position
 from agents.exceptions import SkillChanged
+from agents.knowledge.findings import ALARM_DAYS, false_alarms
 from agents.knowledge.playbooks import (
     playbook_create,
     playbook_delete,
@@ -133,7 +134,7 @@ class PlaybookAdmin(NamedAdmin):
         return playbook_edit(row, by=current_user(request), now=clock(), **given)
 
     def extra_context(self, request: HttpRequest, row: Playbook) -> dict[str, Any]:
-        return {"rendered": playbook_rendered(row)}
+        return {"rendered": playbook_rendered(row), "alarms": false_alarms(row, now=clock()), "alarm_days": ALARM_DAYS}
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         playbook = self.get_row(request, pk)

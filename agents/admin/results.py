@@ -3,25 +3,43 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from unfold.decorators import display
 
-from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
-from agents.admin.base import DetailAdmin, NamedAdmin, current_user
+from agents.admin.actions import (
+    ActionForm,
+    ActionRequest,
+    ActionResult,
+    RowAction,
+    delete_action,
+    each_row,
+    for_each,
+    is_in_use,
+)
+from agents.admin.base import DetailAdmin, NamedAdmin, current_user, found_by
 from agents.admin.display import (
     DECISION_LABELS,
+    FINDING_LABELS,
+    ROW_BUTTON,
+    ROW_LINK,
     SEVERITY_LABELS,
+    SEVERITY_ORDER,
     DeletedFilter,
+    NamedFilter,
     OptionFilter,
+    PeriodFilter,
     WordedFilter,
+    ago,
     column,
     counted,
     cut,
@@ -33,7 +51,20 @@ from agents.admin.display import (
 )
 from agents.admin.forms import OwnerForm
 from agents.conf import clock
-from agents.enums import ApprovalStatus, NoticeKind, PrecedentEnd, ProposalStatus
+from agents.enums import ApprovalStatus, FindingState, NoticeKind, PrecedentEnd, ProposalStatus
+from agents.knowledge.findings import (
+    COMMENT_CHARS,
+    REASON_CHARS,
+    assignable_users,
+    finding_acknowledge,
+    finding_assign,
+    finding_comment,
+    finding_dismiss,
+    finding_reopen,
+    finding_resolve,
+    findings_export,
+)
+from agents.knowledge.findings import PERMISSION as FINDING_PERMISSION
 from agents.knowledge.projects import (
     CONTENT_CHARS,
     LINE_CHARS,
@@ -59,10 +90,13 @@ from agents.knowledge.projects import (
 from agents.knowledge.recall import near_duplicates, precedents_alike
 from agents.models import AgentSession, Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
 from agents.people.notifications import notification_mark_read
-from agents.sessions.reads import asked_by
+from agents.policy.transitions import FINDING_MOVES
+from agents.sessions.reads import SEVERITIES, asked_by
 from agents.text.shown import visible
 
 SHOWN_RUNS = 50
+SHOWN_PEOPLE = 50
+SHOWN_COMMENTS = 200
 SHOWN_VERSIONS = 20
 # The names of the sidebar, as headings of the pages.
 ContextProposal._meta.verbose_name = "proposal"
@@ -72,24 +106,265 @@ Notification._meta.verbose_name_plural = "notifications"
 # --- Findings ---
 
 
+class StateFilter(OptionFilter):
+    """The queue, unless others are asked for. Notes of runs about themselves are no work."""
+
+    title = "state"
+    parameter_name = "state"
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("Open", Q(state=FindingState.OPEN, about_run=False)),
+        **{
+            value: (label, Q(state=value, about_run=False))
+            for value, label in FindingState.choices
+            if value != FindingState.OPEN
+        },
+        "notes": ("Notes of runs", Q(about_run=True)),
+        "all": ("All", Q()),
+    }
+
+
+class SeverityFilter(OptionFilter):
+    title = "severity"
+    parameter_name = "severity"
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("All", Q()),
+        **{value: (words(value).capitalize(), Q(severity=value)) for value in SEVERITIES},
+        "other": ("Other", ~Q(severity__in=SEVERITIES)),
+    }
+
+
+class AssigneeFilter(admin.SimpleListFilter):
+    title = "assignee"
+    parameter_name = "assignee"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        people = assignable_users().values_list("pk", "username")[:SHOWN_PEOPLE]
+        return [("me", "Me"), ("nobody", "Nobody"), *((str(pk), name) for pk, name in people)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value in {None, ""}:
+            return queryset
+        if value == "nobody":
+            return queryset.filter(assignee__isnull=True)
+        return queryset.filter(assignee_id=current_user(request).pk if value == "me" else int(str(value)))
+
+
+class DismissForm(ActionForm):
+    reason = forms.CharField(
+        max_length=REASON_CHARS,
+        widget=forms.TextInput(attrs={"list": "dismiss-reasons"}),
+        help_text="Why it is no problem. Shown to the author of the playbook.",
+    )
+    teach = forms.BooleanField(
+        required=False,
+        initial=True,
+        label="Teach later runs",
+        help_text="Counts the reason as a precedent, which the prompts of similar runs hold. On by default.",
+    )
+
+
+class AssignForm(ActionForm):
+    """Offers the owners of the runs, and those who may change findings."""
+
+    assignee = forms.ModelChoiceField(User.objects.none(), required=False, empty_label="Nobody")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        owners = {row.session.owner_id for row in self.rows}  # type: ignore[attr-defined]
+        self.fields["assignee"].queryset = assignable_users(  # type: ignore[attr-defined]
+            owners.pop() if len(owners) == 1 else None
+        )
+
+
+class CommentForm(ActionForm):
+    text = forms.CharField(
+        max_length=COMMENT_CHARS,
+        label="Comment",
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="The owner of the run and the assignee are notified.",
+    )
+
+
+def _with_form(write: Any, done: str, *names: str) -> Any:
+    """The `run` of an action that passes the named values of its form on."""
+
+    def run(action: ActionRequest) -> ActionResult:
+        given = {name: action.data[name] for name in names}
+        return for_each(action, lambda row: write(finding=row, by=action.by, now=action.now, **given), done)
+
+    return run
+
+
+def _finding_label(row: Finding) -> str:
+    return f"{words(row.severity).capitalize()}: {row.title}"
+
+
+def _finding_action(name: str, title: str, run: Any, description: str, **more: Any) -> RowAction:
+    given = {"label": _finding_label, "description": description, "shows_content": True, **more}
+    return RowAction(name, title, run, permission=FINDING_PERMISSION, **given)
+
+
+def _can_become(state: FindingState) -> Any:
+    return lambda row: state in FINDING_MOVES[row.state]
+
+
+_ROW_ICONS: Final = {"acknowledge": "visibility", "dismiss": "block", "resolve": "check"}
+
+
 @admin.register(Finding)
 class FindingAdmin(DetailAdmin):
     list_shows_content = True
-    title_ = column("title", partial(cut, limit=100))
-    severity_ = column("severity", label=SEVERITY_LABELS)
-    quoted = column("quote_check", title="quote", label={"verified": "success", "unverified": "warning"})
-    judged = column(lambda row: f"{row.judges_for} of {row.judges_asked}" if row.judges_asked else "—", title="judges")
-    list_display = ["title_", "severity_", "document", "location", "quoted", "judged", "of_session", "created_at"]
-    list_filter = ["quote_check"]
-    ordering = ("-session_id", "created_at", "id")  # the last run first, its findings in their order
+    title_ = column("title", sort="title")
+    severity_ = column("severity", words, label=SEVERITY_LABELS, sort=SEVERITY_ORDER)
+    state_ = column("state", label=FINDING_LABELS, sort="state")
+    document_ = column("document", title="document", sort="document__name")
+    position_ = column("position", lambda text: text or "—", sort="position")
+    agent_ = column(lambda row: row.session.agent or "—", title="agent", sort="session__agent__name")
+    assignee_ = column("assignee", lambda user: user or "—", sort="assignee__username")
+    found = column(lambda row: ago(row.created_at, clock()), title="found", sort="created_at")
+    list_display = [
+        "title_", "severity_", "state_", "document_", "position_", "agent_", "assignee_", "of_session", "found",
+    ]  # fmt: skip
+    list_filter = [
+        StateFilter,
+        SeverityFilter,
+        AssigneeFilter,
+        ("session__agent", NamedFilter),
+        ("session__owner", NamedFilter),
+        PeriodFilter,
+        "quote_check",
+    ]
+    ordering = ("-id",)
+    sortable_by = None
     empty_text = "No findings yet. Add a document to a watched collection, or start a run."
-    list_select_related = ["session", "document"]
-    search_fields = ["session__public_id__exact", "title"]
-    search_help_text = "Words of the title, or the full id of a run."
+    list_select_related = ["session__agent", "session__owner", "document", "assignee"]
+    search_fields = ["session__public_id__exact"]
+    search_help_text = "Words of the title, the document, the position or the agent, or the beginning of an id."
+    change_form_template = "admin/finding.html"
+    is_live = True
+    list_before_template = "admin/parts/live_bar.html"
+    export_name = "admin:agents_finding_export"
+    row_actions = (
+        _finding_action(
+            "acknowledge",
+            "Acknowledge",
+            each_row(finding_acknowledge, "finding", "acknowledged"),
+            "Somebody has seen it and deals with it. It leaves the queue of open findings.",
+            available=_can_become(FindingState.ACKNOWLEDGED),
+        ),
+        _finding_action(
+            "resolve",
+            "Resolve",
+            each_row(finding_resolve, "finding", "resolved"),
+            "It was right, and has been dealt with.",
+            available=_can_become(FindingState.RESOLVED),
+        ),
+        _finding_action(
+            "dismiss",
+            "Dismiss",
+            _with_form(finding_dismiss, "dismissed", "reason", "teach"),
+            "It is no problem: a false alarm, an accepted risk, a duplicate.",
+            form=DismissForm,
+            template="admin/finding_dismiss.html",
+            available=_can_become(FindingState.DISMISSED),
+        ),
+        _finding_action(
+            "reopen",
+            "Reopen",
+            each_row(finding_reopen, "finding", "reopened"),
+            "Puts it back among the open findings. What its dismissal taught is taken back.",
+            available=lambda row: row.state != FindingState.OPEN,
+        ),
+        _finding_action(
+            "assign",
+            "Assign",
+            _with_form(finding_assign, "assigned", "assignee"),
+            "The person is notified and finds it under Assignee: Me.",
+            form=AssignForm,
+            initial=lambda row: {"assignee": row.assignee_id},
+        ),
+        _finding_action(
+            "comment",
+            "Comment",
+            _with_form(finding_comment, "commented on", "text"),
+            "Adds a comment to each of them.",
+            form=CommentForm,
+        ),
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Finding]:
         rows: QuerySet[Finding] = super().get_queryset(request)
         return rows.defer("document__text", "document__marks")
+
+    def get_urls(self) -> Any:
+        own = [self.url("by-id/<uuid:public_id>/", "by_id"), self.url("export/", "export")]
+        return [*own, *super().get_urls()]
+
+    def by_id_view(self, request: HttpRequest, public_id: UUID) -> HttpResponse:
+        """The page of a finding by its public id: where notifications, exports and the API lead to."""
+        return HttpResponseRedirect(self.row_link(get_object_or_404(Finding, public_id=public_id).pk))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        names = ("title", "position", "document__name", "session__agent__name")
+        ids = ("public_id", "session__public_id")
+        return queryset.filter(found_by(Finding, term, ids=ids, names=names)), False
+
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        """The queue has buttons, if the user may press them; a list of other states says the state of each."""
+        listed = [name for name in self.list_display if name != "state_" or request.GET.get("state")]
+        may = current_user(request).has_perm(FINDING_PERMISSION)
+        return [*listed, *(["act_buttons"] if may else [])]
+
+    @display(description="")
+    def act_buttons(self, row: Finding) -> str:
+        """The acts that need no form, in one click; dismissing asks for its reason first."""
+        shown = [action for action in self.row_actions if action.name in _ROW_ICONS and action.available(row)]
+        parts = [(self._act_button(row, action),) for action in shown]
+        return format_html('<span class="lq-row tight">{}</span>', format_html_join("", "{}", parts))
+
+    def _act_button(self, row: Finding, action: RowAction) -> str:
+        link, icon = self.action_link(row, action.name), _ROW_ICONS[action.name]
+        if action.form is ActionForm:
+            return format_html(ROW_BUTTON, f"{link}?from=list", action.title, icon)
+        return format_html(ROW_LINK, link, action.title, icon)
+
+    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[RowAction, str]]:
+        """The page has the forms of the acts itself."""
+        return []
+
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        [session] = with_purposes([row.session])
+        by = current_user(request)
+        offered = {action.name: (action, link) for action, link in super().buttons(request, row)}
+        forms_ = {
+            name: action.form(by=by, rows=[row], initial=action.initial(row), auto_id=f"id_{name}_%s")
+            for name, (action, _) in offered.items()
+            if action.form is not ActionForm
+        }
+        nearby = Finding.objects.work().filter(session=session, state=FindingState.OPEN).order_by("pk")
+        return {
+            "finding": row,
+            "session": session,
+            "plain_acts": [pair for name, pair in offered.items() if name not in forms_],
+            "forms": {name: {"form": form, "link": offered[name][1]} for name, form in forms_.items()},
+            "comments": list(row.comments.select_related("author").order_by("pk")[:SHOWN_COMMENTS]),
+            "next_open": nearby.filter(pk__gt=row.pk).first() or nearby.exclude(pk=row.pk).first(),
+            "open_of_run": nearby.count(),
+        }
+
+    def export_view(self, request: HttpRequest) -> HttpResponse:
+        """The findings of the list as it is filtered and sorted, as CSV."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        text = findings_export(self.selected_rows(request), by=current_user(request), now=clock())
+        headers = {"Content-Disposition": 'attachment; filename="findings.csv"', "Cache-Control": "no-store"}
+        return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
 
 
 # --- Notifications ---
@@ -130,7 +405,7 @@ class NotificationAdmin(DetailAdmin):
     list_filter = [WhoseFilter, ReadFilter, ("kind", WordedFilter)]
     list_select_related = ["owner", "session__agent", "session__trigger"]
     empty_text = "No notifications. Runs notify their owner of findings, and approvers of pending approvals."
-    exclude = ("id", "public_id", "title", "body", "session", "read_at")
+    exclude = ("id", "public_id", "title", "body", "session", "finding", "read_at")
     change_form_template = "admin/notification.html"
     row_actions = (
         RowAction(
@@ -180,7 +455,9 @@ class NotificationAdmin(DetailAdmin):
         self.prepare_rows([row])
         lines = [line for line in row.body.splitlines() if not line.startswith("Receipt: /")]
         pending = row.session and row.session.approvals.filter(status=ApprovalStatus.PENDING).order_by("pk").first()
+        found = row.session.findings.work().filter(state=FindingState.OPEN) if row.session else Finding.objects.none()
         return {
+            "open_findings": 0 if row.finding_id else found.count(),
             "title": plain_sentence(row.title),
             "body": "\n".join(lines),
             "pending": pending,

@@ -1,15 +1,17 @@
 """Runs (sessions in code): the list, the page of one, halting, running again, run now; their calls and halts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce, Greatest
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from unfold.decorators import display
@@ -19,18 +21,22 @@ from agents.admin.approvals import AnswerForm
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, view_token
 from agents.admin.display import (
     OUTCOME_LABELS,
-    RESULT_LABELS,
     RUN_LABELS,
+    NamedFilter,
+    OptionFilter,
+    PeriodFilter,
     WordedFilter,
     column,
     cost_context,
     counted,
     cut,
+    newest,
     progress_text,
     run_color,
+    run_text,
     short_id,
+    short_span,
     status_text,
-    two_lines,
     usd,
     with_purposes,
     words,
@@ -41,14 +47,17 @@ from agents.conf import clock
 from agents.enums import (
     AnalysisMode,
     ApprovalStatus,
+    FindingState,
     Mode,
     Outcome,
+    Status,
     TerminalReason,
     ToolIntent,
     WaitingOn,
 )
 from agents.ledger.outages import model_wait_of
-from agents.models import AgentSession, Approval, Document, Halt, Playbook, ToolCall, Trigger, UnreadInput
+from agents.loop.crossings import Instruction, instructions_of_chat, instructions_of_loop
+from agents.models import AgentSession, Approval, Document, Finding, Halt, Playbook, ToolCall, Trigger, UnreadInput
 from agents.people.delegations import is_approver
 from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
@@ -56,10 +65,11 @@ from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.leases import session_try_now
 from agents.sessions.questions import may_answer
-from agents.sessions.reads import as_uuid, read_by, timeline, titled
+from agents.sessions.reads import as_uuid, asked_by, read_by, timeline, titled
 from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.text.shown import visible
-from agents.triggers.firing import run_now, session_restart
+from agents.triggers.firing import run_estimate, run_now, session_restart
+from agents.walk.analysis import ReadingPlan
 from audit.receipts import ENDINGS, RESULT_ENDINGS, outcome_sentence
 
 CHANGE: Final = "agents.change_agentsession"
@@ -104,7 +114,7 @@ def call_name(call: ToolCall) -> str:
 class ToolCallAdmin(DetailAdmin):
     call = column(call_name, title="call")
     outcome_ = column("outcome", words, label=OUTCOME_LABELS)
-    cost = column(lambda call: usd(max(call.charged_usd, call.actual_usd)), title="cost")
+    cost = column(lambda call: usd(call.spent_usd), title="cost")
     list_display = ["call", "of_session", "phase", "outcome_", "cost", "model", "started_at"]
     list_filter = [("outcome", WordedFilter), ("intent", WordedFilter), ("phase", WordedFilter)]
     empty_text = "No calls yet."
@@ -180,7 +190,9 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "transcript": transcript_shown(session),
         "chat": session.params.get("chat") if session.mode == Mode.CHAT and session.owner_id == by.pk else None,
         "unknown": list(calls.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)),
+        "instructions": _instructions(session),
         "inputs": _inputs(session),
+        "children": list(session.children.order_by("pk")[:20]),
         "restarts": list(session.restarts.order_by("pk")[:10]),
         "artifacts": list(session.artifacts.defer("text").filter(deleted_at__isnull=True)[:20]),
         "ending": ending_text(session) if over else "",
@@ -188,6 +200,13 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "every": None if over else REFRESH_SECONDS,
         "token": view_token(by, session),
     }
+
+
+def _instructions(session: AgentSession) -> list[Instruction]:
+    """Return what crossed between a chat and a loop, on the page of either."""
+    if session.mode == Mode.CHAT:
+        return instructions_of_chat(session)
+    return instructions_of_loop(session) if session.mode == Mode.LOOP else []
 
 
 def ending_text(session: AgentSession) -> str:
@@ -315,38 +334,144 @@ class RunNowForm(RunForm):
         self.initial["analysis_mode"] = ""
 
     def start(self, by: User) -> AgentSession:
-        rows = {name: self.cleaned_data.pop(name) for name in ("project", "agent")}
-        return run_now(RunSpec.of(**self.cleaned_data), owner=by, by=by, now=clock(), **rows)
+        spec, rows = self._asked()
+        return run_now(spec, owner=by, by=by, now=clock(), **rows)
+
+    def estimate(self, by: User) -> ReadingPlan:
+        spec, rows = self._asked()
+        return run_estimate(spec, owner=by, by=by, **rows)
+
+    def _asked(self) -> tuple[RunSpec, dict[str, Any]]:
+        given = dict(self.cleaned_data)
+        rows = {name: given.pop(name) for name in ("project", "agent")}
+        return RunSpec.of(**given), rows
+
+
+# --- The list of runs ---
+
+
+def _findings(**conditions: str) -> QuerySet[Finding]:
+    return Finding.objects.work().filter(session=OuterRef("pk"), **conditions)
+
+
+FINDINGS_OF_RUN: Final = Coalesce(
+    Subquery(
+        Finding.objects.work()
+        .filter(session=OuterRef("pk"))
+        .order_by()
+        .values("session")
+        .annotate(number=Count("pk"))
+        .values("number")
+    ),
+    0,
+)
+
+
+def _result(row: AgentSession) -> tuple[str, str]:
+    """The result of a run that is over; of an active one its status and how far it is."""
+    if row.status in TERMINAL or row.status == Status.QUEUED:
+        return run_color(row), run_text(row)
+    place = progress_text(row).partition(",")[0] or words(row.current_phase)
+    return run_color(row), f"{status_text(row)}: {place}" if place else status_text(row)
+
+
+def _findings_link(row: Any) -> str:
+    if not row.finding_count:
+        return "—"
+    link = reverse("admin:agents_finding_changelist") + f"?q={row.chain}&state=all"
+    return format_html('<a class="lq-link" href="{}">{}</a>', link, row.finding_count)
+
+
+def _cost(row: AgentSession) -> str:
+    """The cost of a run; the cap is the tooltip."""
+    cost = cost_context(row)
+    level = cost["bar"].level if cost["bar"] else "fine"
+    look = {"warn": "lq-warn", "full": "lq-bad"}.get(level, "")
+    return format_html('<span class="{}" title="Cap: {}">{}</span>', look, usd(cost["cap"]), usd(cost["spent"]))
+
+
+def _duration(row: AgentSession) -> str:
+    return short_span((row.completed_at or clock()) - row.started_at) if row.started_at else "—"
+
+
+class FindingsFilter(OptionFilter):
+    title = "findings"
+    parameter_name = "findings"
+    is_indexed = False
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("All", Q()),
+        "open": ("Open findings", Q(Exists(_findings(state=FindingState.OPEN)))),
+        "critical": ("Critical findings", Q(Exists(_findings(severity="critical")))),
+        "any": ("Any findings", Q(Exists(_findings()))),
+        "none": ("No findings", ~Q(Exists(_findings()))),
+    }
+
+
+class CostFilter(OptionFilter):
+    title = "cost"
+    parameter_name = "cost"
+    is_indexed = False
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("All", Q()),
+        **{
+            least: (f"${least} or more", Q(cost_total_usd__gte=Decimal(least)) | Q(cost_actual_usd__gte=Decimal(least)))
+            for least in ("0.01", "0.10", "1", "10")
+        },
+    }
+
+
+class DurationFilter(OptionFilter):
+    """Of runs that are over."""
+
+    title = "duration"
+    parameter_name = "duration"
+    is_indexed = False
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {
+        "": ("All", Q()),
+        **{
+            str(minutes): (f"{label} or more", Q(completed_at__gte=F("started_at") + timedelta(minutes=minutes)))
+            for minutes, label in ((1, "1 minute"), (10, "10 minutes"), (60, "1 hour"), (1440, "1 day"))
+        },
+    }
 
 
 @admin.register(AgentSession)
 class AgentSessionAdmin(FormAdmin):
-    purpose = column("purpose", lambda purpose: visible(cut(purpose, 80)))
-    phase = column("current_phase", words, title="phase")
-    spent = column(lambda row: render_to_string("admin/parts/cost.html", cost_context(row)), title="cost / cap")
-    owner_ = column(
-        lambda row: two_lines(row.owner, visible(f"by {row.agent}") if row.agent else ""),
-        title="owner",
-    )
-    started = column(lambda row: f"{row.started_at or row.created_at:%d %b %H:%M}", title="started")
-    status_ = column(lambda row: (run_color(row), status_text(row)), title="status", label=RUN_LABELS)
-    result_ = column(
-        lambda row: (row.run_result, row.run_result or progress_text(row) or "—"), title="result", label=RESULT_LABELS
-    )
-    list_display = ["purpose", "status_", "result_", "phase", "spent", "owner_", "started", "receipt"]
+    purpose = column("purpose", visible)
+    result_ = column(_result, title="result", label=RUN_LABELS, sort="run_result")
+    found = column(_findings_link, title="findings", sort=FINDINGS_OF_RUN)
+    cost = column(_cost, title="cost", sort=Greatest("cost_total_usd", "cost_actual_usd"))
+    duration = column(_duration, title="duration", sort=F("completed_at") - F("started_at"))
+    trigger_ = column(lambda row: visible(asked_by(row)), title="trigger", sort="trigger__name")
+    agent_ = column(lambda row: row.agent or "—", title="agent", sort="agent__name")
+    owner_ = column("owner", sort="owner__username")
+    started = column(lambda row: f"{row.started_at or row.created_at:%d %b %H:%M}", title="started", sort="created_at")
+    list_display = [
+        "purpose", "result_", "found", "cost", "duration", "trigger_", "agent_", "owner_", "started",
+    ]  # fmt: skip
     list_filter = [
-        *((name, WordedFilter) for name in ("status", "run_result", "terminal_reason", "halt_state", "waiting_on")),
+        *((name, WordedFilter) for name in ("status", "run_result")),
+        PeriodFilter,
+        ("owner", NamedFilter),
+        ("agent", NamedFilter),
+        ("trigger", NamedFilter),
+        FindingsFilter,
+        CostFilter,
+        DurationFilter,
+        *((name, WordedFilter) for name in ("terminal_reason", "halt_state", "waiting_on")),
         "trigger_kind",
         "mode",
-        "agent",
     ]
     list_select_related = ["owner", "agent", "trigger"]
-    search_fields = ["public_id__exact", "owner__username__exact"]
+    search_fields = ["public_id__exact"]
     search_help_text = "Words of its purpose, the name of its agent, trigger or owner, or the beginning of its id."
-    sortable_by = ()
+    sortable_by = None
+    is_live = True
+    list_before_template = "admin/parts/live_bar.html"
     empty_text = "No runs yet. Add a document to a watched collection, or start a run."
     form = RunNowForm
     can_change = False
+    add_form_template = "admin/run_now.html"
     change_form_template = "admin/session.html"
     save_label = "Run now"
     fieldsets = (
@@ -393,7 +518,6 @@ class AgentSessionAdmin(FormAdmin):
             _restart,
             RestartForm,
             "agents.add_agentsession",
-            bulk=False,
             available=lambda row: row.status in TERMINAL and row.mode not in {Mode.CHAT, Mode.INDEX},
             description="Starts a new run with the same inputs and a link to this one.",
         ),
@@ -401,6 +525,10 @@ class AgentSessionAdmin(FormAdmin):
 
     def prepare_rows(self, rows: list[Any]) -> None:
         with_purposes(rows)
+        found = Finding.objects.work().filter(session__in=rows).order_by().values("session")
+        counts = dict(found.values_list("session").annotate(number=Count("pk")))
+        for row in rows:
+            row.finding_count = counts.get(row.pk, 0)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AgentSession]:
         rows: QuerySet[AgentSession] = super().get_queryset(request)
@@ -409,22 +537,16 @@ class AgentSessionAdmin(FormAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        found, _ = super().get_search_results(request, queryset, search_term)
+        """By the beginning of the id, which an index serves, and by words in the newest runs."""
         term = search_term.strip()
         if not term:
-            return found, False
+            return queryset, False
+        found = newest(AgentSession) & (titled(term) | Q(owner__username__iexact=term))
         ids = id_range(term)
-        by_id = Q(public_id__range=ids) if ids else Q()
-        return queryset.filter(Q(pk__in=found.order_by().values("pk")) | titled(term) | by_id), False
+        return queryset.filter(found | Q(public_id__range=ids) if ids else found), False
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["halt_link"] if current_user(request).has_perm(CHANGE) else [])]
-
-    @display(description="receipt")
-    def receipt(self, session: AgentSession) -> str:
-        if session.started_at is None and session.completed_at is None:
-            return "not started"
-        return format_html('<a class="lq-link" href="{}">receipt</a>', reverse("audit:receipt", args=[session.chain]))
 
     @display(description="")
     def halt_link(self, session: AgentSession) -> str:
@@ -442,6 +564,9 @@ class AgentSessionAdmin(FormAdmin):
         return {"owner": current_user(request)}
 
     def create(self, request: HttpRequest, form: Any) -> HttpResponse:
+        if "estimate" in request.POST:
+            plan, cap = form.estimate(current_user(request)), form.cleaned_data["max_cost_usd"]
+            return self.show_form(request, None, form, plan=plan, too_low=cap is not None and cap < plan.cap_usd)
         session = form.start(current_user(request))
         self.message_user(request, "Run started. This page updates automatically.")
         return HttpResponseRedirect(self.row_link(session.pk))

@@ -44,7 +44,7 @@ class LevelForm(ActionForm):
     level = forms.ChoiceField(
         choices=[("", "As declared"), *((level, level) for level in Level.values)],
         required=False,
-        help_text="Only a superuser can choose a lower level than the current one.",
+        help_text="A lower level than the current one needs the role admin.",
     )
 
 

@@ -18,6 +18,7 @@ from unfold.widgets import BASE_INPUT_CLASSES
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
 from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_user, site_page
+from agents.admin.charts import small_charts
 from agents.admin.display import DeletedFilter, WordedFilter, ago, column, counted, two_lines, usd, with_purposes, words
 from agents.admin.forms import REFUSALS, error_text, usd_field
 from agents.admin.sessions import RunForm, start_each
@@ -29,6 +30,7 @@ from agents.models import AgentSession, Budget, Trigger, UnreadInput
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
+from agents.sessions.figures import Subject
 from agents.text.shown import visible
 from agents.triggers.firing import run_now
 from agents.triggers.inputs import DECIDABLE, PERMISSION, input_dismiss, input_retry
@@ -179,18 +181,15 @@ def state_of(trigger: Trigger) -> tuple[str, str]:
     return ("on", "enabled") if trigger.enabled else ("off", "disabled")
 
 
-def _spent(total: TriggerSpend | Budget) -> Decimal:
-    return max(total.charged_usd, total.actual_usd)
-
-
 # The list's heading of the editable cap is the name of the field.
 Trigger._meta.get_field("max_cost_usd").verbose_name = "cap per run (USD)"
 
 
 @admin.register(Trigger)
 class TriggerAdmin(NamedAdmin):
-    kind_ = column("kind", label=True)
-    state = column(state_of, title="state", label=STATE_LABELS)
+    kind_ = column("kind", label=True, sort="kind")
+    state = column(state_of, title="state", label=STATE_LABELS, sort="enabled")
+    sortable_by = None
     list_display = ["name", "kind_", "instructions", "max_cost_usd", "cost", "runs", "state", "run"]
     list_editable = ["max_cost_usd"]
     list_filter = [DeletedFilter, "kind", "enabled", "agent"]
@@ -259,7 +258,7 @@ class TriggerAdmin(NamedAdmin):
         spent = triggers_spend(pks)
         day = clock().astimezone(UTC).date()
         totals = Budget.objects.filter(scope=BudgetScope.TRIGGER, subject_id__in=pks, day=day)
-        today = {row.subject_id: _spent(row) for row in totals}
+        today = {row.subject_id: row.spent_usd for row in totals}
         runs = AgentSession.objects.filter(trigger__in=pks).order_by().values_list("trigger_id")
         ran_at = dict(runs.annotate(last=Max("created_at")))
         for row in rows:
@@ -289,9 +288,9 @@ class TriggerAdmin(NamedAdmin):
         place = f" on {trigger.collection.name}" if trigger.collection else ""
         return two_lines(visible(f"{name}{place}"), visible(f"for {trigger.owner}"))
 
-    @display(description="cost")
+    @display(description="spent")
     def cost(self, trigger: Any) -> str:
-        total = f"{usd(_spent(trigger.spend))} in total, {counted(trigger.spend.sessions, 'run')}"
+        total = f"{usd(trigger.spend.spent_usd)} in total, {counted(trigger.spend.sessions, 'run')}"
         return two_lines(f"{usd(trigger.spent_today)} today", total)
 
     @display(description="runs")
@@ -348,12 +347,12 @@ class TriggerAdmin(NamedAdmin):
             "kind_words": KIND_WORDS.get(row.kind, row.kind),
             "default_cap": default_session_cap(),
             "spend": spend,
-            "spent": _spent(spend),
             "address": request.build_absolute_uri(f"/hooks/{row.public_id}") if row.kind == TriggerKind.EVENT else "",
             "state": state_of(row)[1],
             "ran_at": sessions[0].created_at if sessions else None,
             "fires": _fires(row),
             "sessions": sessions,
+            "small_charts": small_charts(current_user(request), Subject(trigger_id=row.pk), clock()),
         }
 
 

@@ -15,7 +15,6 @@ from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
 from agents.api.errors import NotOptedIn, ScopeMissing
-from agents.ask.fast_paths import scope_in_chat
 from agents.conf import clock
 from agents.models import ApiKey, Profile
 from agents.people.access import acting_by, require_start_permission
@@ -47,8 +46,8 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
 class Access(BasePermission):
     """Sign-in, the scope of the key, the user's opt-in and the permission to start sessions, in this order.
 
-    A signed-in browser has all scopes. Reading and halting need no opt-in. Starting sessions and setting up triggers
-    needs the permission to, also for one's own rows.
+    A signed-in browser has all scopes. Reading, halting and deciding need no opt-in. Starting sessions and setting up
+    triggers needs the permission to, also for one's own rows.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:
@@ -56,7 +55,7 @@ class Access(BasePermission):
             raise NotAuthenticated("Send an API key in the Authorization header, or sign in.")
         scope = scope_needed(request.method or "", view)
         require_scope(scope, request)
-        if scope != Scope.READ and _act(view) not in view.always_allowed:
+        if scope == Scope.WRITE and _act(view) not in view.always_allowed:
             require_opt_in(request)
         if _act(view) in view.starts:
             require_start_permission(request.user)
@@ -71,19 +70,22 @@ def scope_needed(method: str, view: Any) -> Scope:
     return Scope.DECIDE if _act(view) in view.decisions else Scope.WRITE
 
 
+def has_scope(needed: Scope, request: Request) -> bool:
+    return not isinstance(request.auth, ApiKey) or needed in request.auth.scopes
+
+
 def require_scope(needed: Scope, request: Request) -> None:
-    if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
+    if not has_scope(needed, request):
         raise ScopeMissing(needed)
 
 
+def has_opted_in(request: Request) -> bool:
+    return Profile.objects.filter(user=request.user.pk, opted_in=True).exists()
+
+
 def require_opt_in(request: Request) -> None:
-    if not Profile.objects.filter(user=request.user.pk, opted_in=True).exists():
+    if not has_opted_in(request):
         raise NotOptedIn
-
-
-def require_chat_scope(text: str, request: Request) -> None:
-    """A chat message may ask for something that needs another scope than `write`."""
-    require_scope(Scope(scope_in_chat(text)), request)
 
 
 def _act(view: Any) -> str:

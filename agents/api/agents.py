@@ -1,8 +1,9 @@
 """Agents: create, edit, start, stop and halt them; their YAML definitions, hot state, sensors, turns and alerts."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -24,6 +25,7 @@ from agents.api.fields import (
     ref,
 )
 from agents.api.operations import ReasonBody
+from agents.api.paging import BooleanFilter
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.api.sessions import HaltCountSerializer
 from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
@@ -35,6 +37,7 @@ from agents.people.access import require_start_permission
 from agents.roster.agents import (
     NAME_CHARS,
     WAIVERS,
+    agent_archive,
     agent_autonomous_sessions,
     agent_create,
     agent_delete,
@@ -42,15 +45,17 @@ from agents.roster.agents import (
     agent_restart,
     agent_start,
     agent_stop,
+    agent_unarchive,
 )
 from agents.roster.files import agent_export, agent_import, definition_write
+from agents.sensors.trial import agent_try
 from agents.sessions.halts import agents_halt
 from agents.skills.registry import unresolved_names
 from agents.webhooks import yaml_download
 from audit.redaction import redact_data
 
 VERSION_DIGITS: Final = 10
-HIDDEN_SIGNAL_STATE: Final = frozenset({"waiting", "mark", "missed", "spawns"})
+HIDDEN_SIGNAL_STATE: Final = frozenset({"waiting", "mark", "missed", "spawns", "conditions", "loop"})
 
 
 # --- Agents and their definitions ---
@@ -89,7 +94,7 @@ IF_MATCH = OpenApiParameter(
 class AgentSerializer(RowSerializer):
     class Meta:
         model = Agent
-        fields = ["id", "name", "mode", "enabled", "max_cost_per_day_usd", *WAIVERS, "created_at"]
+        fields = ["id", "name", "mode", "enabled", "max_cost_per_day_usd", *WAIVERS, "created_at", "archived_at"]
 
 
 class AgentDetailSerializer(AgentSerializer):
@@ -179,13 +184,15 @@ class LoopSerializer(serializers.Serializer[Any]):
     waiting_on = serializers.ChoiceField(choices=WaitingOn.choices, allow_null=True)
     started_at = serializers.DateTimeField()
     next_wake_at = serializers.DateTimeField(allow_null=True, help_text="When it wakes from its sleep.")
+    why = serializers.CharField(help_text="Why it sleeps or waits; empty while it works.")
     turn = serializers.IntegerField(help_text="The number of the last turn.")
     yielded = serializers.CharField(help_text="How the last turn ended: continue, sleep or shutdown.")
     reason = serializers.CharField(help_text="The agent's reason for ending the turn like that.")
     alerts = serializers.IntegerField(help_text="Alerts for the next turn.")
     alerts_dropped = serializers.IntegerField(help_text="Alerts dropped because too many were pending.")
     tokens = serializers.IntegerField()
-    cost_usd = UsdField()
+    spent_usd = UsdField(help_text="Cost: the larger of approved and reported cost.")
+    cost_usd = UsdField(help_text="Approved estimates, for clients from before there was `spent_usd`.")
     max_cost_usd = UsdField(allow_null=True)
 
 
@@ -222,8 +229,9 @@ class HotStateSerializer(serializers.Serializer[Any]):
 class SensorSerializer(RowSerializer):
     value = RedactedField(read_only=True, help_text="The beginning of the last value.")
     signals = serializers.SerializerMethodField(
-        help_text="Per signal: the last score or why there is none, when it fired last, and how many items are waiting "
-        "for a score, were never scored, or were suppressed by its cooldown."
+        help_text="Per signal: the last score, or whether its conditions are met, or why it cannot be judged; when it "
+        "fired last; how many items are waiting for a score, and how many readings were unscored, items never scored, "
+        "or suppressed by its cooldown."
     )
 
     class Meta:
@@ -239,6 +247,43 @@ class SensorSerializer(RowSerializer):
 def _signal(state: dict[str, Any]) -> dict[str, Any]:
     public = {name: value for name, value in state.items() if name not in HIDDEN_SIGNAL_STATE}
     return public | {"waiting": len(state["waiting"]["items"]) if "waiting" in state else 0}
+
+
+class TriedSignalSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    fires = serializers.BooleanField()
+    score = serializers.CharField(allow_null=True, help_text="The model's score; null for a condition.")
+    text = serializers.CharField(help_text="The condition, or the score with its threshold.")
+    problem = serializers.CharField(help_text="Why it could not be judged.")
+
+
+class TriedSensorSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    type = serializers.CharField()
+    ok = serializers.BooleanField()
+    problem = serializers.CharField(help_text="Why it could not be read.")
+    value = serializers.CharField(help_text="The beginning of what was read.")
+    took_ms = serializers.IntegerField()
+    signals = TriedSignalSerializer(many=True)
+
+
+class TriedGateSerializer(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    opens = serializers.BooleanField()
+    problem = serializers.CharField(help_text="Why it opens without an answer; empty if it was asked.")
+    cost_usd = serializers.CharField()
+
+
+class TrialSerializer(serializers.Serializer[Any]):
+    ok = serializers.BooleanField(help_text="Every sensor was read, every signal judged, and the gate asked.")
+    session = serializers.UUIDField(help_text="The run of the trial.")
+    error = serializers.CharField(help_text="Why it ended early, such as its cost cap; empty if it did not.")
+    spent_usd = serializers.CharField(help_text="Cost: the larger of the next two.")
+    charged_usd = serializers.CharField(help_text="Approved estimates.")
+    cost_usd = serializers.CharField(help_text="The same as `charged_usd`, for clients from before.")
+    actual_usd = serializers.CharField(help_text="Cost of the reported tokens.")
+    sensors = TriedSensorSerializer(many=True)
+    gate = TriedGateSerializer(allow_null=True, help_text="null: the agent has no gate.")
 
 
 class TurnSerializer(RowSerializer):
@@ -276,13 +321,23 @@ class AlertSerializer(RowSerializer):
 
 
 class AgentViewSet(OwnedViewSet[Agent]):
-    """Your agents, newest first."""
+    """Your agents, newest first. Archived ones are listed with `archived=true` only."""
 
     queryset = Agent.objects.all()
     serializer_class = AgentSerializer
     detail_serializer_class = AgentDetailSerializer
+    filters: ClassVar[dict[str, Any]] = {
+        "archived": BooleanFilter(
+            field_name="archived_at", lookup_expr="isnull", exclude=True, label="Archived or not."
+        )
+    }
     always_allowed = frozenset({"halt"})
     starts = frozenset({"start", "restart", "define", "import_yaml"})  # a definition has triggers
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        rows = super().filter_queryset(queryset)
+        asks = self.action != "list" or "archived" in self.request.query_params
+        return rows if asks else rows.filter(archived_at__isnull=True)
 
     create = create_with(agent_create, AgentBody)
     destroy = delete_with(
@@ -361,6 +416,24 @@ class AgentViewSet(OwnedViewSet[Agent]):
     def restart(self, request: Request, **_: Any) -> Response:
         """Stop and start the agent, with an empty hot state and a new cap."""
         return self._change(agent_restart)
+
+    @detail_action(TrialSerializer, path="try")
+    def try_sensors(self, request: Request, **_: Any) -> Response:
+        """Read each sensor once, judge each signal and ask the gate, with the real models and at their cost.
+
+        Nothing is kept. 422 if the definition has neither sensors nor a gate.
+        """
+        return Response(TrialSerializer(agent_try(agent=self.get_object(), **self.actor)).data)
+
+    @detail_action(AgentSerializer)
+    def archive(self, request: Request, **_: Any) -> Response:
+        """Stop and disable the agent and take it out of lists. Changes nothing if it is archived already."""
+        return self.respond(agent_archive(agent=self.get_object(), **self.actor))
+
+    @detail_action(AgentSerializer)
+    def unarchive(self, request: Request, **_: Any) -> Response:
+        """Bring an archived agent back. It stays disabled: enable it with PATCH."""
+        return self.respond(agent_unarchive(agent=self.get_object(), **self.actor))
 
     @detail_action(HotStateSerializer, method="get")
     def hot_state(self, request: Request, **_: Any) -> Response:

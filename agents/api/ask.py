@@ -1,45 +1,60 @@
 """Asks and chats: requests in plain language, and conversations with agents.
 
-Common requests are answered at once and without a model. Others become a session, or a draft of a trigger or an agent
-that stays disabled until its owner enables it.
+Common requests are answered at once and without a model. Questions go to the console, as a session. Nothing is changed
+by asking: `proposals` hold a token each, and confirming one does what it says.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from drf_spectacular.utils import OpenApiExample
+from drf_spectacular.utils import OpenApiExample, extend_schema_field
 from rest_framework import serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.access import require_chat_scope, require_opt_in, require_scope
+from agents.api.access import has_opted_in, has_scope, require_opt_in, require_scope
 from agents.api.base import BaseView, SingleView
 from agents.api.fields import Body, OwnedRowField, UsdField
 from agents.api.schema import describe
-from agents.ask.chats import MAX_CHARS, chat_answer
-from agents.ask.entry import ask, ask_within, route, send_message
-from agents.ask.fast_paths import Scope, scope_of
-from agents.ask.language import Strategy
+from agents.ask.chats import MAX_CHARS, Way, chat_answer
+from agents.ask.console import Link, links_of, proposals_for, proposals_of
+from agents.ask.entry import ask, send_message
 from agents.ask.naming import Answer, Kind
+from agents.ask.proposals import confirm, read_token, scope_of_token
+from agents.ask.strategies import Strategy
 from agents.enums import Status, TerminalReason
-from agents.exceptions import NotFound
+from agents.exceptions import LqopsError, NotFound
 from agents.models import Agent, AgentSession
 from agents.people.keys import Scope as KeyScope
 from agents.policy.transitions import TERMINAL
-from agents.sessions.transcripts import SHOWN_MESSAGES, chats_of, conversations, exchanges
+from agents.sessions.transcripts import SHOWN_MESSAGES, Exchange, chats_of, conversations, exchanges
 
 KINDS: Final = [(str(kind), str(kind)) for kind in Kind]
-_NARROW: Final[dict[str, Scope]] = {"read": "read", "decide": "decide"}
-STATUS: Final = {Kind.ANSWER: 200, Kind.DRAFT: 201, Kind.SESSION: 202}
+STATUS: Final = {Kind.ANSWER: 200, Kind.SESSION: 202}
 
 
 class AskBody(Body):
     text = serializers.CharField(max_length=MAX_CHARS, help_text="The request, in plain language.")
     agent = OwnedRowField(
-        Agent, required=False, allow_null=True, help_text="The agent that works on it, if it becomes a session."
+        Agent, required=False, allow_null=True, help_text="Sends it to this agent instead of the console."
     )
     chat = serializers.UUIDField(required=False, allow_null=True, help_text="Continues this chat.")
+    model = serializers.BooleanField(
+        required=False, default=True, help_text="false: no model is asked, so it costs nothing."
+    )
+
+
+class ProposedActionSerializer(serializers.Serializer[Any]):
+    action = serializers.CharField(help_text="The proposed action, such as halt, approve or run.")
+    label = serializers.CharField(help_text="The words of a button.")  # type: ignore[assignment]  # a field
+    text = serializers.CharField(help_text="The effect of confirming.")
+    details = serializers.ListField(child=serializers.CharField(), help_text="Facts to check before confirming.")
+    scope = serializers.CharField(help_text="The scope that a key needs to confirm it: write or decide.")
+    refused = serializers.CharField(allow_blank=True, help_text="Why you cannot confirm it now; empty if you can.")
+    token = serializers.CharField(
+        allow_blank=True, help_text="For `POST asks/confirm`, within an hour; empty if it is refused."
+    )
 
 
 class AskSerializer(serializers.Serializer[Any]):
@@ -48,6 +63,7 @@ class AskSerializer(serializers.Serializer[Any]):
     data = serializers.DictField(  # type: ignore[assignment]  # a field; the property of that name stays
         help_text="The same for programs; its content depends on the path."
     )
+    proposals = serializers.SerializerMethodField(help_text="Actions that you can confirm.")
     session = serializers.UUIDField(
         source="session.public_id", allow_null=True, help_text="The session that works on it."
     )
@@ -56,18 +72,23 @@ class AskSerializer(serializers.Serializer[Any]):
     )
     path = serializers.CharField(allow_blank=True, help_text="The fast path that answered; empty if none did.")
 
+    @extend_schema_field(ProposedActionSerializer(many=True))
+    def get_proposals(self, answer: Answer) -> Any:
+        """Those of a session are in its chat, once it has answered."""
+        wanted = [("", one) for one in answer.wanted] if answer.session is None else []
+        return ProposedActionSerializer(proposals_for(wanted, self.context["user"]), many=True).data
 
-class RouteSerializer(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(choices=KINDS, help_text="Kind of the answer.")
-    text = serializers.CharField(help_text="The effect, in words.")
-    path = serializers.CharField(allow_blank=True, help_text="The fast path that would answer; empty if none would.")
-    strategy = serializers.ChoiceField(
-        choices=[str(strategy) for strategy in Strategy], allow_null=True, help_text="null if a fast path answers."
+
+class ConfirmBody(Body):
+    token = serializers.CharField(max_length=60_000, help_text="The token of a proposal.")
+
+
+class DoneSerializer(serializers.Serializer[Any]):
+    text = serializers.CharField(help_text="The effect that confirming had.")
+    data = serializers.DictField(help_text="Ids of what it was done to.")  # type: ignore[assignment]  # a field
+    session = serializers.UUIDField(
+        source="session.public_id", allow_null=True, default=None, help_text="The session that was started."
     )
-    lever = serializers.BooleanField(help_text="Whether it would change, draft or start something.")
-    scope = serializers.CharField(help_text="The scope that a key needs: read, write or decide; in a chat, also write.")
-    missing = serializers.ListField(child=serializers.CharField(), help_text="Parts that the request lacks.")
-    refused = serializers.CharField(allow_blank=True, help_text="Why it would be refused; empty if it would not.")
 
 
 EXAMPLE = OpenApiExample("What runs?", {"text": "Which sessions are running?"}, request_only=True)
@@ -75,46 +96,46 @@ EXAMPLE = OpenApiExample("What runs?", {"text": "Which sessions are running?"}, 
 
 class AskView(SingleView):
     serializer_class = AskSerializer
-
-    @describe(dict.fromkeys((200, 201, 202), AskSerializer), body=AskBody, examples=[EXAMPLE], operation_id="ask")
-    def post(self, request: Request) -> Response:
-        """200: the answer. 201: a draft, not enabled yet. 202: a session that works on the answer.
-
-        A key needs the scope of the request: `read` to read, `decide` to decide on an approval, `write` for everything
-        else. In a chat, where the answer is stored, it also needs `write`.
-        """
-        data = self.body(AskBody)
-        if data.get("chat"):
-            require_chat_scope(data["text"], request)
-        answer = self._fast_answer(data) or ask(**self.actor, **data)
-        return Response(AskSerializer(answer).data, status=STATUS[answer.kind])
-
-    def scope_of_text(self) -> str:
-        """Empty in a chat, where the answer is stored, and without text."""
-        data = self.request.data if isinstance(self.request.data, Mapping) else {}
-        text = data.get("text")
-        return scope_of(text, self.user) if isinstance(text, str) and not data.get("chat") else ""
-
-    def _fast_answer(self, data: dict[str, Any]) -> Answer | None:
-        """Answer a request that only reads or decides. Anything else needs the scope and opt-in of a write."""
-        scope = self.scope_of_text()
-        if scope not in _NARROW:
-            return None
-        answer = ask_within(_NARROW[scope], text=data["text"], **self.actor)
-        if answer is None:
-            require_scope(KeyScope.WRITE, self.request)
-            require_opt_in(self.request)
-        return answer
-
-
-class AskDryRunView(SingleView):
-    serializer_class = RouteSerializer
     changes_nothing = frozenset({"post"})
 
-    @describe(body=AskBody, examples=[EXAMPLE], operation_id="ask_dry_run")
+    @describe(dict.fromkeys((200, 202), AskSerializer), body=AskBody, examples=[EXAMPLE], operation_id="ask")
     def post(self, request: Request) -> Response:
-        """Returns the effect that this text would have. Nothing is done, stored or audited, and no model is called."""
-        return Response(RouteSerializer(route(**self.actor, **self.body(AskBody))).data)
+        """200: the answer. 202: a session that works on the answer; its chat holds it, with links and proposals.
+
+        `read` is enough to ask. A model is asked only with `write`, which a session needs, and after the opt-in;
+        without them the answer is a search. With an `agent` or a `chat`, a key needs `write`.
+        """
+        data = self.body(AskBody)
+        if data.get("agent") or data.get("chat"):
+            require_scope(KeyScope.WRITE, request)
+            require_opt_in(request)
+        data["model"] = data["model"] and has_scope(KeyScope.WRITE, request) and has_opted_in(request)
+        answer = ask(**self.actor, **data)
+        return Response(AskSerializer(answer, context={"user": self.user}).data, status=STATUS[answer.kind])
+
+
+class AskConfirmView(SingleView):
+    serializer_class = DoneSerializer
+    always_allowed = frozenset({"post"})
+
+    @describe(body=ConfirmBody, operation_id="ask_confirm")
+    def post(self, request: Request) -> Response:
+        """Do what a proposal says. 409 if what it showed has changed since, if it is too old, or if it was used.
+
+        A key needs the scope of the proposal: `decide` to decide on an approval, else `write`. Halting needs no opt-in.
+        """
+        token = self.body(ConfirmBody)["token"]
+        if not read_token(token, by=self.user)["action"].startswith("halt"):
+            require_opt_in(request)
+        return Response(DoneSerializer(confirm(token, **self.actor)).data)
+
+    def scope_of_text(self) -> str:
+        data = self.request.data if isinstance(self.request.data, Mapping) else {}
+        token = data.get("token")
+        try:
+            return scope_of_token(token, by=self.user) if isinstance(token, str) else ""
+        except LqopsError:
+            return ""
 
 
 # --- Chats: each message is a session, with its own cap, audit log and receipt ---
@@ -163,6 +184,17 @@ class ChatSerializer(serializers.Serializer[Any]):
     last_at = serializers.DateTimeField(source="last.created_at", help_text="When the last message was sent.")
 
 
+class LinkSerializer(serializers.Serializer[Any]):
+    ref = serializers.CharField(help_text="How the answer names the row, such as run:1f2e3d4c5b6a.")
+    kind = serializers.CharField()
+    name = serializers.CharField()
+    id = serializers.SerializerMethodField(help_text="The row's id in this API; null if it has none.")
+
+    def get_id(self, link: Link) -> str | None:
+        public_id = getattr(link.row, "public_id", None)
+        return str(public_id) if public_id else None
+
+
 class ExchangeSerializer(serializers.Serializer[Any]):
     session = serializers.UUIDField(source="session.public_id")
     agent = serializers.UUIDField(source="session.agent.public_id", allow_null=True)
@@ -176,9 +208,25 @@ class ExchangeSerializer(serializers.Serializer[Any]):
     terminal_reason = serializers.ChoiceField(
         source="session.terminal_reason", choices=TerminalReason.choices, allow_null=True
     )
-    cost_total_usd = UsdField(source="session.cost_total_usd")
+    spent_usd = UsdField(source="session.spent_usd")
+    cost_total_usd = UsdField(
+        source="session.cost_total_usd", help_text="Approved estimates, for clients from before there was `spent_usd`."
+    )
+    links = serializers.SerializerMethodField(help_text="The rows that an answer of the console is about.")
+    proposals = serializers.SerializerMethodField(help_text="Actions that you can confirm.")
     created_at = serializers.DateTimeField(source="session.created_at")
     completed_at = serializers.DateTimeField(source="session.completed_at", allow_null=True)
+
+    @extend_schema_field(LinkSerializer(many=True))
+    def get_links(self, exchange: Exchange) -> Any:
+        if exchange.is_open or exchange.session.params.get("way") != Way.CONSOLE:
+            return []
+        return LinkSerializer(links_of(exchange.session, exchange.answer, exchange.session.owner), many=True).data
+
+    @extend_schema_field(ProposedActionSerializer(many=True))
+    def get_proposals(self, exchange: Exchange) -> Any:
+        found = [] if exchange.is_open else proposals_of(exchange.session, exchange.session.owner)
+        return ProposedActionSerializer(found, many=True).data
 
 
 class ChatDetailSerializer(serializers.Serializer[Any]):
@@ -215,11 +263,10 @@ class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
     def create(self, request: Request) -> Response:
         """Send a message to an agent. A session works on the answer: follow its stream, or read the chat again.
 
-        A message that `asks` answers at once is answered here too, with 200 and without a model. Beside `write`, a key
-        needs `read` for messages that read and `decide` for messages that decide on an approval. 409 while the last
-        message of the chat is still being answered.
+        A message that `asks` answers at once is answered here too, with 200 and without a model; for that a key also
+        needs `read`. 409 while the last message of the chat is still being answered.
         """
         data = self.body(MessageBody)
-        require_chat_scope(data["message"], request)
+        require_scope(KeyScope.READ, request)
         session = send_message(text=data.pop("message"), **self.actor, **data)
         return Response(SaidSerializer(session).data, status=200 if session.status in TERMINAL else 202)

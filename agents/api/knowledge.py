@@ -17,9 +17,9 @@ from agents.api.errors import TooLarge
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UploadParser, ref
 from agents.api.schema import describe, detail_action, detail_list
 from agents.conf import clock
+from agents.engine.indexing import fetch_for_person
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.exceptions import Invalid, NotFound
-from agents.indexing import fetch_for_person
 from agents.knowledge.documents import (
     COLLECTION_NAME_CHARS,
     bytes_path,

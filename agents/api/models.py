@@ -9,8 +9,8 @@ from rest_framework.response import Response
 from agents.api.base import SingleView
 from agents.api.fields import Body, UsdField
 from agents.api.schema import describe
+from agents.checks.model_test import TEST_SECONDS, model_test
 from agents.exceptions import NotAllowed
-from agents.model_test import TEST_SECONDS, model_test
 from agents.policy.model_catalogue import ROLES
 from agents.sessions.model_facts import ModelState, Origin, models_known
 
@@ -72,7 +72,9 @@ class ModelTestSerializer(serializers.Serializer[Any]):
     ok = serializers.BooleanField(help_text="Whether every question got an answer that can be read.")
     session = serializers.UUIDField(help_text="The session in which the questions were asked.")
     error = serializers.CharField()
-    cost_usd = UsdField(help_text="Approved estimates.")
+    spent_usd = UsdField(help_text="Cost: the larger of the next two.")
+    charged_usd = UsdField(help_text="Approved estimates.")
+    cost_usd = UsdField(help_text="The same as `charged_usd`, for clients from before there was `spent_usd`.")
     actual_usd = UsdField(help_text="Cost of the reported tokens.")
     answers = AnswerSerializer(many=True)
 

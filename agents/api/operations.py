@@ -1,9 +1,10 @@
 """The user's account, today's costs, the installation's halt and release, and its health."""
 
-from datetime import UTC
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from django.db.models import Count, QuerySet, Sum
+from django.db.models.functions import Greatest
 from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.request import Request
@@ -28,6 +29,8 @@ from agents.models import (
     ToolCall,
     Trigger,
 )
+from agents.models.fields import MicroUSDField
+from agents.models.sessions import spent_by_run
 from agents.people.access import require_halt_permission
 from agents.people.delegations import is_approver
 from agents.people.keys import Scope
@@ -92,11 +95,12 @@ class MeView(SingleView):
 # --- Costs of the current UTC day ---
 
 
-AMOUNTS = ("charged_usd", "reserved_usd", "actual_usd")
+AMOUNTS = ("spent_usd", "charged_usd", "reserved_usd", "actual_usd")
 MOST_LISTED = 50
 
 
 class SpendSerializer(serializers.Serializer[Any]):
+    spent_usd = UsdField(help_text="Cost: the larger of `charged_usd` and `actual_usd`.")
     charged_usd = UsdField(help_text="Approved estimates of the calls that were made.")
     reserved_usd = UsdField(help_text="Reserved for calls in flight.")
     actual_usd = UsdField(help_text="Cost reported by the providers.")
@@ -111,6 +115,7 @@ class SubjectSpendSerializer(SpendSerializer):
 
 class TotalSerializer(serializers.Serializer[Any]):
     count = serializers.IntegerField(help_text="Number of rows, listed or not.")
+    spent_usd = UsdField(help_text="The sum of what each of them spent.")
     charged_usd = UsdField()
     reserved_usd = UsdField()
     actual_usd = UsdField()
@@ -118,7 +123,8 @@ class TotalSerializer(serializers.Serializer[Any]):
 
 class CostsSerializer(serializers.Serializer[Any]):
     day = serializers.DateField()
-    sessions_charged_usd = UsdField(help_text="Your sessions that started today.")
+    sessions_spent_usd = UsdField(help_text="Your sessions that started today.")
+    sessions_charged_usd = UsdField(help_text="Their approved estimates, for clients from before.")
     triggers = SubjectSpendSerializer(many=True, help_text=f"At most {MOST_LISTED}, the most expensive first.")
     triggers_total = TotalSerializer()
     agents = SubjectSpendSerializer(many=True, help_text=f"At most {MOST_LISTED}, the most expensive first.")
@@ -131,14 +137,18 @@ class CostsView(SingleView):
 
     def get(self, request: Request) -> Response:
         today = self.now.astimezone(UTC).date()
-        sessions = AgentSession.objects.filter(owner_id=self.user.pk, created_at__date=today)
+        begin = datetime.combine(today, time.min, UTC)
+        started = {"created_at__gte": begin, "created_at__lt": begin + timedelta(days=1)}
+        sessions = AgentSession.objects.filter(owner_id=self.user.pk, **started)
+        sums = sessions.aggregate(spent=Sum(spent_by_run()), charged=Sum("cost_total_usd"))
         triggers = Trigger.objects.filter(owner_id=self.user.pk, deleted_at__isnull=True).order_by("-id")
         agents = Agent.objects.filter(owner_id=self.user.pk).order_by("-id")
         budgets = Budget.objects.filter(day=today)
         whole = budgets.filter(scope=BudgetScope.INSTALLATION).first()
         found = {
             "day": today,
-            "sessions_charged_usd": sessions.aggregate(total=Sum("cost_total_usd"))["total"] or 0,
+            "sessions_spent_usd": sums["spent"] or 0,
+            "sessions_charged_usd": sums["charged"] or 0,
             **_costs_of("triggers", triggers, budgets.filter(scope=BudgetScope.TRIGGER)),
             **_costs_of("agents", agents, budgets.filter(scope=BudgetScope.AGENT)),
             "installation": _spend(whole, Installation.objects.filter(pk=1).first()),
@@ -149,10 +159,11 @@ class CostsView(SingleView):
 def _costs_of(name: str, subjects: QuerySet[Any], budgets: QuerySet[Budget]) -> dict[str, Any]:
     """The most expensive subjects, then the newest, and the total of all."""
     budgets = budgets.filter(subject_id__in=subjects.order_by().values("pk"))
-    rows = {row.subject_id: row for row in budgets.order_by("-charged_usd", "-subject_id")[:MOST_LISTED]}
+    spent = Greatest("charged_usd", "actual_usd", output_field=MicroUSDField())
+    rows = {row.subject_id: row for row in budgets.order_by(spent.desc(), "-subject_id")[:MOST_LISTED]}
     found = subjects.in_bulk(rows)
     listed = [found[pk] for pk in rows] + list(subjects.exclude(pk__in=rows)[: MOST_LISTED - len(rows)])
-    sums = budgets.aggregate(**{amount: Sum(amount) for amount in AMOUNTS})
+    sums = budgets.aggregate(**{amount: Sum(spent if amount == "spent_usd" else amount) for amount in AMOUNTS})
     return {
         name: [
             {

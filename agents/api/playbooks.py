@@ -160,6 +160,9 @@ class CallableSkillSerializer(serializers.Serializer[Any]):
     )
     cooldown_seconds = serializers.FloatField(allow_null=True)
     addresses = serializers.ListField(child=serializers.CharField(), help_text="Arguments that hold an address.")
+    hosts = serializers.ListField(
+        child=serializers.CharField(), help_text="Hosts that it may fetch from besides those of its addresses."
+    )
     arguments = serializers.DictField(allow_null=True, help_text="The JSON schema of its arguments.")
     updated_at = serializers.DateTimeField(
         allow_null=True, help_text="When its settings were last changed; null: never."
@@ -172,7 +175,7 @@ class CallableSkillPatch(Body):
         choices=Level.choices,
         required=False,
         allow_null=True,
-        help_text="null: as declared. Only superusers can lower it.",
+        help_text="null: as declared. Lowering it needs the permission agents.loosen.",
     )
     hourly_limit = CountField(
         max_value=MAX_PER_HOUR, required=False, allow_null=True, help_text="null: only the limit of its level."

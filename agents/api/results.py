@@ -1,9 +1,9 @@
-"""Results of runs: memories, notifications, projects, precedents and proposals."""
+"""Results of runs: findings, memories, notifications, projects, precedents and proposals."""
 
 from typing import Any
 
 import django_filters
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -13,8 +13,21 @@ from agents.api.base import OwnedViewSet, act_with, create_with, delete_with
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, ref
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list
+from agents.api.sessions import FINDING_JOINS, FindingSerializer
 from agents.conf import clock
-from agents.enums import NoticeKind, ProposalStatus
+from agents.enums import FindingState, NoticeKind, ProposalStatus
+from agents.knowledge.findings import (
+    COMMENT_CHARS,
+    REASON_CHARS,
+    assignable_users,
+    finding_acknowledge,
+    finding_assign,
+    finding_comment,
+    finding_dismiss,
+    finding_reopen,
+    finding_resolve,
+)
+from agents.knowledge.findings import PERMISSION as FINDING_PERMISSION
 from agents.knowledge.projects import (
     CONTENT_CHARS,
     CONTEXT_CHARS,
@@ -38,10 +51,102 @@ from agents.knowledge.projects import (
     proposal_trace,
 )
 from agents.knowledge.recall import precedents_alike
-from agents.models import AgentSession, ContextProposal, Memory, Notification, Precedent, Project
+from agents.models import (
+    AgentSession,
+    ContextProposal,
+    Finding,
+    FindingComment,
+    Memory,
+    Notification,
+    Precedent,
+    Project,
+)
 from agents.people.notifications import notification_mark_read
 
 STATES = [(state, state) for state in ("proposed", "kept", "dismissed")]
+
+
+# --- Findings: yours, and those that are assigned to you ---
+
+
+class DismissBody(Body):
+    reason = serializers.CharField(max_length=REASON_CHARS, help_text="Why it is no problem.")
+    teach = serializers.BooleanField(default=True, help_text="Count the reason as a precedent for later runs.")
+
+
+class AssignBody(Body):
+    assignee = serializers.CharField(
+        max_length=150, allow_null=True, help_text="A username: the owner, or who may change findings. null: nobody."
+    )
+
+
+class CommentBody(Body):
+    text = serializers.CharField(max_length=COMMENT_CHARS)
+
+
+class CommentSerializer(RowSerializer):
+    author = serializers.CharField(source="author.username", allow_null=True, default=None)
+
+    class Meta:
+        model = FindingComment
+        fields = ["id", "author", "text", "created_at"]
+
+
+class FindingViewSet(OwnedViewSet[Finding]):
+    """Findings of your runs, and those that are assigned to you, newest first."""
+
+    queryset = Finding.objects.all()
+    serializer_class = FindingSerializer
+    filters = {
+        "state": django_filters.MultipleChoiceFilter(choices=FindingState.choices),
+        "severity": django_filters.CharFilter(max_length=32),
+        "assignee": django_filters.CharFilter(field_name="assignee__username", max_length=150, label="A username."),
+        "unassigned": BooleanFilter(field_name="assignee", lookup_expr="isnull"),
+        "about_run": BooleanFilter(field_name="about_run", label="true: only those about the run itself; false: none."),
+        "session": public_id_filter("session"),
+        "agent": django_filters.UUIDFilter(field_name="session__agent__public_id", label="The id of the agent."),
+        "playbook": public_id_filter("playbook"),
+        "document": public_id_filter("document"),
+        "created_after": django_filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="gte"),
+        "created_before": django_filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="lt"),
+    }
+    joins = FINDING_JOINS
+    shows_others_rows = True
+    always_allowed = frozenset({"acknowledge", "dismiss", "resolve", "reopen", "assign", "comment"})
+    acknowledge = act_with("acknowledge", finding_acknowledge, "Say that somebody deals with it.")
+    dismiss = act_with("dismiss", finding_dismiss, "Say that it is no problem, and why.", body=DismissBody)
+    resolve = act_with("resolve", finding_resolve, "Say that it was right and has been dealt with.")
+    reopen = act_with("reopen", finding_reopen, "Put it back among the open ones, and take back what it taught.")
+
+    def visible(self, rows: QuerySet[Finding]) -> QuerySet[Finding]:
+        mine = Q(session__owner_id=self.user.pk)
+        if self.user.has_perm(FINDING_PERMISSION):
+            mine |= Q(assignee_id=self.user.pk)
+        return rows.filter(mine).defer("document__text", "document__marks")
+
+    @detail_action(body=AssignBody)
+    def assign(self, request: Request, **_: Any) -> Response:
+        """Assign it to a person, who is notified, or to nobody."""
+        finding, username = self.get_object(), self.body(AssignBody)["assignee"]
+        people = assignable_users(finding.session.owner_id)
+        assignee = people.filter(username=username).first() if username is not None else None
+        if assignee is None and username is not None:
+            message = f"A finding cannot be assigned to {username!r}: that needs the permission {FINDING_PERMISSION}."
+            raise serializers.ValidationError({"assignee": [message]})
+        self.call(finding_assign, finding, assignee=assignee)
+        return self.respond(finding)
+
+    @detail_list(CommentSerializer)
+    def comments(self, request: Request, **_: Any) -> Response:
+        """The comments on the finding, in order."""
+        return self.page(self.get_object().comments.select_related("author").order_by("pk"), CommentSerializer)
+
+    @detail_action({201: CommentSerializer}, body=CommentBody)
+    def comment(self, request: Request, **_: Any) -> Response:
+        """Comment on the finding. The owner and the assignee are notified."""
+        finding = self.get_object()
+        comment = finding_comment(finding=finding, **self.body(CommentBody), **self.actor)
+        return Response(CommentSerializer(comment).data, status=201)
 
 
 # --- Memories: agents propose them; only those that a person keeps get into prompts ---
@@ -80,10 +185,11 @@ class MemoryViewSet(OwnedViewSet[Memory]):
 
 class NotificationSerializer(RowSerializer):
     session = ref("session")
+    finding = ref("finding")
 
     class Meta:
         model = Notification
-        fields = ["id", "kind", "title", "body", "session", "read_at", "created_at"]
+        fields = ["id", "kind", "title", "body", "session", "finding", "read_at", "created_at"]
 
 
 class NotificationViewSet(OwnedViewSet[Notification]):
@@ -97,7 +203,7 @@ class NotificationViewSet(OwnedViewSet[Notification]):
             field_name="read_at", lookup_expr="isnull", label="true: only unread; false: only read."
         ),
     }
-    joins = ("session",)
+    joins = ("session", "finding")
     always_allowed = frozenset({"read"})
     read = act_with("read", notification_mark_read)
 

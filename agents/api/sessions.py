@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import Field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import django_filters
@@ -29,6 +29,7 @@ from agents.api.fields import (
 from agents.api.knowledge import DocumentSerializer
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list, list_action
+from agents.conf import base_url
 from agents.enums import AgentState, Outcome, RunResult, Status, TriggerKind
 from agents.ledger.outages import model_wait_of
 from agents.models import (
@@ -43,6 +44,7 @@ from agents.models import (
     PromptSkill,
     ToolCall,
 )
+from agents.people.notifications import finding_path
 from agents.policy.run_spec import GOAL_CHARS, MAX_NUMBER, OPTION_CHARS, OPTIONS, RunSpec
 from agents.policy.transitions import agent_state
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
@@ -63,13 +65,16 @@ class CallSerializer(RowSerializer):
     session = ref("session")
     arguments = RedactedDictField(read_only=True)
     error = RedactedField(read_only=True)
+    spent_usd = UsdField(
+        read_only=True, help_text="Cost: the larger of `charged_usd` (approved) and `actual_usd` (reported)."
+    )
 
     class Meta:
         model = ToolCall
         fields = [
             "id", "session", "key", "attempt", "intent", "name", "version", "phase", "arguments", "digest", "outcome",
-            "detail", "error", "approved_usd", "charged_usd", "actual_usd", "model", "tokens", "started_at",
-            "settled_at", "resolved_at",
+            "detail", "error", "spent_usd", "approved_usd", "charged_usd", "actual_usd", "model", "tokens",
+            "started_at", "settled_at", "resolved_at",
         ]  # fmt: skip
 
 
@@ -138,14 +143,20 @@ class SessionSerializer(RowSerializer):
     agent = ref("agent")
     trigger = ref("trigger")
     project = ref("project")
+    started_by = ref("parent")
     restarted_from = ref("restarted_from")
+    spent_usd = UsdField(
+        read_only=True,
+        help_text="Cost: the larger of `cost_total_usd` (approved) and `cost_actual_usd` (reported).",
+    )
 
     class Meta:
         model = AgentSession
         fields = [
             "id", "purpose", "status", "state", "halt_state", "waiting_on", "terminal_reason", "result",
             "result_reason", "progress", "current_phase", "mode", "trigger_kind", "agent", "trigger", "project",
-            "restarted_from", "depth", "max_cost_usd", "cost_total_usd", "cost_reserved_usd", "cost_actual_usd",
+            "started_by", "restarted_from", "depth", "max_cost_usd", "spent_usd", "cost_total_usd",
+            "cost_reserved_usd", "cost_actual_usd",
             "cost_cap_reached", "token_budget", "total_tokens", "created_at", "started_at", "completed_at",
             "next_wake_at", "last_activity_at", "error",
         ]  # fmt: skip
@@ -204,14 +215,27 @@ class SessionDetailSerializer(SessionSerializer):
 
 
 class FindingSerializer(RowSerializer):
+    session = ref("session")
     document = ref("document")
+    playbook = ref("playbook")
+    precedent = ref("precedent")
+    assignee = serializers.CharField(source="assignee.username", allow_null=True, default=None, help_text="A username.")
+    triaged_by = serializers.CharField(source="triaged_by.username", allow_null=True, default=None)
+    link = serializers.SerializerMethodField(help_text="The page where it is settled.")
 
     class Meta:
         model = Finding
         fields = [
-            "id", "severity", "title", "content", "document", "quote", "quote_start", "quote_end", "quote_check",
-            "location", "judges_for", "judges_asked", "created_at",
+            "id", "session", "severity", "title", "content", "document", "quote", "quote_start", "quote_end",
+            "quote_check", "location", "judges_for", "judges_asked", "about_run", "playbook", "position", "state",
+            "reason", "precedent", "assignee", "triaged_by", "triaged_at", "created_at", "link",
         ]  # fmt: skip
+
+    def get_link(self, row: Finding) -> str:
+        return f"{base_url()}{finding_path(row)}"
+
+
+FINDING_JOINS: Final = ("session", "document", "playbook", "precedent", "assignee", "triaged_by")
 
 
 class HaltBody(Body):
@@ -255,7 +279,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
         "agent": public_id_filter("agent"),
         "project": public_id_filter("project"),
     }
-    joins = ("agent", "trigger", "project", "restarted_from")
+    joins = ("agent", "trigger", "project", "parent", "restarted_from")
     always_allowed = frozenset({"halt", "halt_all"})
     starts = frozenset({"restart"})
 
@@ -275,7 +299,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
     @detail_list(FindingSerializer)
     def findings(self, request: Request, **_: Any) -> Response:
         """The findings of the session, in order."""
-        rows = self.get_object().findings.select_related("document").order_by("created_at", "id")
+        rows = self.get_object().findings.select_related(*FINDING_JOINS).order_by("created_at", "id")
         return self.page(rows, FindingSerializer)
 
     @detail_list(DocumentSerializer)

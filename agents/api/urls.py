@@ -10,14 +10,21 @@ from rest_framework.routers import SimpleRouter
 
 from agents.api.agents import AgentViewSet
 from agents.api.approvals import ApprovalRuleViewSet, ApprovalViewSet, DelegationViewSet, QuestionViewSet
-from agents.api.ask import AskDryRunView, AskView, ChatViewSet
+from agents.api.ask import AskConfirmView, AskView, ChatViewSet
 from agents.api.audit import AuditExportView
 from agents.api.base import SingleView
 from agents.api.knowledge import CollectionViewSet, DocumentViewSet, SearchView
 from agents.api.models import ModelsView, ModelTestView
 from agents.api.operations import CostsView, HaltView, HealthView, MeView, ReleaseView
 from agents.api.playbooks import CallableSkillViewSet, PlaybookViewSet, SkillAuditView, SkillViewSet
-from agents.api.results import MemoryViewSet, NotificationViewSet, PrecedentViewSet, ProjectViewSet, ProposalViewSet
+from agents.api.results import (
+    FindingViewSet,
+    MemoryViewSet,
+    NotificationViewSet,
+    PrecedentViewSet,
+    ProjectViewSet,
+    ProposalViewSet,
+)
 from agents.api.sessions import RunEstimateView, RunNowView, SessionViewSet, ToolCallViewSet, TranscriptView
 from agents.api.streams import AgentEventStreamView, AgentEventViewSet, SessionStreamView
 from agents.api.triggers import EventViewSet, TriggerViewSet, UnreadInputViewSet
@@ -36,6 +43,7 @@ router.register("collections", CollectionViewSet, basename="collection")
 router.register("delegations", DelegationViewSet, basename="delegation")
 router.register("documents", DocumentViewSet, basename="document")
 router.register("events", AgentEventViewSet, basename="agent-event")
+router.register("findings", FindingViewSet, basename="finding")
 router.register("memories", MemoryViewSet, basename="memory")
 router.register("notifications", NotificationViewSet, basename="notification")
 router.register("playbooks", PlaybookViewSet, basename="playbook")
@@ -64,7 +72,7 @@ class DocsView(LoginRequiredMixin, SpectacularSwaggerSplitView):
 
 urlpatterns = [
     path("v1/asks", AskView.as_view(), name="asks"),
-    path("v1/asks/dry-run", AskDryRunView.as_view(), name="ask_dry_run"),
+    path("v1/asks/confirm", AskConfirmView.as_view(), name="ask_confirm"),
     path("v1/audit/export", AuditExportView.as_view(), name="audit-export"),
     path("v1/costs", CostsView.as_view(), name="costs"),
     path("v1/events/stream", AgentEventStreamView.as_view(), name="agent-events-stream"),

@@ -1,70 +1,53 @@
 """The one entry for requests in words, from the API, the command, the control room and chats.
 
-First the fast paths, which need no model; then a suggestion, if the request is almost one of them; else the strategy
-that fits. Rules decide all of this: no model is asked before a run starts.
-
-DIRECT_RESPONSE is a message of a chat. GOAL is a run towards the goal with what the text names, or in a chat a message.
-SCRIPT is a message that is carried out with callable skills. SCHEDULED_TASK and SUB_AGENT draft a trigger or an agent
-that is switched off.
+First the words of an emergency, then the fast paths: both need no model. A schedule or an agent is proposed as a draft.
+Everything else is a question to the console, or, for a chat with an agent, a message to it. Nothing is changed here:
+an answer proposes actions, and a person confirms them (agents.ask.proposals).
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import transaction
 
-from agents.ask.actions import draft, run_goal, which_is_meant
-from agents.ask.chats import MAX_CHARS, Way, chat_active_message, chat_send, chat_store_answer, require_can_send
-from agents.ask.fast_paths import FAST_PATHS, Scope, fast_answer, scope_of, suggestion
-from agents.ask.language import Strategy, classify, when_of
-from agents.ask.naming import (
-    INSTRUCTIONS,
-    SOURCES,
-    Answer,
-    AskContext,
-    Kind,
-    Names,
-    done,
-    drafted,
-    names_in,
-    rows_named_in,
-    started,
-)
-from agents.definitions.loader import write_definition
-from agents.enums import ApprovalMode
-from agents.exceptions import Invalid, LqopsError, NotAllowed
+from agents.ask.chats import MAX_CHARS, Way, chat_active_message, chat_send, chat_store_answer, is_console_chat
+from agents.ask.commands import fast_answer, is_emergency
+from agents.ask.console import OFF, ask_model, model_refusal, search
+from agents.ask.naming import Answer, AskContext, Match, Wanted, message, started
+from agents.ask.requests import TO_CONFIRM, run_goal, schedule
+from agents.ask.strategies import Strategy, classify
+from agents.exceptions import Invalid, NotAllowed
+from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
 from agents.models import Agent, AgentSession
-from agents.people.access import require_start_permission
-from agents.roster.agents import NAME_CHARS, agent_create
-from agents.roster.files import definition_write
+from agents.people.access import HALT_PERMISSION, require_start_permission
+from agents.roster.agents import NAME_CHARS
 from agents.text.clean import one_line
 from agents.triggers.triggers import require_owned
 from audit.redaction import redact
 
 Chat = UUID | None
+EMERGENCY: Final = "emergency"
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-_MAX_NAME_CHARS: Final = 2_000
+_RELEASE: Final = re.compile(r"(?:please )?(?:release|unhalt|lift the halt)(?: (?:everything|all|it|all work))?[.!]?")
 
 
-def ask(*, text: str, by: User, now: datetime, agent: Agent | None = None, chat: UUID | None = None) -> Answer:
-    """Answer a request, start a run that does, or draft what it asks for."""
+def ask(
+    *, text: str, by: User, now: datetime, agent: Agent | None = None, chat: UUID | None = None, model: bool = True
+) -> Answer:
+    """Answer a request, or start a run that does. With `model` off nothing is started and nothing costs."""
     context = _checked(AskContext(by, now, text, agent, in_chat=chat is not None), chat)
-    decision = _decide(context)
-    if isinstance(decision, Strategy):
-        return replace(_carry_out(decision, context, chat), strategy=decision)
-    if chat is not None:
-        _keep(decision, context, chat)
-    return decision
-
-
-def ask_within(scope: Scope, *, text: str, by: User, now: datetime) -> Answer | None:
-    """The answer of a fast path of this scope; None, and nothing is done, if the request is for something else."""
-    return fast_answer(_checked(AskContext(by, now, text), None), scope)
+    answer = _at_once(context)
+    if answer is None and (agent or chat) and not (chat and is_console_chat(by, chat)):
+        return _send(context, chat)
+    if answer is None:
+        answer = _from_console(context, chat, model=model)
+    if chat is not None and answer.session is None:
+        _keep(answer, context, chat)
+    return answer
 
 
 def send_message(
@@ -76,58 +59,19 @@ def send_message(
     chat: UUID | None = None,
     max_cost_usd: Decimal | None = None,
 ) -> AgentSession:
-    """Send a message to an agent: always a session in a chat, which is over at once if a fast path answered.
+    """Send a message to an agent or the console: a session in a chat, which is over at once if it needs no model.
 
-    Nothing is drafted for a message: the strategy only decides how it is worked on.
+    Nothing is drafted for a message to an agent: the strategy only decides how it is worked on.
     """
     require_start_permission(by)
     context = _checked(AskContext(by, now, text, agent, max_cost_usd=max_cost_usd, in_chat=True), chat)
-    decision = _decide(context)
-    if isinstance(decision, Answer):
-        return _keep(decision, context, chat)
-    way, _ = _WAYS.get(decision, (Way.ANSWER, ""))
-    return _message(context, chat, way)
-
-
-@dataclass(frozen=True)
-class Route:
-    """The effect of a request. `lever`: it would change or start something. `refused`: why it would be refused."""
-
-    kind: Kind
-    text: str
-    path: str = ""
-    strategy: Strategy | None = None
-    lever: bool = False
-    scope: str = "read"
-    missing: tuple[str, ...] = ()
-    refused: str = ""
-
-
-def route(*, text: str, by: User, now: datetime, agent: Agent | None = None, chat: UUID | None = None) -> Route:
-    """Say what `ask` would do with this text. Nothing is done, stored or audited, and no model is asked."""
-    context = _checked(AskContext(by, now, text, agent, in_chat=chat is not None, dry_run=True), chat)
-    strategy: Strategy | None = None
-    scope: Scope = scope_of(text, by)
-    try:
-        decision = _decide(context)
-        if isinstance(decision, Strategy):
-            strategy, decision = decision, _carry_out(decision, context, chat)
-    except LqopsError as refusal:
-        return Route(Kind.ANSWER, "Refused.", strategy=strategy, scope=scope, refused=str(refusal))
-    if scope == "read" and decision.path not in _LOOKUPS:
-        scope = "write"
-    return Route(
-        kind=decision.kind,
-        text="Reads, and answers at once." if scope == "read" and not decision.changed else decision.text,
-        path=decision.path,
-        strategy=strategy,
-        lever=decision.changed,
-        scope=scope,
-        missing=tuple(decision.data.get("missing", ())),
-    )
-
-
-_LOOKUPS: Final = frozenset(path.name for path in FAST_PATHS if path.scope == "read")
+    answer = _at_once(context)
+    if answer is None and chat and is_console_chat(by, chat):
+        answer = _from_console(context, chat)
+    if answer is None:
+        way, _ = _WAYS.get(classify(text), (Way.ANSWER, ""))
+        return _message(context, chat, way)
+    return answer.session or _keep(answer, context, chat)
 
 
 def _checked(context: AskContext, chat: Chat) -> AskContext:
@@ -142,14 +86,37 @@ def _checked(context: AskContext, chat: Chat) -> AskContext:
     return replace(context, running=chat_active_message(context.user, chat)) if chat else context
 
 
-def _decide(context: AskContext) -> Answer | Strategy:
-    """The answer of a fast path or a suggestion, else the strategy."""
-    if (answer := fast_answer(context)) is not None:
-        return answer
-    strategy = classify(context.text)
-    needs_model = strategy in {Strategy.DIRECT_RESPONSE, Strategy.GOAL}
-    suggested = suggestion(context) if needs_model and not context.in_chat else None
-    return strategy if suggested is None else suggested
+def _at_once(context: AskContext) -> Answer | None:
+    """The answer to an emergency, or of a fast path: without a model."""
+    if is_emergency(context.text, in_chat=context.in_chat):
+        return emergency(context)
+    if not context.in_chat and _RELEASE.fullmatch(context.text.strip().lower()):
+        return _release()
+    return fast_answer(context)
+
+
+def emergency(context: AskContext) -> Answer:
+    """The Halt button: of everything for those who may, and of the person's own runs."""
+    own = Wanted("halt_own", "", {"text": context.text})
+    halt = current_halt()
+    if halt is not None:
+        text = f"{halt_message(halt)} {TO_RELEASE}"
+        return replace(message(text, own, halted=True), path=EMERGENCY)
+    if not context.user.has_perm(HALT_PERMISSION):
+        text = "You may halt your own runs. To halt everything, call an operator: it needs their permission."
+        return replace(message(text, own, halted=False), path=EMERGENCY)
+    every = Wanted("halt_all", "", {"text": context.text})
+    text = "Halt everything? No further call starts, in any run. Nothing has been halted yet."
+    return replace(message(text, every, own, halted=False), path=EMERGENCY)
+
+
+def _release() -> Answer:
+    """Words release nothing: whoever may release all work uses the control itself."""
+    halt = current_halt()
+    if halt is None:
+        return replace(message("Nothing was done: nothing is halted.", halted=False), path="halt_session")
+    text = f"Nothing was released. {halt_message(halt)} {TO_RELEASE}"
+    return replace(message(text, halted=True), path="halt_session")
 
 
 def _keep(answer: Answer, context: AskContext, chat: Chat) -> AgentSession:
@@ -157,26 +124,35 @@ def _keep(answer: Answer, context: AskContext, chat: Chat) -> AgentSession:
         owner=context.user,
         text=context.text,
         answer=answer.text,
-        path=answer.path,
+        path=answer.path or "search",
         now=context.now,
         agent=context.agent,
         chat=chat,
+        wanted=answer.wanted,
     )
 
 
-# --- Strategies ---
+# --- The console ---
 
 
-def _carry_out(strategy: Strategy, context: AskContext, chat: Chat) -> Answer:
+def _from_console(context: AskContext, chat: Chat, *, model: bool = True) -> Answer:
+    """Propose a draft, or ask the model, or search without one."""
+    strategy = classify(context.text)
     if strategy == Strategy.SCHEDULED_TASK:
-        names = _names(context, *INSTRUCTIONS, "collection")
-        return draft(when_of(names.masked), names, context, frozenset(names.masked.lower().split()))
+        return replace(schedule(Match(), context), strategy=strategy)
     if strategy == Strategy.SUB_AGENT:
-        return _sub_agent(context)
-    if strategy == Strategy.GOAL and chat is None:
-        names = _names(context, *INSTRUCTIONS, *SOURCES)
-        return which_is_meant(names) if len(names.of(*INSTRUCTIONS)) > 1 else run_goal(names, context)
-    return _send(context, chat, *_WAYS[strategy])
+        wanted = Wanted("draft_agent", "", {"name": _agent_name(context), "text": context.text})
+        text = f"Draft an agent named {wanted.arguments['name']}, with your request as its instructions? {TO_CONFIRM}"
+        return replace(message(text, wanted), strategy=strategy)
+    beside = (run_goal(context),) if strategy in {Strategy.GOAL, Strategy.SCRIPT} else ()
+    if refusal := model_refusal(context.user) if model else OFF:
+        return replace(search(context, refusal, *beside), strategy=strategy)
+    session = ask_model(context, chat, beside)
+    answer = started(session, f"Run {session.public_id} works on an answer.")
+    return replace(answer, strategy=strategy, wanted=beside)
+
+
+# --- Messages to an agent ---
 
 
 # How a message of a chat is worked on, and the same in words.
@@ -187,14 +163,13 @@ _WAYS: Final = {
 }
 
 
-def _send(context: AskContext, chat: Chat, way: Way, what: str) -> Answer:
+def _send(context: AskContext, chat: Chat) -> Answer:
     """Send the request as a message of a chat."""
     require_start_permission(context.user)
-    if context.dry_run:
-        require_can_send(owner=context.user, agent=context.agent, chat=chat)
-        return done(f"Starts a run that {what}", Kind.SESSION)
+    strategy = classify(context.text)
+    way, what = _WAYS.get(strategy, _WAYS[Strategy.DIRECT_RESPONSE])
     session = _message(context, chat, way)
-    return started(session, f"Run {session.public_id} {what}")
+    return replace(started(session, f"Run {session.public_id} {what}"), strategy=strategy)
 
 
 def _message(context: AskContext, chat: Chat, way: Way) -> AgentSession:
@@ -210,35 +185,9 @@ def _message(context: AskContext, chat: Chat, way: Way) -> AgentSession:
     )
 
 
-def _names(context: AskContext, *kinds: str) -> Names:
-    """The names in the beginning of a text of any length."""
-    text = context.text[:_MAX_NAME_CHARS]
-    return names_in(text, rows_named_in(text, context.user, kinds))
-
-
-@transaction.atomic
-def _sub_agent(context: AskContext) -> Answer:
-    """Draft an agent with the request as its instructions. A sentence does not say what starts it."""
-    require_start_permission(context.user)
-    name = _agent_name(context)
-    if context.dry_run:
-        return done(f"Drafts an agent, switched off: {name}.", Kind.DRAFT, missing=_NOT_SET)
-    by, now = context.user, context.now
-    agent = agent_create(owner=by, name=name, by=by, now=now, mode=ApprovalMode.SEMI, enabled=False)
-    definition = write_definition({"instructions": redact(context.text).strip()})
-    agent = definition_write(agent=agent, text=definition, by=by, now=now).agent
-    text = (
-        f"Drafted, and switched off: agent {agent.name}, which asks before RESTRICTED calls. Your request is its "
-        "instructions. So far only a chat starts it: give it autonomy, a sensor or a trigger in its definition. "
-        "To use it, switch it on: on its page in the admin, "
-        f'PATCH /api/v1/agents/{agent.public_id} with {{"enabled": true}}, or say: resume agent {agent.name}'
-    )
-    return drafted(text, agent=str(agent.public_id), name=agent.name, mode=agent.mode, missing=_NOT_SET)
-
-
 # --- The name of a drafted agent ---
 
-_NOT_SET: Final = ["autonomy", "sensors", "triggers"]
+
 _QUOTED: Final = r"[\"'\u201c\u2018`]([^\"'\u201d\u2019`\n]{1,120})[\"'\u201d\u2019`]"
 _CALLED: Final = re.compile(rf"\b(?:called|named)\s(?:{_QUOTED}|([A-Z][\w-]*(?: [A-Z][\w-]*){{0,4}}|[\w-]+))")
 _PURPOSE: Final = re.compile(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -17,7 +17,9 @@ from agents.knowledge.projects import precedents_open
 from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
 from agents.loop.reads import autonomous_sessions
 from agents.models import Agent, AgentSession, Approval, Installation, Precedent, Question, Trigger
+from agents.models.sessions import spent_by_run
 from agents.people.delegations import is_approver
+from agents.policy.periods import Span, spans
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION
 from agents.sessions.control_room import HALTED, health, meter_today
@@ -26,7 +28,7 @@ from agents.sessions.second_eyes import tally, yeses_needed
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from audit.kinds import actors_of, usernames
-from audit.receipts import NAMES, UnknownChain, build_receipt, cost_text, receipt_text, usd
+from audit.receipts import NAMES, UnknownChain, build_receipt, receipt_text, usd
 from audit.rows import UnreadableRow
 
 MAX_SHOWN: Final = 20
@@ -69,9 +71,9 @@ def status(match: Match, context: AskContext) -> Answer:
     red = [*found.red, *skills_left_out()]
     attention = [line for line in red if line != HALTED]
     if approvals:
-        attention.append(f"Calls waiting for approval: {approvals}. Ask: what needs my approval?")
+        attention.append(f"Calls waiting for approval: {approvals}. Ask: approvals")
     if questions:
-        attention.append(f"Questions of agents waiting for an answer: {questions}. Ask: list questions")
+        attention.append(f"Questions of agents waiting for an answer: {questions}. Ask: questions")
     runs = ", ".join(f"{number} {name}" for name, number in counts.items())
     state = f"{halt_message(halt)} {TO_RELEASE}" if halt else "Nothing is halted."
     text = f"{state} Your active runs: {runs or 'none'}."
@@ -90,7 +92,7 @@ def status(match: Match, context: AskContext) -> Answer:
 
 
 def _agents(context: AskContext) -> Answer:
-    rows = Agent.objects.filter(owner=context.user).order_by("name", "pk")
+    rows = Agent.objects.filter(owner=context.user, archived_at__isnull=True).order_by("name", "pk")
     active = autonomous_sessions([row.pk for row in rows[:MAX_SHOWN]])
 
     def describe(row: Agent) -> tuple[str, Any]:
@@ -159,7 +161,7 @@ def sessions(match: Match, context: AskContext) -> Answer:
     """The newest runs, of the status and in the days that the request says."""
     rows = _runs(context)
     if days := _days_named(match):
-        rows = _started_in(rows, _days(context.now)[days])
+        rows = _started_in(rows, spans(context.now)[days])
     words = match.words.split()
     statuses = {status for word in words for status in _STATUS_WORDS.get(word, ())}
     results = {result for word in words for result in _RESULT_WORDS.get(word, ())}
@@ -182,6 +184,7 @@ def session_rows(rows: list[AgentSession]) -> list[tuple[str, Any]]:
             "result": row.run_result,
             "result_reason": row.result_reason,
             "purpose": one_line(known[row.pk], _TEXT_CHARS),
+            "spent_usd": str(row.spent_usd),
             "charged_usd": str(row.cost_total_usd),
             "actual_usd": str(row.cost_actual_usd),
             "created_at": row.created_at.isoformat(),
@@ -205,14 +208,14 @@ def receipt(match: Match, context: AskContext) -> Answer:
     if match.ids:
         found = rows_by_id(own_sessions(context), match.ids[0])
         if not found:
-            raise NotFound(f"You have no run {match.ids[0]}. Ask: list runs")
+            raise NotFound(f"You have no run {match.ids[0]}. Ask: runs")
     else:
         is_last = "last" in match.words or "latest" in match.words
         found = list(_runs(context)[: 1 if is_last else MAX_SHOWN])
     if len(found) == 1:
         return _receipt(found[0])
     rows = session_rows(found)
-    return listing("Say which run: `show receipt <id>`.", rows, "sessions", empty="You have no runs.")
+    return listing("Say which run: `receipt <id>`.", rows, "sessions", empty="You have no runs.")
 
 
 def _receipt(session: AgentSession) -> Answer:
@@ -247,7 +250,7 @@ def pending_questions(context: AskContext) -> QuerySet[Question]:
 
 def waiting(match: Match, context: AskContext) -> Answer | None:
     """Calls that need a decision and questions of agents. In a chat, `any questions` is meant for the agent."""
-    if context.in_chat and "questions" in match.words:
+    if context.in_chat and match.action == "questions":
         return None
     calls = _list(
         "approval", pending_approvals(context), approval_row, empty="", hint="`approve <id>` shows the call in full."
@@ -311,29 +314,34 @@ def _precedent(row: Precedent) -> tuple[str, Any]:
 # --- Costs ---
 
 
-_SUMS: Final = {"number": Count("pk"), "charged": Sum("cost_total_usd"), "actual": Sum("cost_actual_usd")}
+_SUMS: Final = {
+    "number": Count("pk"),
+    "spent": Sum(spent_by_run()),
+    "charged": Sum("cost_total_usd"),
+    "actual": Sum("cost_actual_usd"),
+}
 
 
 def costs(match: Match, context: AskContext) -> Answer:
     """Return the cost of the person's runs that started in some days (UTC), by agent or of one agent if asked for."""
     named = _days_named(match)
-    if match.names.found or match.action == "agents":
-        return _costs_by_agent(named or "this month", match.names.of("agent"), context)
-    spans = {name: _days(context.now)[name] for name in ("today", named, "last 7 days", "this month") if name}
+    if match.rows or "per" in match.words:
+        return _costs_by_agent(named or "this month", match.of("agent"), context)
+    days = {name: spans(context.now)[name] for name in ("today", named, "last 7 days", "this month") if name}
     spent = {
-        name: _sums_data(_started_in(own_sessions(context), span).aggregate(**_SUMS)) for name, span in spans.items()
+        name: _sums_data(_started_in(own_sessions(context), span).aggregate(**_SUMS)) for name, span in days.items()
     }
     cap = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
     whole = meter_today(BudgetScope.INSTALLATION, 0, cap=cap, name="Installation", now=context.now)
-    total = cost_text(whole.charged_usd, whole.actual_usd)
     text = lines(
         "Your runs, by the day on which they started (UTC):",
         [
-            *(_spent_line(_days_text(name, spans[name]), row) for name, row in spent.items()),
-            f"the whole installation today: {total}, cap {usd(whole.cap_usd)}",
+            *(_spent_line(_days_text(name, days[name]), row) for name, row in spent.items()),
+            f"the whole installation today: {usd(whole.spent_usd)}, cap {usd(whole.cap_usd)}",
         ],
     )
     installation = {
+        "spent_usd": f"{whole.spent_usd:.6f}",
         "charged_usd": f"{whole.charged_usd:.6f}",
         "actual_usd": f"{whole.actual_usd:.6f}",
         "cap_usd": None if whole.cap_usd is None else str(whole.cap_usd),
@@ -343,10 +351,10 @@ def costs(match: Match, context: AskContext) -> Answer:
 
 
 def _costs_by_agent(days: str, agents: list[Agent], context: AskContext) -> Answer:
-    span = _days(context.now)[days]
+    span = spans(context.now)[days]
     runs = _started_in(own_sessions(context), span)
     rows: Any = (runs.filter(agent__in=agents) if agents else runs).order_by().values("agent__public_id", "agent__name")
-    found: Sequence[dict[str, Any]] = rows.annotate(**_SUMS).order_by("-charged", "agent__name")[:MAX_SHOWN]
+    found: Sequence[dict[str, Any]] = rows.annotate(**_SUMS).order_by("-spent", "agent__name")[:MAX_SHOWN]
     shown = [
         {
             "id": str(row["agent__public_id"] or ""),
@@ -363,13 +371,14 @@ def _costs_by_agent(days: str, agents: list[Agent], context: AskContext) -> Answ
 def _sums_data(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "sessions": row["number"],
+        "spent_usd": f"{row['spent'] or Decimal(0):.6f}",
         "charged_usd": f"{row['charged'] or Decimal(0):.6f}",
         "actual_usd": f"{row['actual'] or Decimal(0):.6f}",
     }
 
 
 def _cost_text(row: dict[str, Any]) -> str:
-    return cost_text(Decimal(row["charged_usd"]), Decimal(row["actual_usd"]))
+    return usd(Decimal(row["spent_usd"]))
 
 
 def _spent_line(name: str, row: dict[str, Any]) -> str:
@@ -379,27 +388,7 @@ def _spent_line(name: str, row: dict[str, Any]) -> str:
 # --- Days, in UTC ---
 
 
-Span = tuple[datetime, datetime]
-NIGHT: Final = timedelta(hours=6)  # before midnight, and after
 _PERIOD: Final = re.compile(r"\b(?:today|yesterday|overnight|last night|(?:this|last) (?:week|month))\b")
-
-
-def _days(now: datetime) -> dict[str, Span]:
-    """From when to when each period reaches. Weeks begin on Monday."""
-    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    day = timedelta(days=1)
-    monday = today - today.weekday() * day
-    first = today.replace(day=1)
-    return {
-        "today": (today, today + day),
-        "yesterday": (today - day, today),
-        **dict.fromkeys(("overnight", "last night"), (today - NIGHT, today + NIGHT)),
-        "last 7 days": (today - 6 * day, today + day),
-        "this week": (monday, today + day),
-        "last week": (monday - 7 * day, monday),
-        "this month": (first, today + day),
-        "last month": ((first - day).replace(day=1), first),
-    }
 
 
 def _days_named(match: Match) -> str:

@@ -14,25 +14,33 @@ from django.db import models
 from django.db.models import F, Q, Value
 from django.db.models.functions import Length
 
-from agents.ask.language import QUOTE, Strategy, When
+from agents.ask.strategies import Strategy
 from agents.models import Agent, AgentSession, Collection, Document, Playbook, PromptSkill, Trigger
 
 # --- The answer to a request, and the context in which it was made ---
 
 
 class Kind(StrEnum):
-    """`answer`: complete. `session`: a run works on it. `draft`: something was created that is switched off."""
+    """`answer`: complete. `session`: a run works on it."""
 
     ANSWER = "answer"
     SESSION = "session"
-    DRAFT = "draft"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An action that somebody may want: what is needed to make a button for it. Nothing is done by it."""
+
+    action: str
+    target: str = ""  # the id of a row with its kind, such as agent:1f2e…
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Answer:
     """`path` is the fast path that answered; without one, `strategy` says how the request is handled.
 
-    `changed`: the request acted on something. Sent again, it would act again.
+    `wanted` are the actions to propose: an answer itself changes nothing.
     """
 
     kind: Kind
@@ -41,14 +49,14 @@ class Answer:
     session: AgentSession | None = None
     strategy: Strategy | None = None
     path: str = ""
-    changed: bool = False
+    wanted: tuple[Wanted, ...] = ()
 
 
 @dataclass(frozen=True)
 class AskContext:
-    """Who sent the request, when, for which agent, with which API key, and what it may cost.
+    """Who sent the request, when, for which agent, and what it may cost.
 
-    `running` is the message of the chat that is being answered. In a `dry_run` nothing is done.
+    `running` is the message of the chat that is being answered.
     """
 
     user: User
@@ -58,21 +66,11 @@ class AskContext:
     max_cost_usd: Decimal | None = None
     in_chat: bool = False
     running: AgentSession | None = None
-    dry_run: bool = False
 
 
-def message(text: str, **data: Any) -> Answer:
-    """An answer to a request that changed nothing."""
-    return Answer(Kind.ANSWER, text, data)
-
-
-def done(text: str, kind: Kind = Kind.ANSWER, **data: Any) -> Answer:
-    """An answer to a request that acted; in a dry run, what it would do."""
-    return Answer(kind, text, data, changed=True)
-
-
-def drafted(text: str, **data: Any) -> Answer:
-    return Answer(Kind.DRAFT, text, data)
+def message(text: str, *wanted: Wanted, **data: Any) -> Answer:
+    """An answer, with the actions that it proposes."""
+    return Answer(Kind.ANSWER, text, data, wanted=wanted)
 
 
 def started(session: AgentSession, text: str) -> Answer:
@@ -135,94 +133,79 @@ INSTRUCTIONS: Final = ("playbook", "skill")
 SOURCES: Final = ("collection", "document")
 MAX_ROWS: Final = 50
 _UUID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
-# A word before a name that says what it is the name of.
-_KIND_BEFORE: Final = re.compile(rf"\b({'|'.join(KINDS)}|schedule) $", re.IGNORECASE)
-# Names only behind such a word.
-_PRONOUNS: Final = frozenset({"it", "this", "that", "them", "all", "everything"})
-
-RowOfKind = tuple[str, Any]
 
 
-@dataclass(frozen=True)
-class Names:
-    """For each name in a text, in order, the rows that have it; `masked` is the text with `<name>` in their place."""
+def rows_called(words: str, owner: User, kinds: Iterable[str]) -> list[Any]:
+    """The person's rows of this name or id; if there is none, those whose name holds all of the words."""
+    rows = [(kind, own_rows(kind, owner)) for kind in kinds]
+    if not words:
+        return []
+    named = Q(name__iexact=words)
+    if ids := id_range(words):
+        named |= Q(public_id__range=ids)
+    found = [row for _, own in rows for row in own.filter(named)[:MAX_ROWS]]
+    if found:
+        return found
+    wanted = set(words.lower().split())
+    holds = Q()
+    for word in wanted:
+        holds &= Q(name__icontains=word)
+    near = [row for _, own in rows for row in own.filter(holds).order_by("name", "pk")[:MAX_ROWS]]
+    return [row for row in near if wanted <= set(row.name.lower().split())]
 
-    found: tuple[tuple[RowOfKind, ...], ...] = ()
-    masked: str = ""
 
-    @property
-    def is_ambiguous(self) -> bool:
-        return any(len(rows) > 1 for rows in self.found)
-
-    def of(self, *kinds: str) -> list[Any]:
-        """The rows of these kinds, once each."""
-        return list(dict.fromkeys(row for rows in self.found for kind, row in rows if kind in kinds))
-
-
-def rows_named_in(text: str, owner: User, kinds: Iterable[str] = KINDS) -> list[RowOfKind]:
-    """The owner's rows whose name or id is part of a text: one query for each kind."""
+def rows_mentioned(text: str, owner: User, kinds: Iterable[str]) -> list[Any]:
+    """The person's rows whose whole name or id stands in a text; the part of a longer name is not a name."""
     named = Q(request__icontains=F("name")) | Q(public_id__in=_UUID.findall(text))
-    return [
-        (kind, row)
+    rows = [
+        row
         for kind in kinds
-        for row in _own(kind, owner)
+        for row in own_rows(kind, owner)
         .alias(request=Value(text))
         .filter(named)
         .order_by(Length("name").desc(), "pk")[:MAX_ROWS]
+        if _stands_in(row, text)
     ]
+    names = {row.name.lower() for row in rows}
+    return [row for row in rows if not any(row.name.lower() in name != row.name.lower() for name in names)]
 
 
-def names_in(text: str, rows: Iterable[RowOfKind]) -> Names:
-    """Find the names and ids of rows in a text; parts of a longer name are not names."""
-    known: dict[str, list[RowOfKind]] = {}
-    for kind, row in rows:
-        for name in (row.name.lower(), str(row.public_id)):
-            known.setdefault(name, []).append((kind, row))
-    found: list[tuple[RowOfKind, ...]] = []
-
-    def mask(match: re.Match[str]) -> str:
-        before = _KIND_BEFORE.search(text, 0, match.start())
-        named = known.get(match[1].lower(), [])
-        if not named or (match[1].lower() in _PRONOUNS and not before):
-            return match[0]
-        kind = before[1].lower().replace("schedule", "trigger") if before else ""
-        found.append(tuple([pair for pair in named if pair[0] == kind] or named))
-        return "<name>"
-
-    names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))
-    pattern = rf"{QUOTE}(?<![\w-])({names})(?![\w-]){QUOTE}"
-    masked = re.sub(pattern, mask, text, flags=re.IGNORECASE) if known else text
-    return Names(tuple(found), masked)
+def _stands_in(row: Any, text: str) -> bool:
+    name = re.compile(rf"(?<![\w-]){re.escape(row.name)}(?![\w-])", re.IGNORECASE)
+    return str(row.public_id) in text.lower() or name.search(text) is not None
 
 
 def rows_of(kind: str, owner: User) -> list[Any]:
     """A person's rows of a kind, to choose from."""
-    return list(_own(kind, owner).order_by("name", "pk")[:MAX_ROWS])
+    return list(own_rows(kind, owner).order_by("name", "pk")[:MAX_ROWS])
 
 
 def kind_of(row: Any) -> str:
     return next(kind for kind, model in KINDS.items() if isinstance(row, model))
 
 
-def _own(kind: str, owner: User) -> models.QuerySet[Any]:
+def own_rows(kind: str, owner: User) -> models.QuerySet[Any]:
     if kind == "skill":
         return PromptSkill.objects.filter(enabled=True)
     rows: models.QuerySet[Any] = models.QuerySet(KINDS[kind]).filter(owner=owner)
-    return rows if kind == "agent" else rows.filter(deleted_at__isnull=True)
+    gone = "archived_at" if kind == "agent" else "deleted_at"
+    return rows.filter(**{f"{gone}__isnull": True})
 
 
-# --- A request that matches a phrase of a fast path ---
-
-
-_NO_NAMES: Final = Names()
+# --- A request that is one of the fast paths ---
 
 
 @dataclass(frozen=True)
 class Match:
-    """`action` is the one that was asked for where a path has several; `words` are those of the request."""
+    """`action` is the one that was asked for where a path has several; `words` are what stands behind it.
+
+    `ids` are those among the words; `rows` the rows that the words name.
+    """
 
     action: str = ""
     words: str = ""
     ids: tuple[str, ...] = ()
-    names: Names = _NO_NAMES
-    when: When | None = None
+    rows: tuple[Any, ...] = ()
+
+    def of(self, *kinds: str) -> list[Any]:
+        return [row for row in self.rows if kind_of(row) in kinds]

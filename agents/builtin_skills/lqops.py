@@ -9,10 +9,12 @@ from zoneinfo import ZoneInfo
 from pydantic import ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
-from agents.enums import Level, NoticeKind
+from agents.enums import Level, Mode, NoticeKind
 from agents.exceptions import Invalid, NotFound
 from agents.knowledge.search import document_get, search_chunks
+from agents.loop.crossings import chat_set_state, loop_instruct
 from agents.loop.state import NAME_CHARS, session_set_state
+from agents.loop.turns import TEXT_CHARS as ALERT_CHARS
 from agents.models import AgentSession
 from agents.people.notifications import BODY_CHARS, TITLE_CHARS, notification_create
 from agents.sessions.questions import MAX_CHARS, question_ask
@@ -154,8 +156,30 @@ def set_state(
     name: Annotated[str, Field(min_length=1, max_length=NAME_CHARS, description="A declared field.")],
     value: Annotated[JsonValue, Field(description="The new value; null clears it.")],
 ) -> dict[str, Any]:
-    """Sets one field of your own state, which you see again in later turns. Only declared fields can be set."""
+    """Sets one field of your own state, which you see again in later turns. Only declared fields can be set.
+
+    In a chat it sets the field of your running loop.
+    """
+    session = AgentSession.objects.select_related("agent").get(pk=context.session_pk)
+    if session.mode == Mode.CHAT:
+        return {"state": chat_set_state(session, name=name, value=value, now=context.now)}
     return {"state": session_set_state(context.session_pk, name=name, value=value, now=context.now)}
+
+
+@skill(level=Level.CONTROLLED, idempotent=True, local=True)
+def instruct_loop(
+    context: SkillContext,
+    text: Annotated[str, Field(min_length=1, max_length=ALERT_CHARS, description="What the loop is to do, in full.")],
+) -> dict[str, Any]:
+    """Passes what the user wants on to your running loop, whose next turn reads and answers it. Only in chats.
+
+    Use it when the user tells you to do something differently, or later, in your loop. The loop and this chat share
+    nothing else: what you agree here and do not pass on, the loop does not know. The answer comes with a later message.
+    """
+    session = AgentSession.objects.select_related("agent").get(pk=context.session_pk)
+    key = context.idempotency_key.rpartition(":")[2]
+    alert = loop_instruct(session, text, key=key, now=context.now)
+    return {"passed_on": True, "alert": alert.pk}
 
 
 # --- Time ---

@@ -18,8 +18,9 @@ from agents.conf import mail_is_configured, mail_sender
 from agents.enums import Level
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.net import FetchFailed, Limits, SafeClient, SafeResponse
-from agents.net.client import CLIENT_HEADERS, RequestOptions, SafeStream
+from agents.net.client import RequestOptions, SafeStream
 from agents.net.transport import MEBIBYTE
+from agents.skills.fetching import NEVER_SENT, READS, check_headers
 from agents.skills.risk import host_of
 from agents.skills.skill import SkillContext, skill
 from agents.text.clean import one_line
@@ -36,21 +37,16 @@ from agents.text.marks import normalise_text
 PAGE_BYTES: Final = 512 * 1024
 REPLY_BYTES: Final = 64 * 1024
 BODY_CHARS: Final = 200_000
-MAX_HEADERS: Final = 20
 KEY_HEADER: Final = "idempotency-key"
 SECONDS: Final = 20.0
 
 # Only the start of a long response is read, so its size is no reason to refuse it.
 _PAGE: Final = Limits(deadline=SECONDS, max_bytes=50 * MEBIBYTE)
 _SEND: Final = Limits(deadline=SECONDS, max_bytes=50 * MEBIBYTE, max_redirects=0)
-_NEVER_SENT: Final = {"connect", "tls", "request"}  # failures before any byte of the request was sent
-_READS: Final = {"GET", "HEAD"}
 _HTML: Final = {"text/html", "application/xhtml+xml"}
 _TEXTUAL: Final = re.compile(
     r"text/[\w.+-]+|application/(?:[\w.-]+\+)?(?:json|xml|yaml)|application/(?:x-ndjson|x-yaml|javascript|x-sh|sql|toml)"
 )
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
-_HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]{0,4096}")
 
 Url = Annotated[str, Field(max_length=8_192, description="A full address: https://…")]
 
@@ -91,7 +87,7 @@ def http_request(
                 result |= _body(response, REPLY_BYTES)
             return result
     except FetchFailed as failed:
-        if method in _READS or failed.reason in _NEVER_SENT:
+        if method in READS or failed.reason in NEVER_SENT:
             raise
         raise OutcomeUnknown(f"The {method} was sent and may have taken effect. {failed}") from None
 
@@ -99,13 +95,7 @@ def http_request(
 def _options(data: JsonValue, body: str, headers: Mapping[str, str]) -> RequestOptions:
     if data is not None and body:
         raise Invalid("A request has `data` or `body`, not both.")
-    if len(headers) > MAX_HEADERS:
-        raise Invalid(f"The request has {len(headers)} headers; the limit is {MAX_HEADERS}.")
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise Invalid(f"The header {name[:64]!r} cannot be sent: one line of plain ASCII, at most 4096 characters.")
-        if name.lower() in CLIENT_HEADERS | {KEY_HEADER}:
-            raise Invalid(f"The header {name} is set by lqops; omit it.")
+    check_headers(headers, own=frozenset({KEY_HEADER}))
     if data is not None:
         return RequestOptions(headers=headers, json=data)
     kind = {"content-type": "text/plain; charset=utf-8"} if body else {}

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from agents.catalogue import model_for
+from agents.definitions.catalogue import model_for
 from agents.enums import Level, Purpose
 from agents.exceptions import Invalid
 from agents.skills.skill import SkillContext, skill

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from agents.catalogue import model_for
 from agents.conf import default_session_cap
+from agents.definitions.catalogue import model_for
 from agents.definitions.loader import read_definition, sort_problems
 from agents.definitions.schema import AgentDefinition, Autonomy, DefinitionError, Problem
 from agents.enums import AnalysisMode, ApprovalMode
@@ -57,6 +57,9 @@ def checked_definition(text: str, *, file: str, name: str = "") -> AgentDefiniti
     try:
         definition = read_definition(text, file=file, name=name)
     except DefinitionError as error:
+        wrong = {problem.key.partition(".")[0] for problem in error.problems}  # a misspelt key may be the missing one
+        without = _without_target(error.rest, file) if error.rest else ()
+        found += [problem for problem in without if problem.key.partition(".")[0] not in wrong]
         raise DefinitionError(sort_problems((*error.problems, *found)), rest=error.rest) from None
     if definition.lines.keys() == {""}:
         found.append(Problem(file, 1, "", "the keys of an agent, such as name and instructions", "nothing"))

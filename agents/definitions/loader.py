@@ -26,9 +26,10 @@ from agents.definitions.schema import (
     SensorSpec,
     TriggerSpec,
 )
-from agents.definitions.values import NAME, Ambiguous, Place, path_text
+from agents.definitions.values import NAME, Ambiguous
 from agents.enums import SensorKind, TriggerKind
 from agents.exceptions import Invalid
+from agents.policy.paths import Place, path_text
 from agents.text.strict_yaml import Node, Unreadable, read_yaml
 from audit.redaction import redact
 

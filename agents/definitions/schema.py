@@ -27,30 +27,39 @@ from agents.definitions.values import (
     EXPECTED,
     LONGEST,
     Amount,
-    BadPath,
     Clock,
     Flag,
     Fraction,
     GuardrailSettings,
+    Headers,
+    Limit,
     LoopSettings,
     Model,
     Name,
+    Number,
     Params,
+    Range,
     Seconds,
+    SecretName,
     SkillName,
     SomeSeconds,
     Zone,
+    check_with_secrets,
     expected,
     listed,
+    one_map,
     one_of,
     one_word,
-    path_steps,
     text,
     unknown_key,
+    value_of,
     whole,
 )
 from agents.enums import ApprovalMode, EventSeverity, SensorKind, TriggerKind
 from agents.exceptions import Invalid
+from agents.policy.conditions import PATTERN_CHARS, Condition, pattern_problem
+from agents.policy.paths import BadPath, path_steps
+from agents.policy.queries import query_problem
 from agents.policy.run_spec import MAX_NUMBER, OPTION_CHARS, OPTIONS, QUERY_CHARS
 from agents.policy.schedule import MAX_CHARS, validate
 
@@ -240,13 +249,28 @@ else:
 MAX_FIELDS: Final = 100
 MAX_SENSORS: Final = 50
 MAX_TRIGGERS: Final = 20
+STARTS: Final = ("readings", "at_once")
+RESTARTS: Final = ("always", "on-failure", "never")
 FIELD_TYPES: Final = ("object", "number", "string", "array", "boolean")
 # By kind of sensor: the keys of its source, how they are called, and the schemes of its addresses.
 _SOURCES: Final[dict[SensorKind, tuple[tuple[str, ...], str, tuple[str, ...]]]] = {
-    SensorKind.POLL: (("tool", "url"), "a tool or a url", ("http://", "https://")),
+    SensorKind.POLL: (
+        ("tool", "url", "items", "query", "imap"),
+        "a tool, a url, items, a query or imap",
+        ("http://", "https://"),
+    ),
     SensorKind.STREAM: (("url",), "a url", ("http://", "https://", "ws://", "wss://")),
-    SensorKind.WATCH: (("path",), "a path to a file or a folder", ()),
+    SensorKind.WATCH: (("path", "tail"), "a path to a file or a folder, or a file to tail", ()),
 }
+# Keys of a source that belong to others: one of those has to be there.
+_SOURCE_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "params": ("tool", "url", "items"),
+    "headers": ("url", "items"),
+    "database": ("query",),
+    "max_rows": ("query",),
+    "into": ("path",),
+}
+MAX_ROWS: Final = 1_000
 
 
 class ActiveHours(Section):
@@ -279,6 +303,10 @@ class Autonomy(Section):
     max_tool_rounds: Annotated[int, whole("rounds", least=1, most=100)] = 5
     wake_on_chat: Flag = True
     renew: Annotated[Literal["daily"], one_of(("daily",))] | None = None
+    restart: Annotated[Literal["always", "on-failure", "never"], one_of(RESTARTS)] = "on-failure"
+    start: Annotated[Literal["readings", "at_once"], one_of(STARTS)] = "readings"
+    events: Annotated[tuple[Name, ...], listed("types of events", 100)] = ()
+    max_restarts: Annotated[int, whole("restarts", most=1_000)] = 5
 
     @property
     def longest_sleep(self) -> int:
@@ -295,6 +323,7 @@ class FieldSpec(Section):
     refresh_params: Params = Field(default_factory=dict)
     auto_refresh: Flag | None = None
     max_items: Annotated[int, whole("items", least=1, most=10_000)] | None = None
+    description: Annotated[str, text(300, needed=False)] = ""
 
     @property
     def refreshes(self) -> bool:
@@ -327,22 +356,85 @@ class HotState(Section):
         return given
 
 
+class Mailbox(Section):
+    """A folder of a mailbox, read over IMAP with TLS."""
+
+    host: Annotated[str, text(253, what="the name of a host")]
+    port: Annotated[int, whole("the port", least=1, most=65_535)] = 993
+    user: Annotated[str, text(200, what="a user name")]
+    password: SecretName
+    folder: Annotated[str, text(200, what="the name of a folder")] = "INBOX"
+
+
 class Source(Section):
-    """The source of a sensor: a skill with its arguments, an address, or a file or folder."""
+    """The source of a sensor: exactly one of tool, url, items, query, imap, path and tail."""
 
     tool: SkillName | None = None
-    params: Params = Field(default_factory=dict)
     url: Annotated[str, text(2_000, what="an address")] | None = None
+    items: Annotated[str, text(2_000, what="the address of a feed")] | None = None
+    params: Params = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
+    query: Annotated[str, text(4_000, what="a query", lines=True)] | None = None
+    database: Annotated[str, text(64, what="the name of a database")] | None = None
+    max_rows: Annotated[int, whole("rows", least=1, most=MAX_ROWS)] = 100
+    imap: Mailbox | None = None
     path: Annotated[str, text(1_000, what="a path")] | None = None
+    into: Annotated[str, text(120, what="the name of a collection")] | None = None
+    tail: Annotated[str, text(1_000, what="a path")] | None = None
+
+    @property
+    def key(self) -> str:
+        """The key that says what is read."""
+        return next(name for name in SOURCE_KEYS if getattr(self, name) is not None)
+
+    @property
+    def address(self) -> str | None:
+        """The address that is fetched or listened to, if it is one."""
+        return self.url or self.items
+
+    @property
+    def file(self) -> str | None:
+        """The file or folder that is read, if it is one."""
+        return self.path or self.tail
+
+    @property
+    def text(self) -> str:
+        """What is read, in one line, for people."""
+        if self.imap is not None:
+            return f"{self.imap.user} at {self.imap.host}, {self.imap.folder}"
+        return str(getattr(self, self.key))
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
-        given = [name for name in ("tool", "url", "path") if getattr(self, name) is not None]
+        given = [name for name in SOURCE_KEYS if getattr(self, name) is not None]
         if len(given) != 1:
-            raise expected(f"one of tool, url and path, not {' and '.join(given) or 'none'}")
-        if self.params and self.tool is None:
-            raise expected("a tool as well", "params")
+            listed_keys = f"{', '.join(SOURCE_KEYS[:-1])} and {SOURCE_KEYS[-1]}"
+            raise expected(f"one of {listed_keys}, not {' and '.join(given) or 'none'}")
+        for name, wanted in _SOURCE_KEYS.items():
+            if name in self.model_fields_set and given[0] not in wanted:
+                raise expected(f"a {' or '.join(wanted)} as well", name)
+        if self.query is not None:
+            self._check_query()
+        if self.params and self.address is not None:
+            check_with_secrets(self.params, "params")
         return self
+
+    def _check_query(self) -> None:
+        if self.database is None:
+            raise expected("the name of a database: a query needs one", "database")
+        if problem := query_problem(str(self.query)):
+            raise expected(f"one statement that reads: {problem}", "query")
+
+
+SOURCE_KEYS: Final = ("tool", "url", "items", "query", "imap", "path", "tail")
+
+
+def checked_path(path: str) -> str:
+    try:
+        path_steps(path)
+    except BadPath:
+        raise expected("a path such as data.items[0].price") from None
+    return path
 
 
 class Update(Section):
@@ -355,29 +447,107 @@ class Update(Section):
     @field_validator("path")
     @classmethod
     def _check_path(cls, path: str) -> str:
-        try:
-            path_steps(path)
-        except BadPath:
-            raise expected("a path such as data.items[0].price") from None
-        return path
+        return checked_path(path)
+
+
+class When(Section):
+    """A condition on a reading, or on the part of it that `path` names: one of above, below, … and absent_for."""
+
+    path: Annotated[str, text(200, what="a path such as data.items[0].price")] | None = None
+    above: Number | None = None
+    below: Number | None = None
+    between: Range | None = None
+    changed: Annotated[Literal[True], value_of("true", lambda value: value is True or None, const=True)] | None = None
+    matches: Annotated[str, text(PATTERN_CHARS, what="a pattern")] | None = None
+    absent_for: SomeSeconds | None = None
+    clear: Limit | None = None
+    hold: SomeSeconds | None = Field(default=None, alias="for")
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        given = [name for name in _COMPARISONS if getattr(self, name) is not None]
+        if len(given) != 1 and given != ["matches", "absent_for"]:
+            raise expected(f"one of {', '.join(_COMPARISONS)}, not {' and '.join(given) or 'none'}")
+        if self.matches is not None and (problem := pattern_problem(self.matches)):
+            raise expected(f"a pattern that RE2 understands: {problem}", "matches")
+        if self.hold is not None and given[-1] in {"changed", "absent_for"}:
+            raise expected(f"nothing: {given[-1]} has no duration besides", "for")
+        if self.clear is not None:
+            self._check_clear()
+        return self
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, path: str) -> str:
+        return checked_path(path)
+
+    def _check_clear(self) -> None:
+        """Where a condition clears has to lie beyond its limit."""
+        if self.above is not None and not (isinstance(self.clear, Decimal) and self.clear <= self.above):
+            raise expected(f"a number of at most {self.above}, where the condition clears", "clear")
+        if self.below is not None and not (isinstance(self.clear, Decimal) and self.clear >= self.below):
+            raise expected(f"a number of at least {self.below}, where the condition clears", "clear")
+        if self.between is not None:
+            low, high = self.between
+            if not (isinstance(self.clear, tuple) and self.clear[0] <= low and self.clear[1] >= high):
+                raise expected(f"two numbers around {low} and {high}, outside of which it clears", "clear")
+        elif self.above is None and self.below is None:
+            raise expected("nothing: only above, below and between have it", "clear")
+
+    @property
+    def condition(self) -> Condition:
+        given = {name: getattr(self, name) for name in (*_COMPARISONS, "path", "clear")}
+        return Condition(**given | {"changed": bool(self.changed), "hold": self.hold or 0})
+
+
+_COMPARISONS: Final = ("above", "below", "between", "changed", "matches", "absent_for")
 
 
 class Signal(Section):
-    """A small model scores each reading; a score at or above the threshold fires."""
+    """Fires on readings: when conditions are met or, where no condition can say it, by a small model's score."""
 
     name: Name
+    when: Annotated[tuple[When, ...], listed("conditions", 10, least=1), one_map()] | None = None
+    each: Flag | None = None
     model: Model | None = None
-    prompt: Annotated[str, text(4_000, what="a question to the model", lines=True)]
+    prompt: Annotated[str, text(4_000, what="a question to the model", lines=True)] | None = None
     threshold: Fraction = Decimal("0.8")
     notify: Flag = True
     cooldown: Seconds = 0
     spawn: Annotated[str, text(120, what="the name of a trigger of this agent")] | None = None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return tuple(one.condition for one in self.when or ())
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if (self.when is None) == (self.prompt is None):
+            given = "both" if self.when else "none"
+            raise expected(f"conditions (when) or a question to a model (prompt), not {given}", "prompt")
+        unused = ("model", "threshold") if self.when is not None else ("each",)
+        for name in unused:
+            if name in self.model_fields_set:
+                needed = "a prompt" if self.when is not None else "conditions (when)"
+                raise expected(f"nothing: it belongs to {needed}", name)
+        if self.each:
+            self._check_each()
+        return self
+
+    def _check_each(self) -> None:
+        """Items that are judged one by one have no state that could hold, clear, change or be absent."""
+        for number, one in enumerate(self.when or ()):
+            for name in ("changed", "absent_for", "clear", "hold"):
+                if getattr(one, name) is not None:
+                    key = "for" if name == "hold" else name
+                    raise expected("nothing: with each: true, every item is judged alone", "when", number, key)
 
 
 class SensorSpec(Section):
     """A source that updates fields of the hot state while the loop runs."""
 
     name: Name
+    description: Annotated[str, text(300, needed=False)] = ""
     type: Annotated[SensorKind, one_of(tuple(SensorKind.values))]
     interval: SomeSeconds | None = None
     source: Source
@@ -404,8 +574,23 @@ class SensorSpec(Section):
         keys, allowed, schemes = _SOURCES[self.type]
         if all(getattr(self.source, key) is None for key in keys):
             raise expected(f"{allowed}: a {self.type} reads nothing else", "source")
-        if self.source.url is not None and not self.source.url.lower().startswith(schemes):
-            raise expected(f"an address that starts with {', '.join(schemes)}", "source", "url")
+        address = self.source.address
+        if address is not None and not address.lower().startswith(schemes):
+            raise expected(f"an address that starts with {', '.join(schemes)}", "source", self.source.key)
+
+    @property
+    def shows_items(self) -> bool:
+        """Whether what it reads are items that stand for themselves: lines, messages, files."""
+        return self.source.key in {"items", "imap", "path", "tail"}
+
+    def judges_each(self, signal: Signal) -> bool:
+        """Whether a signal judges items one by one: by default those of a source of items, unless it needs a state."""
+        if signal.each is not None:
+            return signal.each
+        needs_state = any(
+            one.absent_for is not None or one.changed or one.hold or one.clear for one in signal.conditions
+        )
+        return self.shows_items and not needs_state
 
 
 class Heartbeat(Section):
@@ -453,6 +638,22 @@ class AgentKeys(Section):
     sensors: Annotated[tuple[SensorSpec, ...], listed("sensors", MAX_SENSORS)] = ()
     heartbeat: Heartbeat | None = None
     triggers: Annotated[tuple[TriggerSpec, ...], listed("triggers", MAX_TRIGGERS)] = ()
+
+
+def agent_json_schema() -> dict[str, Any]:
+    """Return the JSON schema of an agent.yaml, for editors: its keys, types and limits, but not how keys go together.
+
+    The name may be left out of a file, and any optional key may stand without a value.
+    """
+    made = AgentKeys.model_json_schema()
+    for section in (made, *made["$defs"].values()):
+        for name, part in section.get("properties", {}).items():
+            part.pop("title", None)
+            part.pop("default", None)
+            if name not in section.get("required", ()) and {"type": "null"} not in part.get("anyOf", ()):
+                section["properties"][name] = {"anyOf": [part, {"type": "null"}]}
+    made["required"].remove("name")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "lqops agent"}
 
 
 class AgentDefinition(AgentKeys):

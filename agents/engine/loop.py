@@ -28,6 +28,7 @@ from agents.policy.guardrails import (
     CUT_OFF,
     RECENT_EVENTS,
     REFUSAL_ERROR,
+    SAME_ERROR_AGAIN,
     STOP_READING,
     TRY_OTHERWISE,
     WRAP_UP,
@@ -38,10 +39,12 @@ from agents.policy.guardrails import (
     joined,
     may_recover,
     needs_nudge,
+    observe_errors,
     observe_reading,
     observe_tool_calls,
     preflight,
     premature_end,
+    says_same_error,
     stuck_error,
     warns_of_budget,
 )
@@ -258,7 +261,7 @@ class StepLoop:
         return None
 
     def _stuck(self) -> Finished:
-        return Finished(TerminalReason.STUCK_LOOP, error=stuck_error(self._brief.guardrails))
+        return Finished(TerminalReason.STUCK_LOOP, error=stuck_error(self._brief.guardrails, self._counters))
 
     def _answer(self) -> Answered | None:
         recent = self._transcript[-RECENT_EVENTS - 1 :]
@@ -293,9 +296,17 @@ class StepLoop:
                 self._append([Entry("tool", result.text, call_id=call_id, failed=result.failed)])
         if waits_on is not None:
             return Waiting(waits_on)
+        self._observe_errors(last)
         if needs_nudge(self._counters):
             self._instruct(STOP_READING)
         return None
+
+    def _observe_errors(self, reply: Message) -> None:
+        """Count a step whose calls all failed alike, and say so to the model before it is stopped for it."""
+        results = [entry for entry in self._transcript if entry.seq > reply.seq and entry.role == "tool"]
+        self._counters = observe_errors(self._counters, [entry.content if entry.failed else None for entry in results])
+        if says_same_error(self._counters):
+            self._instruct(SAME_ERROR_AGAIN)
 
     def _closed(self) -> Answered | None:
         """Return the last reply as the answer if it calls the closing skill and all its calls succeeded."""

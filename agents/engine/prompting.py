@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agents.catalogue import model_for
+from agents.definitions.catalogue import model_for
 from agents.definitions.in_force import definition_of
 from agents.enums import Phase, Purpose, Risk, ToolIntent
 from agents.exceptions import RetryLater

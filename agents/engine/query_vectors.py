@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from agents.catalogue import embedding_model
+from agents.definitions.catalogue import embedding_model
 from agents.enums import ToolIntent
 from agents.exceptions import (
     BudgetExceeded,

@@ -14,8 +14,8 @@ from typing import Any, Final
 from django.core.cache import cache
 from django.db import transaction
 
-from agents.catalogue import model_for
 from agents.conf import clock, skill_hosts
+from agents.definitions.catalogue import model_for
 from agents.engine.prompting import Admission
 from agents.engine.query_vectors import fetch_query_vector
 from agents.enums import Brake, Level, Outcome, Purpose, QuestionStatus, ToolIntent

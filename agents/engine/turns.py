@@ -49,16 +49,17 @@ def run_agent_turn(
     listener: Callable[[Any], None] | None = None,
     admit: Callable[[], Admission] | None = None,
     closing: Skill | None = None,
+    skills: dict[str, Skill] | None = None,
 ) -> Answered | End:
     """Run a turn to its end or until it must wait. Called again, it continues.
 
     `message` opens the turn, including what it quotes. `system` holds the rules of the turn; the agent's instructions
     follow them in a block of their own. `before` holds earlier turns of the same session. With a `closing` skill, the
     turn ends after a reply that calls it and whose calls all succeed. `started_at` is the start of the slice, by
-    default now. `max_tokens` limits a reply, unless its model declares a limit.
+    default now. `max_tokens` limits a reply, unless its model declares a limit. `skills` replace those of the agent.
     """
     session = session_key.session
-    skills = skills_of(agent, phase=session.current_phase)
+    skills = skills_of(agent, phase=session.current_phase) if skills is None else skills
     nonce = nonce_of(session.public_id, session_key.calls)
     system = with_instructions(system, instructions_of(agent), nonce=nonce)
     model = model_of(agent, CONSOLE if purpose == Purpose.CHAT else MAIN)

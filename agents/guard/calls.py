@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from agents.anonymize import Anonymizer
@@ -112,6 +113,7 @@ class Call:
     ledgers: tuple[Ledger, ...] = ()
     head: Head | None = None
     is_probe: bool = False  # it tries a model that is away
+    is_fresh: bool = False  # it was opened just now, without waiting: no halt can have come since
 
     @property
     def journal(self) -> ToolCall:
@@ -124,7 +126,7 @@ class Call:
     def capability(self) -> Capability:
         return self.tool.capability
 
-    @property
+    @cached_property
     def request(self) -> ModelRequest | None:
         """The model request that the call makes, to the model that is asked in fact."""
         if self.tool.request is None:
@@ -162,7 +164,7 @@ class Call:
     def holds_a_secret(self) -> bool:
         return _holds_a_secret(self.tool, self.arguments)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Evidence for this call at this place of the run."""
         return self._digest(self.key)

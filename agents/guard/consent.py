@@ -29,7 +29,7 @@ from agents.sessions.approvals import (
     ticket_cancel,
     ticket_consume,
 )
-from agents.types import ZERO, ToolResult
+from agents.types import ZERO, Capability, ToolResult
 from audit import recorder
 
 
@@ -62,6 +62,11 @@ def consent(call: Call) -> Approval | ToolResult | None:
         return _ticket(call, ruled if ruled and ruled.effect == RuleEffect.ASK else None)
     _note_rules(call, ruled)
     return None
+
+
+def may_pass_unasked(capability: Capability) -> bool:
+    """Return whether no mode of an agent makes a call of this capability wait for a person."""
+    return capability.level.rank < Level.CONTROLLED.rank and not capability.requires_approval
 
 
 def _asks(call: Call, ruled: Verdict | None) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from agents.catalogue import embedding_model
+from agents.definitions.catalogue import embedding_model
 from agents.enums import Level, Purpose, ToolIntent
 from agents.exceptions import NoAnswer, NotFound
 from agents.guard.tools import BadParams, Params, Tool, label, text

@@ -17,8 +17,8 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, transaction
 
-from agents.catalogue import fallbacks_of
 from agents.conf import clock
+from agents.definitions.catalogue import fallbacks_of
 from agents.enums import Brake, Outcome, Risk, ToolIntent
 from agents.exceptions import (
     ModelSuspended,
@@ -32,19 +32,20 @@ from agents.exceptions import (
 )
 from agents.guard import dispatch
 from agents.guard.calls import Call, plan_call, usable
-from agents.guard.consent import consent, denied, refuse_edited, use_ticket
+from agents.guard.consent import consent, denied, may_pass_unasked, refuse_edited, use_ticket
 from agents.guard.metering import Meter, ModelAway, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_too_dear, refuse_unaffordable
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
 from agents.guard.spans import outcome_attributes, traced
 from agents.guard.tools import most_tries
+from agents.ledger.at_once import begin_local, end_local, keep_price_row, known_price_row, open_call
 from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.halt_watch import watching
 from agents.ledger.journal import HALTED, KEY_REFUSED, RETRY_LATER, journal_open, journal_place, journal_record
 from agents.ledger.outages import outage_note, outage_over, outage_probe, outage_try_now
 from agents.ledger.prices import declared_price, estimate_tool_cost
-from agents.models import AgentSession, Approval
+from agents.models import AgentSession, Approval, ToolCall
 from agents.policy import brakes, costs
 from agents.policy.schedule import FALLBACK_SECONDS
 from agents.providers.base import Fault, ProviderError, Tries
@@ -112,6 +113,13 @@ def _serves(end: Refusal) -> bool:
 
 
 def _do_once(call: Call) -> ToolResult:
+    if _may_pass_at_once(call):
+        if call.tool.remote:
+            call = _open_at_once(call)
+            if call.row is not None:
+                return _finish(call)
+        elif (done := _act_at_once(call)) is not None:
+            return done
     decided = _decide(call)
     if isinstance(decided, ToolResult):
         return decided
@@ -154,6 +162,97 @@ def _do_together(calls: Sequence[Call]) -> list[ToolResult]:
     return run_parallel([partial(timed, partial(_finish, call)) for call in ready])
 
 
+# --- All of it in one statement, where nobody needs to be asked ---
+
+
+def _may_pass_at_once(call: Call) -> bool:
+    """Return whether R6 grants the call, and no person and no count has to be asked for it."""
+    asks_nobody = not call.tool.is_skill and call.risk is None and may_pass_unasked(call.capability)
+    if not asks_nobody or call.tool.admit is not None or call.holds_a_secret:
+        return False
+    if call.tool.remote and in_open_transaction():
+        return False
+    return brakes.contextual(call.intent, call.session.current_phase) is None
+
+
+def _open_at_once(call: Call) -> Call:
+    """Authorise a remote call by one statement that tests what the steps below test.
+
+    If it wrote nothing, the call has no journal row: the steps decide.
+    """
+    call = replace(call, phase=call.session.current_phase)
+    price_row = None
+    if call.request is not None:
+        price_row = known_price_row(call.model)
+        if price_row is None or isinstance(quoted := _quoted(call, price_row), UnpricedModel):
+            return call
+        call = quoted
+    call = replace(call, asked_digest=call.digest)
+    row = journal_row(call)
+    opened = open_call(row, session=call.session, now=call.now, price_row=price_row, **_fill(row, call))
+    if opened is None:
+        return call
+    return replace(call, row=row, head=opened.head, is_fresh=not opened.waited)
+
+
+class _Overtaken(Exception):
+    """The session was stopped between the two statements of a local call."""
+
+
+def _act_at_once(call: Call) -> ToolResult | None:
+    """Make a local call between two statements. None: nothing was written, the steps decide."""
+    if not call.is_free_and_local:
+        return None
+    call = replace(call, phase=call.session.current_phase)
+    call = replace(call, asked_digest=call.digest)
+    row = journal_row(call)
+    try:
+        with transaction.atomic():
+            if not begin_local(row, session=call.session, now=call.now):
+                return None
+            result, _ = _dispatch(replace(call, row=row), _never)
+            row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
+            if not end_local(row, session=call.session, now=call.now):
+                raise _Overtaken
+    except _Overtaken:
+        return None
+    return result
+
+
+def _quoted(call: Call, price_row: tuple[Any, ...]) -> Call | UnpricedModel:
+    """Return the call with its estimate, its price, and its worst case for the whole answer that it asks for."""
+    try:
+        price = declared_price(call.model, price_row)
+    except UnpricedModel as refusal:
+        return refusal
+    call = _estimated(call)
+    assert call.outgoing is not None  # noqa: S101 it has a model request
+    asked = call.outgoing.request
+    held = costs.worst_case(price, costs.input_bound(asked, price), asked.max_tokens)
+    return replace(call, price=price, held=held)
+
+
+def _estimated(call: Call) -> Call:
+    """Return the call with its estimate and the request that would leave the process; each is made once."""
+    if call.outgoing is not None:
+        return call
+    estimate = costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now))
+    outgoing = outgoing_request(call.session, call.request) if call.request else None
+    return replace(call, estimate=estimate, outgoing=outgoing)
+
+
+def _fill(row: ToolCall, call: Call) -> dict[str, Any]:
+    """Fill in the money of a priced call's journal row; return what its event notes beside."""
+    if call.outgoing is None:
+        return {}
+    request = call.outgoing.request
+    row.model = request.model
+    row.max_tokens = request.max_tokens
+    row.approved_usd = call.estimate
+    row.held_usd = call.held
+    return {} if request.anonymize else {"anonymize": False}
+
+
 # --- R5, R6 and consent ---
 
 
@@ -182,9 +281,7 @@ def _decide(call: Call) -> Call | ToolResult:
         if isinstance(allowed, ToolResult):
             return allowed
         call = allowed
-    estimate = costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now))
-    outgoing = outgoing_request(call.session, call.request) if call.request else None
-    return replace(call, estimate=estimate, outgoing=outgoing)
+    return _estimated(call)
 
 
 def _as_approved(call: Call, ticket: Approval) -> Call | ToolResult:
@@ -218,6 +315,7 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     if call.outgoing is None:
         return call
     request = call.outgoing.request
+    keep_price_row(request.model, locked.price_row)
     try:
         if locked.model_suspended:
             raise ModelSuspended(request.model)
@@ -267,10 +365,9 @@ def can_be_paid(session: AgentSession, intent: ToolIntent, params: Mapping[str, 
 
 
 def _can_be_paid(call: Call) -> bool:
-    outgoing = outgoing_request(call.session, call.request) if call.request else None
-    if outgoing is None:
+    call = _estimated(call)
+    if call.outgoing is None:
         return True
-    call = replace(call, estimate=costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now)))
     with transaction.atomic():
         locked = read_for_update(call.session, model=call.model)
         try:
@@ -278,9 +375,9 @@ def _can_be_paid(call: Call) -> bool:
         except UnpricedModel:
             return True  # no question of money: the call itself is refused
         ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
-        verdict = _verdict(call, outgoing.request, locked, price, ledgers=ledgers, sharing=1)
+        verdict = _verdict(call, call.outgoing.request, locked, price, ledgers=ledgers, sharing=1)
     if isinstance(verdict, brakes.Affordable):
-        return 2 * verdict.max_tokens >= outgoing.request.max_tokens
+        return 2 * verdict.max_tokens >= call.outgoing.request.max_tokens
     return isinstance(verdict, brakes.Busy)
 
 
@@ -361,16 +458,10 @@ def _authorise(call: Call, *, sharing: int = 1) -> Call | Refusal:
     if (refused := use_ticket(paid)) is not None:
         return refused
     row = journal_row(paid)
-    noted: dict[str, Any] = {}
+    noted = _fill(row, paid)
     if paid.ticket is not None:
         ticket_record(paid.ticket, call_id=str(row.public_id), now=call.now)
     if paid.outgoing is not None:
-        request = paid.outgoing.request
-        noted = {} if request.anonymize else {"anonymize": False}
-        row.model = request.model
-        row.max_tokens = request.max_tokens
-        row.approved_usd = paid.estimate
-        row.held_usd = paid.held
         row.budget_ids = [ledger.id for ledger in paid.ledgers]
         warn_at_80_percent(call.session, (locked.ledger, *paid.ledgers), estimate=paid.estimate, now=call.now)
     if call.is_free_and_local:
@@ -420,7 +511,7 @@ def _handle(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]
     error = ""
     detail = ""
     try:
-        if call.tool.remote and is_halted(call.session):
+        if call.tool.remote and not call.is_fresh and is_halted(call.session):
             outcome = Outcome.DENIED
             error = "The session was halted."
             detail = "halted_before_dispatch"

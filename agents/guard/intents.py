@@ -76,6 +76,9 @@ def emit_finding(context: SkillContext, params: Mapping[str, Any]) -> dict[str, 
         document=text(params, "document", ""),
         quote=text(params, "quote", "", limit=LONGEST_QUOTE),
         quote_start=_count(params.get("quote_start")),
+        about_run=params.get("about_run") is True,
+        playbook=text(params, "playbook", "", limit=64),
+        position=text(params, "position", "", limit=200),
         now=context.now,
         **_judged(params),
     )
@@ -133,9 +136,12 @@ def _messages(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return tuple(messages)
 
 
+_PURPOSES = tuple(Purpose.values)
+
+
 def _purpose(value: object) -> Purpose:
-    if value not in Purpose.values:
-        raise BadParams(f"'purpose' must be one of {', '.join(Purpose.values)}, not {value!r}.")
+    if value not in _PURPOSES:
+        raise BadParams(f"'purpose' must be one of {', '.join(_PURPOSES)}, not {value!r}.")
     return Purpose(value)
 
 

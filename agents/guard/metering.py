@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import astuple, replace
 
 from agents.anonymize import Anonymizer
-from agents.catalogue import declaration_of
+from agents.definitions.catalogue import declaration_of
 from agents.enums import Outcome, Purpose
 from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest

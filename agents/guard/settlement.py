@@ -14,16 +14,17 @@ from agents.exceptions import BudgetExceeded, LeaseLost
 from agents.guard.calls import Call, skill_audit
 from agents.guard.metering import Meter
 from agents.guard.refusals import Refusal, brake_session
+from agents.ledger.at_once import settle_call
 from agents.ledger.journal import (
     Attempt,
-    inference_record,
+    inference_log,
     journal_local,
     journal_retry,
     journal_settle,
 )
 from agents.ledger.model_servers import form_note
 from agents.ledger.prices import model_suspend
-from agents.models import ToolCall
+from agents.models import InferenceLog, ToolCall
 from agents.policy import costs
 from agents.types import ZERO, ToolResult
 
@@ -71,7 +72,7 @@ def book_attempt(call: Call, attempt: Attempt) -> bool:
     with transaction.atomic(durable=True):
         room = journal_retry(row, session=call.session, booked=booked, tokens=attempt.tokens)
         if room:
-            _log(call, attempt, booked, now=call.now)
+            _log(call, attempt, booked, now=call.now).save(force_insert=True)
     if room:
         row.actual_usd = row.actual_usd + booked
         row.tokens = row.tokens + attempt.tokens
@@ -110,8 +111,32 @@ def withdraw(call: Call) -> None:
 
 
 def _settled(call: Call, result: ToolResult, meter: Meter, *, took: timedelta) -> Refusal:
+    now = call.now + took
+    if _settled_at_once(call, result, meter, now=now):
+        return result
     with transaction.atomic(durable=True):
-        return settle(call, result, meter, now=call.now + took)
+        return settle(call, result, meter, now=now)
+
+
+def _settled_at_once(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> bool:
+    row, attempt = call.journal, meter.last
+    booked = booked_usd(call, attempt)
+    if booked > row.held_usd:
+        return False
+    settled = settle_call(
+        row,
+        session=call.session,
+        charged=result.cost_usd,
+        booked=booked,
+        result=result,
+        tokens=attempt.tokens if attempt else 0,
+        log=_log(call, attempt, booked, now=now) if attempt else None,
+        skill_call=skill_audit(call, result, now=now),
+        now=now,
+    )
+    if settled and attempt is not None:
+        form_note(row.model, attempt, now=now)
+    return settled
 
 
 def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
@@ -133,7 +158,7 @@ def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
         row, session=call.session, booked=booked, tokens=tokens, after=call.head, now=now, skill_call=audited
     )
     if attempt is not None:
-        _log(call, attempt, booked, now=now)
+        _log(call, attempt, booked, now=now).save(force_insert=True)
         form_note(row.model, attempt, now=now)
     if booked <= row.held_usd:
         return result
@@ -143,6 +168,6 @@ def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
     return BudgetExceeded("cost", f"Model {row.model} billed {booked} USD; its bound was {row.held_usd} USD.")
 
 
-def _log(call: Call, attempt: Attempt, booked: Decimal, *, now: datetime) -> None:
+def _log(call: Call, attempt: Attempt, booked: Decimal, *, now: datetime) -> InferenceLog:
     assert call.outgoing is not None  # noqa: S101 an attempt is always one at a model request
-    inference_record(call.journal, attempt, purpose=call.outgoing.request.purpose, booked=booked, now=now)
+    return inference_log(call.journal, attempt, purpose=call.outgoing.request.purpose, booked=booked, now=now)

@@ -120,6 +120,12 @@ def playbook_runnable(owner_id: int, public_id: UUID | str) -> Playbook:
     return row
 
 
+def playbook_issues(owner_id: int, public_id: str) -> tuple[str, ...]:
+    """Return the names of the positions of an owner's playbook, also of a deleted one; none if there is no such one."""
+    rows = PlaybookPosition.objects.filter(playbook__owner_id=owner_id, playbook__public_id=UUID(public_id))
+    return tuple(rows.order_by("order", "pk").values_list("issue", flat=True))
+
+
 def playbook_rendered(playbook: Playbook) -> str:
     """Return the text that models, the offline analyst and people read."""
     return _render(playbook.name, playbook.version, positions_of(playbook))

@@ -19,7 +19,7 @@ from agents.conf import precedent_lifetime
 from agents.enums import Outcome, PrecedentEnd, ProposalStatus, ToolIntent
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.knowledge.documents import lock_row, record_change
-from agents.models import AgentSession, ContextProposal, ContextRevision, Memory, Precedent, Project, ToolCall
+from agents.models import AgentSession, ContextProposal, ContextRevision, Finding, Memory, Precedent, Project, ToolCall
 from agents.people.access import require_access, require_owner
 from agents.text.clean import one_line
 from agents.text.wording import label, text_key
@@ -265,6 +265,16 @@ def _shown_precedent(owner_id: int, session_pk: int, same_as: str) -> Precedent 
     return named and (named.merged_into or named)
 
 
+def precedent_uncount(*, precedent: Precedent, by: User | None, now: datetime) -> None:
+    """Take back one sighting, of the row that has its count now. One that was never seen otherwise is dismissed."""
+    row = precedent.merged_into or precedent
+    rows = Precedent.objects.open().filter(pk=row.pk)
+    if rows.filter(observed_count__gt=1).update(observed_count=F("observed_count") - 1):
+        return
+    if rows.update(dismissed_at=now, ended_as=PrecedentEnd.DISMISSED):
+        record_change(row, "autonomous_precedent.dismiss", by=by, now=now)
+
+
 @transaction.atomic
 def precedent_dismiss(*, precedent: Precedent, by: User | None, now: datetime) -> Precedent:
     """Dismiss a precedent; the next sighting starts a new count. Dismissing it again changes nothing."""
@@ -341,15 +351,20 @@ def _of_family(precedent: Any) -> Q:
 
 
 def precedent_trace(precedent: Precedent) -> QuerySet[AgentSession]:
-    """Return the runs in which it, or one that was merged into it, was seen, by their journals, newest first."""
-    ids = [precedent.public_id, *precedent.merged.values_list("public_id", flat=True)]
+    """Return the runs in which it, or one that was merged into it, was seen, newest first.
+
+    A run has seen it by its journal, or because a finding of it was dismissed.
+    """
+    family = dict([(precedent.pk, precedent.public_id), *precedent.merged.values_list("pk", "public_id")])
     sightings = ToolCall.objects.filter(
         session__owner_id=precedent.owner_id,
         intent=ToolIntent.PROPOSE_PRECEDENT,
         outcome=Outcome.SUCCESS,
-        result__precedent_id__in=list(map(str, ids)),
+        result__precedent_id__in=list(map(str, family.values())),
     )
-    return AgentSession.objects.filter(pk__in=sightings.values("session_id")).order_by("-id")
+    dismissed = Finding.objects.filter(precedent__in=family)
+    seen = Q(pk__in=sightings.values("session_id")) | Q(pk__in=dismissed.values("session_id"))
+    return AgentSession.objects.filter(seen).order_by("-id")
 
 
 @transaction.atomic

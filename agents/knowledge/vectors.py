@@ -19,7 +19,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import F, QuerySet, Sum
 
-from agents.catalogue import declaration_of, embedding_model
+from agents.definitions.catalogue import declaration_of, embedding_model
 from agents.exceptions import Invalid
 from agents.models import Chunk, ChunkVector, Document, QueryVector
 from audit.redaction import redact

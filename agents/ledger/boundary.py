@@ -152,12 +152,15 @@ def all_work_goes_on() -> Q:
 
 
 def is_halted(session: AgentSession) -> bool:
-    """Look once more before the first byte leaves; best effort, after the brakes have decided."""
+    """Look once more before the first byte leaves; best effort, after the brakes have decided.
+
+    A run that reached its cap meanwhile still makes the calls that were paid for before.
+    """
     return not _select(
         f"SELECT 1 FROM {AgentSession._meta.db_table} s "  # noqa: S608
         f"JOIN {Installation._meta.db_table} i ON i.id = 1 AND i.halt_id IS NULL "
-        "WHERE s.id = %s AND s.fencing = %s AND s.status = %s AND s.halt_state IN (%s, %s)",
-        [session.pk, session.fencing, Status.RUNNING, *GOING_ON],
+        "WHERE s.id = %s AND s.fencing = %s AND s.status = %s AND (s.halt_state IN (%s, %s) OR s.terminal_reason = %s)",
+        [session.pk, session.fencing, Status.RUNNING, *GOING_ON, TerminalReason.COST_CAP_REACHED],
     )
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.db import transaction
 
-from agents.catalogue import Rows, file_models, read_rows
+from agents.definitions.catalogue import Rows, file_models, read_rows
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.outages import outage_try_now
 from agents.models import DeclaredModel

@@ -14,7 +14,7 @@ from typing import Final
 
 from django.db import connection
 
-from agents.enums import Status
+from agents.enums import Status, TerminalReason
 from agents.ledger.boundary import GOING_ON
 from agents.models import AgentSession, Installation
 
@@ -79,15 +79,21 @@ class HaltWatch:
 
 
 def _stopped(held: list[Held]) -> Iterator[Held]:
-    """A session that cannot be seen is not taken for stopped: the brakes decide about it at its next call."""
+    """A session that cannot be seen is not taken for stopped: the brakes decide about it at its next call.
+
+    Nor is one that ended itself at its cap: what is in flight then was paid for before.
+    """
     pks = {pk for pk, _ in held}
     all_work = Installation.objects.filter(pk=1, halt__isnull=False).exists()
-    rows = AgentSession.objects.filter(pk__in=pks).values_list("pk", "fencing", "status", "halt_state")
-    now = {pk: (fencing, status, state) for pk, fencing, status, state in rows}
+    rows = AgentSession.objects.filter(pk__in=pks).values_list(
+        "pk", "fencing", "status", "halt_state", "terminal_reason"
+    )
+    now = {pk: row for pk, *row in rows}
     for pk, fencing in held:
         if pk in now:
-            current, status, state = now[pk]
-            if all_work or current != fencing or status != Status.RUNNING or state not in GOING_ON:
+            current, status, state, reason = now[pk]
+            halted = state not in GOING_ON and reason != TerminalReason.COST_CAP_REACHED
+            if all_work or current != fencing or status != Status.RUNNING or halted:
                 yield (pk, fencing)
 
 

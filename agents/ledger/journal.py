@@ -265,12 +265,12 @@ class Attempt:
         return self.usage.total if self.usage else 0
 
 
-def inference_record(
+def inference_log(
     call: ToolCall, attempt: Attempt, *, purpose: Purpose, booked: Decimal, now: datetime
 ) -> InferenceLog:
-    """Log one attempt. `cost_estimate` stays empty without a report: a guess must not calibrate estimates."""
+    """Return the row of an attempt. Without a report `cost_estimate` stays empty: a guess must not calibrate."""
     usage = attempt.usage or Usage(0, 0)
-    return InferenceLog.objects.create(
+    return InferenceLog(
         session=call.session,
         provider=attempt.provider,
         model=call.model,

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from agents.catalogue import declaration_of
+from agents.definitions.catalogue import declaration_of
 from agents.enums import Purpose
 
 ANSWER_TOKENS: Final = 4_096

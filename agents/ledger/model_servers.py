@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from agents.catalogue import declaration_of
+from agents.definitions.catalogue import declaration_of
 from agents.ledger.journal import Attempt
 from agents.models import ModelServer
 from agents.types import FORM_PARTS, WIRE_FORMS, WireForm

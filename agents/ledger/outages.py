@@ -2,7 +2,8 @@
 
 An outage is noted by the call that found it and ends with the first call that is answered. Between the two the server
 is asked by one call at a time, after pauses that grow; every other run waits without asking. People are told once that
-a model is away, when it has failed a second try, and once that it is back.
+a model is away, when it has failed a second try, and once that it is back; the owner of a loop that waits for it, once
+for each outage and agent.
 """
 
 import random
@@ -13,11 +14,11 @@ from typing import Final
 from django.db import transaction
 from django.db.models import QuerySet
 
-from agents.catalogue import fallbacks_of
 from agents.conf import model_wait_limit
-from agents.enums import NoticeKind, Status, WaitingOn
+from agents.definitions.catalogue import fallbacks_of
+from agents.enums import Mode, NoticeKind, Status, WaitingOn
 from agents.models import AgentSession, ModelOutage, SuspendedModel
-from agents.people.notifications import notify_operators
+from agents.people.notifications import notification_create, notify_operators
 from agents.policy.schedule import backoff
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -28,6 +29,8 @@ LONGEST_PAUSE: Final = 3_600.0
 TOLD_AT: Final = 2  # failed tries: a restart or a rate limit of a moment is no news
 PROBE: Final = timedelta(minutes=5)  # no second call tries the server meanwhile, unless the first has failed
 WAKE_AGAIN: Final = timedelta(seconds=30)  # another run is woken if the first has not asked by then
+TOLD: Final = "told"  # in that: the owner of the loop was told
+LOOKED_AGAIN: Final = timedelta(hours=1)
 WAIT: Final = "model_wait"  # in a session's metadata: the model it waits for, and since when
 ERROR_CHARS: Final = 500
 
@@ -96,15 +99,62 @@ def waiting_for(model: str) -> QuerySet[AgentSession]:
 def model_wait_note(row: AgentSession, model: str, *, now: datetime) -> datetime:
     """Note on the row, which the caller saves, what the run waits for. Return when it is given up.
 
-    Its patience is counted from when it first met this outage.
+    Its patience is counted from when it first met this outage. A loop is not given up: it looks again from time to
+    time.
     """
     outage = ModelOutage.objects.filter(model=model).first()
     which = outage.since.isoformat() if outage else "suspended"
     before = row.metadata.get(WAIT) or {}
     is_same = (before.get("model"), before.get("outage")) == (model, which)
     since = datetime.fromisoformat(before["since"]) if is_same else now
-    row.metadata = {**row.metadata, WAIT: {"model": model, "outage": which, "since": since.isoformat()}}
-    return since + model_wait_limit()
+    noted = {"model": model, "outage": which, "since": since.isoformat(), TOLD: is_same and before.get(TOLD) is True}
+    row.metadata = {**row.metadata, WAIT: noted}
+    if row.mode != Mode.LOOP:
+        return since + model_wait_limit()
+    if outage is None or outage.tries >= TOLD_AT:
+        _tell_owner(row, now=now)
+    return now + max(model_wait_limit(), LOOKED_AGAIN)
+
+
+# --- The owners of loops that wait ---
+
+
+def owners_tell(now: datetime, *, most: int) -> int:
+    """Tell the owners of loops that wait for a model which has failed a second try. Return how many."""
+    told = 0
+    for model in ModelOutage.objects.filter(tries__gte=TOLD_AT).values_list("model", flat=True):
+        loops = waiting_for(model).filter(mode=Mode.LOOP, **{f"metadata__{WAIT}__{TOLD}": False}).order_by("pk")
+        for pk in list(loops.values_list("pk", flat=True)[:most]):
+            with transaction.atomic():
+                row = loops.select_for_update(no_key=True, of=("self",)).filter(pk=pk).first()
+                if row is not None:
+                    told += _tell_owner(row, now=now)
+                    row.save(update_fields=["metadata"])
+    return told
+
+
+def _tell_owner(row: AgentSession, *, now: datetime) -> bool:
+    """Tell the owner of a loop, once for an outage, what it waits for. The caller has locked the row and saves it."""
+    noted = row.metadata[WAIT]
+    if noted[TOLD]:
+        return False
+    row.metadata = {**row.metadata, WAIT: {**noted, TOLD: True}}
+    name = row.agent.name if row.agent else "The loop"
+    body = f"Model {noted['model']} does not answer. No turn is lost: the loop goes on when the model answers again."
+    _notify_waiting(row, f"{name} waits for its model", body, now=now)
+    return True
+
+
+def tell_model_fails(session: AgentSession, error: str, *, now: datetime) -> None:
+    """Tell the owner of a loop that its model refuses or garbles every request. The loop goes on trying."""
+    name = session.agent.name if session.agent else "The loop"
+    body = f"{error}\nThe loop tries again after growing pauses, at most an hour, until the model answers."
+    _notify_waiting(session, f"The model of {name} fails", body, now=now)
+
+
+def _notify_waiting(row: AgentSession, title: str, body: str, *, now: datetime) -> None:
+    kind = NoticeKind.LOOP_WAITING
+    notification_create(owner_id=row.owner_id, kind=kind, title=title, body=body, session_id=row.pk, now=now)
 
 
 @dataclass(frozen=True)

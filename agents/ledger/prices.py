@@ -11,8 +11,8 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 
-from agents.catalogue import models_in_force
 from agents.conf import clock
+from agents.definitions.catalogue import models_in_force
 from agents.enums import Purpose, ToolIntent
 from agents.exceptions import UnpricedModel
 from agents.ledger.outages import waiting_go_on
@@ -20,6 +20,7 @@ from agents.models import InferenceLog, ModelPrice, SuspendedModel, ToolCall
 from agents.policy.costs import COLD_START_USD, NotMoney, checked_price, cost_of, usd
 from agents.types import ZERO, Price, Usage
 from audit import recorder
+from audit.kinds import LABEL
 from audit.models import SYSTEM_CHAIN
 
 logger = logging.getLogger(__name__)
@@ -69,8 +70,8 @@ def _price_from_settings(model: str, declared: Mapping[str, Any]) -> Price:
         rates = usd(Decimal(str(declared["input_usd"]))), usd(Decimal(str(declared["output_usd"])))
         overhead = int(declared.get("overhead_tokens", 1_024))
         cached = {key: usd(Decimal(str(declared[key]))) for key in CACHE_PRICES if key in declared}
-    except (KeyError, InvalidOperation, TypeError, ValueError) as error:
-        raise NotMoney(f"the price of {model!r} needs input_usd and output_usd as amounts.") from error
+    except (KeyError, InvalidOperation, TypeError, ValueError):
+        raise NotMoney(f"the price of {model!r} needs input_usd and output_usd as amounts.") from None
     return checked_price(Price(model, *rates, overhead, **cached))
 
 
@@ -81,6 +82,8 @@ def price_set(
     """Declare the price of models with this prefix, rounded up to the micro-dollar."""
     if not model:
         raise ValueError("A price needs a model's name or the beginning of one; without, it would price every model.")
+    if LABEL.fullmatch(model) is None:
+        raise ValueError("model: use letters, digits and . _ : / @ + - only, at most 128 characters.")
     price = checked_price(Price(model, usd(input_usd), usd(output_usd), overhead_tokens))
     row, _ = ModelPrice.objects.update_or_create(
         model=model,

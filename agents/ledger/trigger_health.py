@@ -16,6 +16,7 @@ from django.db.models import Count, Sum
 
 from agents.enums import NoticeKind, Status, TerminalReason
 from agents.models import AgentSession, Trigger
+from agents.models.sessions import spent_by_run
 from agents.people.access import actor_of
 from agents.people.notifications import notification_create
 from agents.policy.transitions import REASON_STATUS
@@ -141,14 +142,15 @@ def _count_end(row: Trigger, reason: TerminalReason, *, empty: bool, fault: str,
                 return
 
 
-# --- Spend of triggers to date, in both ledgers ---
+# --- Spend of triggers to date ---
 
 
 @dataclass(frozen=True)
 class TriggerSpend:
-    """Charged is what was approved before the calls, actual what the reported tokens cost."""
+    """What the runs of a trigger cost together, and the figures of both ledgers: approved and reported."""
 
     sessions: int = 0
+    spent_usd: Decimal = ZERO
     charged_usd: Decimal = ZERO
     actual_usd: Decimal = ZERO
 
@@ -160,5 +162,8 @@ def trigger_spend(trigger: Trigger) -> TriggerSpend:
 def triggers_spend(trigger_pks: Iterable[int]) -> dict[int, TriggerSpend]:
     """Return the spend by trigger in one statement; triggers without sessions are left out."""
     rows = AgentSession.objects.filter(trigger__in=list(trigger_pks)).values("trigger_id")
-    sums = rows.annotate(sessions=Count("pk"), charged=Sum("cost_total_usd"), actual=Sum("cost_actual_usd"))
-    return {row["trigger_id"]: TriggerSpend(row["sessions"], row["charged"], row["actual"]) for row in sums.order_by()}
+    sums = rows.annotate(
+        sessions=Count("pk"), spent=Sum(spent_by_run()), charged=Sum("cost_total_usd"), actual=Sum("cost_actual_usd")
+    )
+    found = sums.order_by().values_list("trigger_id", "sessions", "spent", "charged", "actual")
+    return {pk: TriggerSpend(*facts) for pk, *facts in found}

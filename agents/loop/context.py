@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from agents.definitions.schema import AgentDefinition, Signal, Update
 from agents.engine.background import BACKGROUND
 from agents.engine.replies import stored_calls
 from agents.loop.state import CUT, FieldView, cut, hot_summary
 from agents.models import AgentSession, Alert, Message, Turn
 from agents.policy.context_window import CHARS_PER_TOKEN
 from agents.sessions.transcripts import Entry
+from agents.skills.registry import wake_names
 from agents.text.blocks import render_block
+from agents.text.clean import one_line
 
 SHARE: Final = 4  # the blocks may take this part of the window
 UNKNOWN_WINDOW_CHARS: Final = 32_000  # where no window is set
@@ -29,6 +32,7 @@ OBSERVE: Final = "observe"
 HOT_STATE: Final = "hot_state"
 MOST_MESSAGES: Final = 120
 MOST_TURNS: Final = 10
+MEANING_CHARS: Final = 200
 NOT_RUN: Final = "This call was not run: its turn was broken off."
 _FRAME: Final = 200  # more than the marks around a block
 
@@ -49,9 +53,44 @@ LOOK: Final = (
 )
 
 
-def system_prompt(session: AgentSession) -> str:
+def system_prompt(session: AgentSession, definition: AgentDefinition) -> str:
     name = session.agent.name if session.agent else "an agent"
-    return SYSTEM.format(name=name, owner=session.owner.get_username())
+    rules = SYSTEM.format(name=name, owner=session.owner.get_username())
+    return "\n\n".join(filter(None, (rules, watched_text(definition))))
+
+
+def watched_text(definition: AgentDefinition) -> str:
+    """Name the fields, sensors and signals of a definition with their meaning, and what can end a sleep."""
+    fields = [
+        _named(name, spec.type, spec.description, f"stale after {spec.ttl} s" if spec.ttl else "")
+        for name, spec in definition.hot_state.fields.items()
+    ]
+    sensors = [
+        _named(sensor.name, sensor.type, sensor.description, _writes(sensor.updates)) for sensor in definition.sensors
+    ]
+    signals = [
+        _named(signal.name, f"of {sensor.name}", one_line(_meaning(signal), MEANING_CHARS))
+        for sensor in definition.sensors
+        for signal in sensor.signals
+        if signal.notify
+    ]
+    names = wake_names(definition)
+    wakes = [f"wake_early_if can name: {', '.join(names)}."] if definition.is_autonomous else []
+    titled = (("Fields of your hot state:", fields), ("Sensors:", sensors), ("Signals, which alert you:", signals))
+    return "\n".join([line for title, lines in titled if lines for line in (title, *lines)] + wakes)
+
+
+def _meaning(signal: Signal) -> str:
+    return signal.prompt or " and ".join(map(str, signal.conditions))
+
+
+def _writes(updates: Sequence[Update]) -> str:
+    return f"writes {', '.join(update.field for update in updates)}" if updates else ""
+
+
+def _named(name: str, kind: str, *meaning: str) -> str:
+    said = "; ".join(part for part in meaning if part)
+    return f"- {name} ({kind}){f': {said}' if said else ''}"
 
 
 # --- Alerts and hot state ---

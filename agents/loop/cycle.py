@@ -26,7 +26,10 @@ from agents.enums import ApprovalMode, HotSource, TerminalReason, ToolIntent, Tu
 from agents.exceptions import AutonomousBrake, BudgetRefused, LeaseLost, OutcomeUnknown, RetryLater
 from agents.guard.tools import BadParams
 from agents.ledger.model_limits import context_tokens
+from agents.ledger.outages import tell_model_fails
 from agents.loop.context import HOT_STATE, history_of, opening_of, render, seen_of, system_prompt
+from agents.loop.crossings import instruction_entries
+from agents.loop.first_readings import wait_for_readings
 from agents.loop.gate import gate
 from agents.loop.guardrails import (
     RATE_WINDOW,
@@ -35,11 +38,13 @@ from agents.loop.guardrails import (
     check_before_turn,
     count_hour_tokens,
     is_action,
+    limit_monologue,
     renew_daily,
     report_triggered,
     turn_config,
 )
 from agents.loop.pacing import (
+    TOLD_AT,
     Move,
     Pace,
     Triggered,
@@ -48,7 +53,7 @@ from agents.loop.pacing import (
     add_idle_time,
     after_failure,
     after_skip,
-    after_sleep,
+    forced_sleep,
     next_move,
 )
 from agents.loop.state import FieldView, hot_snapshot, hot_write
@@ -62,14 +67,15 @@ from agents.loop.turns import (
     turn_close,
     turn_has_begun,
     turn_latest,
+    turn_observe,
     turn_open,
     turn_settle,
 )
 from agents.models import Agent, AgentSession, ToolCall, Turn
 from agents.policy.consent import needs_person
-from agents.policy.guardrails import YIELD, LoopConfig
+from agents.policy.guardrails import CALL_YIELD, CHAT_MESSAGE, SILENT_TURNS_TOLD, YIELD, Counters, LoopConfig
 from agents.sessions.reads import call_latest
-from agents.sessions.transcripts import Entry, transcript_append
+from agents.sessions.transcripts import GUARDRAILS, Entry, transcript_append
 from agents.skills.registry import skill_named, skill_standing, yield_turn
 from agents.skills.risk import level_for
 from agents.skills.skill import BadArguments
@@ -117,7 +123,10 @@ class Cycle:
                 report_triggered(self._session, checked, now=now)
                 pace_save(self._session, checked.pace, checked.wakes)
                 return checked.end
-            self._pace = replace(checked, refused=0, slept=False)
+            if turn is None and (waits := wait_for_readings(self._session, self._agent, self._limits, now=now)):
+                pace_save(self._session, replace(checked, why=waits.why), (CHAT_MESSAGE,))
+                return Asleep(waits.until)
+            self._pace = replace(checked, refused=0, slept=False, why="")
             turn = turn_open(self._session, pace=self._pace, after_sleep=checked.slept, now=now)
         try:
             return self._run_turn(turn)
@@ -127,7 +136,7 @@ class Cycle:
             raise
         except Exception as error:
             logger.exception("turn %s of session %s failed", turn.number, self._session.public_id)
-            return self._fail(turn, redact_exception(error))
+            return self._fail(turn, TerminalReason.WORKER_ERROR, redact_exception(error))
 
     def _run_turn(self, turn: Turn) -> End:
         config = turn_config(self._session, self._limits)
@@ -142,7 +151,7 @@ class Cycle:
             self._agent,
             SessionKey(self._session, turn.number, calls=f"turn:{turn.number}"),
             opening,
-            system=system_prompt(self._session),
+            system=system_prompt(self._session, self._definition),
             config=config,
             before=history_of(self._session, turn),
             admit=rate.group,
@@ -155,7 +164,7 @@ class Cycle:
             case Finished(TerminalReason.MAX_STEPS):
                 return self._cut_short(turn, rate, rounds=config.max_tool_rounds)
             case Finished(reason, error) if reason in _TURN_ERRORS:
-                return self._fail(turn, error or str(reason))
+                return self._fail(turn, reason, error or str(reason))
             case Finished():
                 return end
         self._account_calls(clock(), closes=False)
@@ -179,10 +188,13 @@ class Cycle:
             views = self._refreshed(turn, views)
         window = config.context_window or context_tokens(model_of(session.agent))
         view = render(views, alerts, window=window, nonce=nonce_of(session.public_id, HOT_STATE))
+        told = instruction_entries(session, alerts, view.alerts)
         turn_begin(session, turn, seen=seen_of(session, views, alerts, view), now=clock())
         task = task_text([view.text, self._definition.instructions])
         background = background_entries(session, task, window=config.context_window)
-        return (*background, *opening_of(turn, view))
+        silent = Counters.from_json(session.metadata.get(GUARDRAILS)).silent_turns
+        nudge = (Entry("user", CALL_YIELD.text, reason=CALL_YIELD.reason),) if silent >= SILENT_TURNS_TOLD else ()
+        return (*background, *opening_of(turn, view), *told, *nudge)
 
     def _refreshed(self, turn: Turn, views: tuple[FieldView, ...]) -> tuple[FieldView, ...]:
         if not refresh(self._session, turn, self._definition, views):
@@ -213,6 +225,7 @@ class Cycle:
             self._pace, spent = count_hour_tokens(self._session, self._agent, self._pace, now=now)
             move = next_move(replace(self._pace, cut=cut), yielded, wake_on_chat=limits.wake_on_chat, now=now)
             move = apply_guardrails(move, limits, spent=spent, rate=rate, now=now)
+            move = limit_monologue(move, turn_observe(self._session, turn), now=now)
             report_triggered(self._session, move, now=now)
             turn_settle(self._session, move, now=now)
         return move.end
@@ -231,11 +244,13 @@ class Cycle:
         turn_settle(self._session, move, now=now)
         return move
 
-    def _fail(self, turn: Turn, error: str) -> End:
+    def _fail(self, turn: Turn, reason: TerminalReason, error: str) -> End:
         now = clock()
         calls = self._account_calls(now)
-        move = after_failure(self._pace, now=now)
+        move = after_failure(self._pace, reason, now=now)
         self._close_failed(turn, error, calls, move, now=now)
+        if reason == TerminalReason.PROVIDER_ERROR and move.pace.outages == TOLD_AT:
+            tell_model_fails(self._session, error, now=now)
         return replace(move.end, error=error) if isinstance(move.end, Finished) else move.end
 
     def _wait_for_budget(self, turn: Turn, refused: BudgetRefused) -> End:
@@ -243,7 +258,7 @@ class Cycle:
         calls = self._account_calls(now)
         numbers = {"budget": refused.budget, "cap_usd": str(refused.cap), "until": refused.resets_at.isoformat()}
         triggered = (Triggered("budget", numbers),)
-        move = Move(Asleep(refused.resets_at), after_sleep(self._pace), triggered=triggered)
+        move = Move(Asleep(refused.resets_at), forced_sleep(self._pace, "budget"), triggered=triggered)
         self._close_failed(turn, str(refused), calls, move, now=now)
         return move.end
 
@@ -258,7 +273,8 @@ class Cycle:
         calls = calls_since(self._session, self._pace.last_call)
         actions = [call for call in calls if is_action(call)]
         last = max((call.settled_at for call in actions if succeeded(call) and call.settled_at), default=None)
-        self._pace = add_idle_time(self._pace, since=self._began_at, last_action_at=last, now=now)
+        is_chance = self._pace.consecutive == 0 and not self._pace.errors
+        self._pace = add_idle_time(self._pace, since=self._began_at, last_action_at=last, now=now, is_chance=is_chance)
         if closes and calls:
             started = [*map(datetime.fromisoformat, self._pace.actions), *(call.started_at for call in actions)]
             recent = tuple(at.isoformat() for at in started if at > now - RATE_WINDOW)

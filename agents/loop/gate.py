@@ -8,6 +8,7 @@ failed or ran out of rounds. Its daily totals per agent say what it did, what th
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from decimal import Decimal
 from typing import Final
@@ -16,6 +17,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F
 
 from agents.conf import clock
+from agents.definitions.in_force import definition_of
 from agents.engine.prompting import journaled_call
 from agents.enums import Purpose, ToolIntent, TurnState
 from agents.exceptions import AutonomousBrake, LeaseLost, ModelSuspended, RetryLater, UnpricedModel
@@ -26,6 +28,7 @@ from agents.loop.turns import turn_last_done
 from agents.models import AgentSession, GateDay, Turn
 from agents.policy.costs import usd
 from agents.text.blocks import nonce_of, render_block
+from agents.text.clean import one_line
 from agents.types import ZERO
 
 logger = logging.getLogger(__name__)
@@ -33,11 +36,12 @@ logger = logging.getLogger(__name__)
 AVERAGED_TURNS: Final = 50
 MAX_TOKENS: Final = 5
 PROMPT_CHARS: Final = 4_000
+PURPOSE_CHARS: Final = 300
 UNCHANGED: Final = "unchanged"
 IMMATERIAL: Final = "immaterial"
 _NO: Final = re.compile(r"\W*no\b", re.IGNORECASE)
 _PROMPT: Final = """\
-What an agent watches has changed since it last looked:
+{purpose}What an agent watches has changed since it last looked:
 {changes}
 Does any of it matter enough to wake the agent? Answer yes or no.\
 """
@@ -73,15 +77,27 @@ def _decide(
         return _recorded(session)
     if not changes:
         return _recorded(session, skipped=UNCHANGED)
-    matters, spent = _ask(session, lines, model=model, key=f"turn:{turn.number}:gate")
-    return _recorded(session, skipped="" if matters else IMMATERIAL, asked=True, spent=spent)
+    asked = ask_gate(session, lines, model=model, key=f"turn:{turn.number}:gate")
+    return _recorded(session, skipped="" if asked.matters else IMMATERIAL, asked=True, spent=asked.cost_usd)
 
 
-def _ask(session: AgentSession, lines: str, *, model: str, key: str) -> tuple[bool, Decimal]:
-    """Ask the small model whether the changes matter; return its answer and the cost."""
+@dataclass(frozen=True)
+class GateAnswer:
+    """Whether changes matter, and the cost of asking. `problem`: why the gate opens without an answer."""
+
+    matters: bool
+    cost_usd: Decimal
+    problem: str = ""
+
+
+def ask_gate(session: AgentSession, lines: str, *, model: str, key: str) -> GateAnswer:
+    """Ask the small model whether the changes matter."""
     params = {
         "model": model,
-        "prompt": _PROMPT.format(changes=render_block("changes", lines, nonce=nonce_of(session.public_id, key))),
+        "prompt": _PROMPT.format(
+            purpose=_purpose(session),
+            changes=render_block("changes", lines, nonce=nonce_of(session.public_id, key)),
+        ),
         "max_tokens": MAX_TOKENS,
         "purpose": str(Purpose.PRECHECK),
     }
@@ -89,11 +105,18 @@ def _ask(session: AgentSession, lines: str, *, model: str, key: str) -> tuple[bo
         result = journaled_call(session, ToolIntent.RUN_SKILL, key, params)
     except (RetryLater, UnpricedModel, ModelSuspended) as error:
         logger.warning("the gate of session %s could not ask and opens: %s", session.public_id, error)
-        return True, ZERO
+        return GateAnswer(matters=True, cost_usd=ZERO, problem=str(error))
     if not result.ok:
         logger.warning("the gate of session %s got no answer and opens: %s", session.public_id, result.error)
-        return True, result.cost_usd
-    return not _NO.match(str(result.data.get("text") or "")), result.cost_usd
+        return GateAnswer(matters=True, cost_usd=result.cost_usd, problem=result.error)
+    return GateAnswer(not _NO.match(str(result.data.get("text") or "")), result.cost_usd)
+
+
+def _purpose(session: AgentSession) -> str:
+    """Return what the agent is for, in one line: the beginning of its description, else of its instructions."""
+    definition = definition_of(session.agent) if session.agent else None
+    said = definition.description.strip() or definition.instructions.strip() if definition else ""
+    return f"The agent's purpose: {one_line(said, PURPOSE_CHARS)}\n" if said else ""
 
 
 # --- Daily totals ---

@@ -23,8 +23,8 @@ from agents.loop.pacing import (
     Move,
     Pace,
     Triggered,
-    after_sleep,
     day_of,
+    forced_sleep,
     idle_limit_reached,
     limit_consecutive_turns,
     next_hour,
@@ -34,7 +34,7 @@ from agents.loop.pacing import (
 from agents.loop.turns import calls_since
 from agents.models import Agent, AgentSession, InferenceLog, ToolCall
 from agents.people.activity import event_emit
-from agents.policy.guardrails import LoopConfig
+from agents.policy.guardrails import MOST_SILENT_TURNS, Counters, LoopConfig, monologue_pause
 from agents.policy.schedule import Hours, hour_of
 from agents.skills.registry import skill_named
 from agents.skills.skill import Skill
@@ -85,6 +85,15 @@ def apply_guardrails(move: Move, limits: Autonomy, *, spent: int, rate: "ActionR
         numbers = {"refused": rate.refused, "limit": limits.max_actions_per_minute, "until": until.isoformat()}
         move = sleep_at_least(move, until, Triggered(ACTION_LIMIT, numbers))
     return renew_daily(move, limits, now=now)
+
+
+def limit_monologue(move: Move, counters: Counters, *, now: datetime) -> Move:
+    """Put a loop to sleep whose last turns called nothing, longer each time."""
+    pause = monologue_pause(counters)
+    if not pause:
+        return move
+    numbers = {"turns": counters.silent_turns, "limit": MOST_SILENT_TURNS, "sleep_seconds": pause}
+    return sleep_at_least(move, now + timedelta(seconds=pause), Triggered("monologue", numbers))
 
 
 def renew_daily(move: Move, limits: Autonomy, *, now: datetime) -> Move:
@@ -141,7 +150,8 @@ def _end_reason(
 
 def _forced_sleep(pace: Pace, until: datetime, limits: Autonomy, triggered: Triggered, *, now: datetime) -> Move:
     """Sleep until then. No alert ends this sleep: the agent did not choose it."""
-    return renew_daily(Move(Asleep(until), after_sleep(pace), triggered=(triggered,)), limits, now=now)
+    move = Move(Asleep(until), forced_sleep(pace, triggered.name), triggered=(triggered,))
+    return renew_daily(move, limits, now=now)
 
 
 def _token_budget_spent(tokens: int, limits: Autonomy, now: datetime) -> Triggered | None:

@@ -1,6 +1,6 @@
 """Reads about loops: which run, which start again with the day, and what they did, for people and machines."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -8,15 +8,21 @@ from typing import Any, Final
 
 from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
-from agents.enums import HaltState, Mode, TerminalReason
+from agents.enums import HaltState, Mode, Status, WaitingOn
+from agents.ledger.outages import model_wait_of
 from agents.models import Agent, AgentEvent, AgentSession, Alert, GateDay, HotField, Turn, agents_may_run
+from agents.policy.restarts import REVIVED
 from agents.types import ZERO
 
 AUTONOMOUS: Final = (Mode.LOOP, Mode.HEARTBEAT)
 DROPPED: Final = "alerts_dropped"  # in a session's metadata: their number; and the name of the alert about them
 GATE_DAYS: Final = 7
 SHOWN_EVENTS: Final = 30
-_RENEWED: Final = (TerminalReason.COMPLETED, TerminalReason.COST_CAP_REACHED, TerminalReason.BUDGET_EXCEEDED)
+_WAITS: Final[Mapping[str, str]] = {
+    WaitingOn.APPROVAL: "A call needs approval.",
+    WaitingOn.INPUT: "A question needs an answer.",
+    WaitingOn.OPERATOR: "The outcome of a call is unknown; a person has to resolve it.",
+}
 
 
 @dataclass(frozen=True)
@@ -51,16 +57,16 @@ def autonomous_sessions(agent_ids: Iterable[int]) -> dict[int, AgentSession]:
     return {row.agent_id: row for row in ranked if row.agent_id is not None}
 
 
-def loops_to_renew(agent_id: int | None = None) -> list[AgentSession]:
-    """Return the last loops of agents, or of one, that ended in a way that a new day renews.
+def loops_to_revive(agent_id: int | None = None) -> list[AgentSession]:
+    """Return the last loops of agents, or of one, that are over and that nobody wanted to end.
 
-    One statement, for agents that are wanted and whose definition contains "renew"; the caller reads the definition.
+    One statement, for agents that are wanted; the caller reads the definition.
     """
     last = AgentSession.objects.filter(agent=OuterRef("pk"), mode=Mode.LOOP).order_by("-pk").values("pk")[:1]
-    agents = Agent.objects.filter(agents_may_run("owner"), enabled=True, definition__contains="renew", wanted=True)
+    agents = Agent.objects.filter(agents_may_run("owner"), enabled=True, wanted=True)
     if agent_id is not None:
         agents = agents.filter(pk=agent_id)
-    ended = AgentSession.objects.filter(pk=OuterRef("last"), terminal_reason__in=_RENEWED)
+    ended = AgentSession.objects.filter(pk=OuterRef("last"), terminal_reason__in=sorted(REVIVED))
     found = agents.annotate(last=Subquery(last)).filter(Exists(ended)).values("last")
     return list(AgentSession.objects.filter(pk__in=found).select_related("agent", "owner").order_by("pk"))
 
@@ -68,6 +74,17 @@ def loops_to_renew(agent_id: int | None = None) -> list[AgentSession]:
 def alerts_dropped(session: AgentSession) -> int:
     """Return how many alerts of a run were dropped because too many were pending."""
     return int(session.metadata.get(DROPPED, 0))
+
+
+def loop_why(session: AgentSession) -> str:
+    """Return why a loop sleeps or waits, as a sentence; empty while it works."""
+    if session.status == Status.SLEEPING:
+        return str((session.metadata.get("loop") or {}).get("why") or "")
+    if session.status != Status.WAITING:
+        return ""
+    if wait := model_wait_of(session):
+        return f"Model {wait.model} does not answer since {wait.since:%Y-%m-%d %H:%M:%S} UTC: {wait.error}"
+    return _WAITS.get(session.waiting_on, "")
 
 
 def loop_facts(session: AgentSession) -> dict[str, Any]:
@@ -80,6 +97,7 @@ def loop_facts(session: AgentSession) -> dict[str, Any]:
         "waiting_on": session.waiting_on or None,
         "started_at": session.created_at.isoformat(),
         "next_wake_at": session.next_wake_at.isoformat() if session.next_wake_at else None,
+        "why": loop_why(session),
         "turn": last.number if last else 0,
         "last_turn": last.state if last else None,
         "yielded": last.yielded if last else "",
@@ -87,6 +105,7 @@ def loop_facts(session: AgentSession) -> dict[str, Any]:
         "alerts": Alert.objects.pending().filter(session=session).count(),
         "alerts_dropped": alerts_dropped(session),
         "hot_state": {field.name: field.updated_at.isoformat() for field in fields},
+        "spent_usd": str(session.spent_usd),
         "cost_usd": str(session.cost_total_usd),
         "max_cost_usd": None if session.max_cost_usd is None else str(session.max_cost_usd),
         "tokens": session.total_tokens,

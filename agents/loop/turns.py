@@ -17,9 +17,9 @@ from agents.loop.pacing import Move, Pace, Yielded
 from agents.loop.reads import DROPPED, alerts_dropped, loop_current
 from agents.models import AgentSession, Alert, Message, ToolCall, Turn
 from agents.people.activity import event_emit
-from agents.policy.guardrails import Counters
+from agents.policy.guardrails import CHAT_MESSAGE, Counters, observe_turn
 from agents.policy.transitions import TERMINAL
-from agents.sessions.lifecycle import CHAT_MESSAGE, HEARD, WAKES, held, session_lock, session_wake, wakes_for
+from agents.sessions.lifecycle import HEARD, WAKES, held, session_lock, wake_by_alert, wakes_for
 from agents.sessions.transcripts import GUARDRAILS
 from agents.text.clean import json_safe
 from agents.types import ZERO
@@ -89,7 +89,7 @@ def _drop(row: AgentSession, name: str, now: datetime) -> None:
 
 def _wake(row: AgentSession, name: str, now: datetime) -> bool:
     """Wake a sleeping loop whose agent wants to be woken for this alert. The caller has locked its row."""
-    return row.status == Status.SLEEPING and wakes_for(row, name) and session_wake(row.pk, now=now)
+    return row.status == Status.SLEEPING and wakes_for(row, name) and wake_by_alert(row, name, now=now)
 
 
 def alerts_pending(session: AgentSession) -> list[Alert]:
@@ -125,7 +125,7 @@ def turn_has_begun(session: AgentSession, turn: Turn) -> bool:
 
 def calls_since(session: AgentSession, after: int) -> list[ToolCall]:
     """Return the calls of a session after one of them, in order, without reading the earlier ones."""
-    columns = ("key", "name", "outcome", "tokens", "charged_usd", "started_at", "settled_at")
+    columns = ("key", "name", "outcome", "tokens", "charged_usd", "actual_usd", "started_at", "settled_at")
     return list(ToolCall.objects.filter(session_id=session.pk, pk__gt=after).order_by("pk").only(*columns))
 
 
@@ -188,7 +188,8 @@ def turn_close(
     turn.reason = reason[:REASON_CHARS]
     turn.definition = ""
     turn.tokens = sum(call.tokens for call in calls)
-    turn.cost_usd = sum((call.charged_usd for call in calls), ZERO)
+    approved, reported = (sum((getattr(call, name) for call in calls), ZERO) for name in ("charged_usd", "actual_usd"))
+    turn.cost_usd = max(approved, reported)
     turn.actions = len(actions)
     if yielded is not None:
         turn.yielded = str(yielded.mode)
@@ -209,6 +210,18 @@ def turn_close(
             "cost_usd": str(turn.cost_usd),
         }
         event_emit(EventKind.TURN_COMPLETED, session=session, now=now, turn=turn.number, **data)
+
+
+@transaction.atomic
+def turn_observe(session: AgentSession, turn: Turn) -> Counters:
+    """Count a turn that called nothing, or end the count; return the counters."""
+    row = held(session)
+    calls = Message.objects.filter(session=row, turn=turn.number, role="assistant").values_list("calls", flat=True)
+    counters = observe_turn(Counters.from_json(row.metadata.get(GUARDRAILS)), has_calls=any(calls))
+    row.metadata[GUARDRAILS] = counters.to_json()
+    row.save(update_fields=["metadata"])
+    session.metadata = row.metadata
+    return counters
 
 
 @transaction.atomic
@@ -260,6 +273,8 @@ def loop_alert_chat(chat: AgentSession, *, now: datetime) -> Alert | None:
     if loop is None or loop.agent is None or not autonomy_of(definition_of(loop.agent)).wake_on_chat:
         return None
     chat_id = str(chat.public_id)
+    if Alert.objects.filter(session=loop, dedupe__startswith=f"instruction:{chat_id}:").exists():
+        return None  # it has passed on what the loop is to know
     return alert_push(loop, name=CHAT_MESSAGE, text=chat_id, source_name="chat", now=now, dedupe=f"chat:{chat_id}")
 
 

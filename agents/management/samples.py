@@ -101,7 +101,7 @@ def _facts(session: AgentSession, took: timedelta) -> dict[str, Any]:
         "status": session.status,
         "terminal_reason": session.terminal_reason,
         "findings": findings,
-        "cost_usd": str(session.cost_total_usd),
+        "spent_usd": str(session.spent_usd),
         "chain_verified": verified,
         "seconds": round(took.total_seconds(), 1),
     }

@@ -47,7 +47,15 @@ from agents.models.operations import (
     SignInCount,
     UnreadInput,
 )
-from agents.models.results import ContextProposal, ContextRevision, Finding, Memory, Notification, Precedent
+from agents.models.results import (
+    ContextProposal,
+    ContextRevision,
+    Finding,
+    FindingComment,
+    Memory,
+    Notification,
+    Precedent,
+)
 from agents.models.rules import ApprovalRule
 from agents.models.sessions import AgentSession
 from agents.models.shared_texts import SharedText

@@ -76,6 +76,9 @@ class Agent(models.Model):
     definition = models.TextField(blank=True, help_text="YAML: instructions, pacing, hot state, sensors, guardrails.")
     definition_digest = models.CharField(max_length=64, blank=True, editable=False)
     definition_version = models.PositiveIntegerField(default=0, editable=False)
+    archived_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Since when it is out of the lists. It starts nothing."
+    )
     wanted = models.BooleanField(
         default=False, editable=False, help_text="Its loop was started, and nobody has stopped it since."
     )
@@ -87,7 +90,12 @@ class Agent(models.Model):
 
     class Meta:
         permissions = [("loosen", "Can loosen what binds agents: modes, caps, levels, reviews")]
-        constraints = [models.UniqueConstraint(fields=["owner", "name"], name="agent_name_per_owner")]
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "name"], name="agent_name_per_owner"),
+            models.CheckConstraint(
+                condition=models.Q(archived_at__isnull=True) | models.Q(enabled=False), name="agent_archived_is_off"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

@@ -1,6 +1,7 @@
 """The journal: one row per guarded call, written before the call goes out and closed when its outcome is known."""
 
 import uuid
+from decimal import Decimal
 
 from django.conf import settings
 from django.db import models
@@ -75,10 +76,22 @@ class ToolCall(models.Model):
                 name="tool_call_settled",
             ),
         ]
-        indexes = [models.Index(fields=["session"], condition=Q(outcome=Outcome.STARTED), name="tool_call_open")]
+        indexes = [
+            models.Index(fields=["session"], condition=Q(outcome=Outcome.STARTED), name="tool_call_open"),
+            models.Index(
+                fields=["id"],
+                condition=Q(outcome=Outcome.UNKNOWN, resolved_at__isnull=True),
+                name="tool_call_unknown",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.intent} {self.key} ({self.outcome})"
+
+    @property
+    def spent_usd(self) -> Decimal:
+        """Return the cost: the larger of approved and reported cost."""
+        return Decimal(max(self.charged_usd, self.actual_usd))
 
 
 # --- Approval tickets: evidence that a person allowed one exact call, once ---
@@ -156,6 +169,7 @@ class Approval(models.Model):
         indexes = [
             models.Index(fields=["created_at"], condition=Q(status=ApprovalStatus.PENDING), name="approval_pending"),
             models.Index(fields=["session", "signature"], name="approval_signature"),
+            models.Index(fields=["resolved_at"], condition=Q(resolved_by__isnull=False), name="approval_decided"),
         ]
 
     def __str__(self) -> str:

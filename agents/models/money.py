@@ -1,5 +1,7 @@
 """Shared budgets, prices of models, halts, and the installation's row."""
 
+from decimal import Decimal
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -36,9 +38,15 @@ class Budget(models.Model):
                 name="budget_money",
             ),
         ]
+        indexes = [models.Index(fields=["day", "scope"], name="budget_day")]
 
     def __str__(self) -> str:
         return f"{self.name} on {self.day}"
+
+    @property
+    def spent_usd(self) -> Decimal:
+        """Return the cost of the day: the larger of approved and reported cost."""
+        return Decimal(max(self.charged_usd, self.actual_usd))
 
     @property
     def name(self) -> str:

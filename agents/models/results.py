@@ -8,16 +8,25 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agents.enums import NoticeKind, PrecedentEnd, ProposalStatus, QuoteCheck
+from agents.enums import FindingState, NoticeKind, PrecedentEnd, ProposalStatus, QuoteCheck
 from agents.models.agents import Project
-from agents.models.knowledge import Document
+from agents.models.knowledge import Document, Playbook
 from agents.models.sessions import AgentSession
 from agents.text.marks import LOCATION_CHARS
 from agents.text.wording import text_key
 
 
+class FindingQuerySet(models.QuerySet["Finding"]):
+    def work(self) -> "FindingQuerySet":
+        """Findings for people to settle: not those about the run itself."""
+        return self.filter(about_run=False)
+
+
 class Finding(models.Model):
-    """Something a run found. Severity is free text, meant to be info, warn or critical."""
+    """Something a run found. Severity is free text, meant to be info, warn or critical.
+
+    state: open ──► acknowledged ──► dismissed | resolved; open ──► dismissed | resolved; each of them ──► open.
+    """
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(AgentSession, models.CASCADE, related_name="findings")
@@ -41,13 +50,63 @@ class Finding(models.Model):
     )
     judges_for = models.PositiveIntegerField(null=True, blank=True, help_text="Judges who say the quote supports it.")
     judges_asked = models.PositiveIntegerField(null=True, blank=True)
+    about_run = models.BooleanField(
+        default=False, db_default=False, help_text="About the run itself, such as a document that was not read."
+    )
+    playbook = models.ForeignKey(
+        Playbook, models.SET_NULL, null=True, blank=True, related_name="findings", db_index=False
+    )
+    position = models.CharField(max_length=200, blank=True, db_default="", help_text="The playbook's position.")
+    state = models.CharField(
+        max_length=12, choices=FindingState, default=FindingState.OPEN, db_default=FindingState.OPEN
+    )
+    reason = models.TextField(blank=True, db_default="", help_text="Why it was dismissed.")
+    precedent = models.ForeignKey(
+        "Precedent",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="dismissals",
+        help_text="What later runs learn from its dismissal.",
+    )
+    assignee = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="lqops_findings"
+    )
+    triaged_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
+    triaged_at = models.DateTimeField(null=True, blank=True, help_text="When its state was last changed.")
     created_at = models.DateTimeField(db_default=Now())
+
+    objects = FindingQuerySet.as_manager()
 
     class Meta:
         ordering = ["created_at", "id"]
+        constraints = [models.CheckConstraint(condition=Q(state__in=FindingState.values), name="finding_state")]
+        indexes = [
+            models.Index(fields=["created_at"], name="finding_created"),
+            models.Index(fields=["state", "id"], condition=Q(about_run=False), name="finding_queue"),
+            models.Index(
+                fields=["playbook", "created_at"], condition=Q(playbook__isnull=False), name="finding_of_playbook"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.title
+
+
+class FindingComment(models.Model):
+    """What a person wrote about a finding. Without an author it was written by a command."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    finding = models.ForeignKey(Finding, models.CASCADE, related_name="comments")
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
+    text = models.TextField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"comment {self.public_id}"
 
 
 class MemoryQuerySet(models.QuerySet["Memory"]):
@@ -141,6 +200,7 @@ class Notification(models.Model):
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_notifications")
     session = models.ForeignKey(AgentSession, models.SET_NULL, null=True, blank=True, related_name="notifications")
+    finding = models.ForeignKey(Finding, models.SET_NULL, null=True, blank=True, related_name="notifications")
     kind = models.CharField(max_length=20, choices=NoticeKind, default=NoticeKind.AGENT)
     title = models.CharField(max_length=200)
     body = models.TextField(blank=True)

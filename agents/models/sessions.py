@@ -7,7 +7,7 @@ from decimal import Decimal
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models.functions import Greatest, Now
 
 from agents.conf import lease_lifetime
 from agents.enums import (
@@ -33,6 +33,11 @@ _TERMINAL = Q(status__in=sorted(TERMINAL))
 
 UNFINISHED = (RunResult.PARTIAL, RunResult.FAILED)
 RETRY = "retry:"  # slots of further runs for the same input begin with it
+
+
+def spent_by_run() -> Greatest:
+    """The cost of a session inside a query, as `spent_usd` gives it: the sum of several is what their pages show."""
+    return Greatest("cost_total_usd", "cost_actual_usd", output_field=MicroUSDField())
 
 
 class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
@@ -75,6 +80,12 @@ class AgentSession(models.Model):
     agent = models.ForeignKey(Agent, models.SET_NULL, null=True, blank=True, related_name="sessions")
     trigger = models.ForeignKey(Trigger, models.SET_NULL, null=True, blank=True, related_name="sessions")
     project = models.ForeignKey(Project, models.SET_NULL, null=True, blank=True, related_name="sessions")
+    parent = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="children", help_text="The run that started it."
+    )
+    handed_back_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the rest of its cap went back to the run that started it."
+    )
     restarted_from = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="restarts")
 
     # What it is for
@@ -169,6 +180,7 @@ class AgentSession(models.Model):
         indexes = [
             models.Index(fields=["lease_until"], condition=Q(status=Status.RUNNING), name="session_lease"),
             models.Index(fields=["owner", "-id"], name="session_owner"),
+            models.Index(fields=["created_at"], name="session_created"),
             models.Index(fields=["enqueued_at"], condition=Q(status=Status.QUEUED), name="session_queued"),
             models.Index(
                 fields=["urgency", "owner", "trigger", "enqueued_at", "id"],
@@ -186,7 +198,16 @@ class AgentSession(models.Model):
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.SLEEPING), name="session_asleep"),
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.WAITING), name="session_waiting"),
             models.Index(fields=["trigger", "-id"], name="session_trigger"),
+            models.Index(
+                fields=["parent"], condition=Q(parent__isnull=False, handed_back_at__isnull=True), name="session_lent"
+            ),
             models.Index(fields=["completed_at"], condition=Q(run_result__in=UNFINISHED), name="session_unfinished"),
+            models.Index(fields=["-id"], condition=Q(completed_at__isnull=True), name="session_active"),
+            models.Index(
+                fields=["completed_at", "mode", "run_result"],
+                condition=Q(completed_at__isnull=False),
+                name="session_ended",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -212,6 +233,11 @@ class AgentSession(models.Model):
     def chain(self) -> str:
         """The name of this session's chain in the audit log."""
         return str(self.public_id)
+
+    @property
+    def spent_usd(self) -> Decimal:
+        """Return the cost: the larger of approved and reported cost."""
+        return Decimal(max(self.cost_total_usd, self.cost_actual_usd))
 
     @property
     def left_usd(self) -> Decimal | None:

@@ -44,7 +44,7 @@ class SharedTextField(models.TextField):  # type: ignore[type-arg]
         return _as_column(super().deconstruct(), "TextField")
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: FBT001 Django's signature
-        return _stored(super().pre_save(model_instance, add))
+        return stored(super().pre_save(model_instance, add))
 
     def from_db_value(self, value: Any, expression: object, connection: object) -> Any:
         return _restored(value)
@@ -57,7 +57,7 @@ class SharedTextJSONField(models.JSONField):
         return _as_column(super().deconstruct(), "JSONField")
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: FBT001 Django's signature
-        return _stored(super().pre_save(model_instance, add))
+        return stored(super().pre_save(model_instance, add))
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return _restored(super().from_db_value(value, expression, connection))
@@ -69,7 +69,7 @@ def _as_column(parts: Any, kind: str) -> Any:
     return name, f"django.db.models.{kind}", args, kwargs
 
 
-def _stored(value: Any) -> Any:
+def stored(value: Any) -> Any:
     """Return the value with its long texts replaced, after storing those that are new."""
     texts: dict[str, str] = {}
 

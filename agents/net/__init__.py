@@ -6,7 +6,7 @@ WebSockets; import it where it is needed. Nothing here knows what is fetched or 
 
 from agents.net.client import AsyncSafeClient, AsyncSafeStream, SafeClient, SafeResponse, SafeStream
 from agents.net.transport import Limits
-from agents.net.urls import CheckedUrl, FetchFailed, UrlRefused, check_url
+from agents.net.urls import CheckedUrl, FetchFailed, UrlRefused, check_host, check_url
 
 __all__ = [
     "AsyncSafeClient",
@@ -18,5 +18,6 @@ __all__ = [
     "SafeResponse",
     "SafeStream",
     "UrlRefused",
+    "check_host",
     "check_url",
 ]

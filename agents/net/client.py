@@ -139,8 +139,11 @@ class SafeResponse:
     content: bytes
     url: str
 
-    def text(self) -> str:
-        return self.content.decode(_codec(self.headers.get("content-type", "")), errors="replace")
+    def text(self, declared: str = "") -> str:
+        """Return the body as text. `declared` is the encoding that it names itself, if the header names none."""
+        header = self.headers.get("content-type", "")
+        given = header if CHARSET.search(header) or not declared else f"charset={declared}"
+        return self.content.decode(_codec(given), errors="replace")
 
     def json(self) -> Any:
         try:
@@ -276,11 +279,11 @@ class _Client:
         return check()
 
     def tls_context(self) -> SSLContext:
-        return self.tls or _public_tls()
+        return self.tls or public_tls()
 
 
 @cache
-def _public_tls() -> SSLContext:
+def public_tls() -> SSLContext:
     """A context that checks certificates and names against the public authorities and ignores the environment."""
     return httpx.create_ssl_context(trust_env=False)
 

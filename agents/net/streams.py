@@ -5,7 +5,7 @@ event that is too large while it arrives, reports it in its place, and reads on 
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -159,17 +159,24 @@ class StreamingClient(AsyncSafeClient):
 
     @asynccontextmanager
     async def websocket(
-        self, url: str, *, max_bytes: int = MAX_MESSAGE_BYTES, open_seconds: float = OPEN_SECONDS
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        max_bytes: int = MAX_MESSAGE_BYTES,
+        open_seconds: float = OPEN_SECONDS,
     ) -> AsyncIterator[AsyncSafeSocket]:
         deadline = Deadline(open_seconds)
         checked = await self.run_check(partial(self.check, url, deadline, SCHEMES), deadline)
-        connection = await self._handshake(checked, deadline, max_bytes)
+        connection = await self._handshake(checked, deadline, max_bytes, headers or {})
         try:
             yield AsyncSafeSocket(connection)
         finally:
             await connection.close()
 
-    async def _handshake(self, checked: CheckedUrl, deadline: Deadline, max_bytes: int) -> ClientConnection:
+    async def _handshake(
+        self, checked: CheckedUrl, deadline: Deadline, max_bytes: int, headers: Mapping[str, str]
+    ) -> ClientConnection:
         connected = await connect_socket(checked, deadline, self.reroute)
         secure: dict[str, Any] = {}
         if checked.scheme == "wss":
@@ -180,6 +187,7 @@ class StreamingClient(AsyncSafeClient):
                 return await connect(
                     checked.url,
                     sock=connected,
+                    additional_headers=headers,
                     compression=None,  # a small compressed message can be large: sizes count as they are sent
                     user_agent_header="lqops",
                     open_timeout=deadline.left(),

@@ -34,10 +34,10 @@ REFUSALS = {
     "use the port of the web site.",
     "host_form": "The host is not in plain form: write a full domain name, or an IP address in its usual form.",
     "host_idna": "The host is not a valid international name: write it as registered, or in its xn-- form.",
-    "host_local": "The host is inside a private network: only an operator can allow it (LQOPS_NET_ALLOW_HOSTS).",
-    "address": "The host is, or resolves to, an address that is not public: only an operator can allow it "
+    "host_local": "The host is inside a private network: only the configuration can allow it (LQOPS_NET_ALLOW_HOSTS).",
+    "address": "The host is, or resolves to, an address that is not public: only the configuration can allow it "
     "(LQOPS_NET_ALLOW_HOSTS or LQOPS_NET_ALLOW_NETWORKS).",
-    "unresolved": "The host name has no address: check its spelling, or try again later.",
+    "no_address": "The host name has no address: check its spelling, or try again later.",
     "lookup_timeout": "The DNS lookup took too long: try again later.",
     "redirect_host": "The server redirects to another host, which is not allowed here: use the final address.",
     "redirect_body": "The server redirects a request with a body to another host: use the final address.",
@@ -309,11 +309,11 @@ def _look_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ...]
     except queue.Empty:
         raise UrlRefused("lookup_timeout") from None
     if isinstance(found, OSError | UnicodeError):
-        raise UrlRefused("unresolved") from None
+        raise UrlRefused("no_address") from None
     if isinstance(found, BaseException):
         raise found
     if not found:
-        raise UrlRefused("unresolved")
+        raise UrlRefused("no_address")
     addresses = tuple(address for address in map(read_address, found[:MAX_ANSWERS]) if address is not None)
     if len(addresses) != len(found):
         raise UrlRefused("address")
@@ -381,13 +381,7 @@ def check_url(
     networks = settings.LQOPS_NET_ALLOW_NETWORKS if allow_networks is None else allow_networks
     allow = _parsed(tuple(hosts), tuple(networks))
     literal, port = _split(form[2], DEFAULT_PORTS[scheme])
-    host, address = canonical_host(literal, port, allow)
-    if address is None:
-        found = _look_up(host, resolve or system_resolve, lookup_seconds)
-    else:
-        found = (address,)
-    if not allow.host(host, port) and not all(is_public(item) or allow.address(item) for item in found):
-        raise UrlRefused("address")
+    host, found = _allowed_addresses(literal, port, allow, resolve or system_resolve, lookup_seconds)
     path = _percent_encode(form[3] or "/", "/:@")
     query = _percent_encode((form[4] or "?")[1:], "/:@?[]")
     return CheckedUrl(
@@ -399,6 +393,27 @@ def check_url(
         query=query,
         addresses=tuple(item.compressed for item in found),
     )
+
+
+def check_host(host: str, port: int, *, resolve: Resolve | None = None) -> tuple[str, tuple[str, ...]]:
+    """Return the host in its usual form and the addresses to connect to, for a protocol other than HTTP.
+
+    Raises UrlRefused. The caller connects with TLS, and checks the certificate for the host.
+    """
+    refuse_characters(host)
+    allow = _parsed(tuple(settings.LQOPS_NET_ALLOW_HOSTS), tuple(settings.LQOPS_NET_ALLOW_NETWORKS))
+    name, found = _allowed_addresses(host, port, allow, resolve or system_resolve, LOOKUP_SECONDS)
+    return name, tuple(item.compressed for item in found)
+
+
+def _allowed_addresses(
+    literal: str, port: int, allow: Allowed, resolve: Resolve, seconds: float
+) -> tuple[str, tuple[Address, ...]]:
+    host, address = canonical_host(literal, port, allow)
+    found = _look_up(host, resolve, seconds) if address is None else (address,)
+    if not allow.host(host, port) and not all(is_public(item) or allow.address(item) for item in found):
+        raise UrlRefused("address")
+    return host, found
 
 
 def refuse_characters(url: str) -> None:

@@ -18,7 +18,7 @@ from django.urls import reverse
 from agents.conf import base_url, mail_is_configured, mail_sender
 from agents.enums import NoticeKind, OutboxStatus
 from agents.exceptions import OpenTransaction
-from agents.models import AgentSession, Notification, OutboxMessage
+from agents.models import AgentSession, Finding, Notification, OutboxMessage
 from agents.people.access import HALT_PERMISSION, record_act, require_access
 from agents.queue import in_open_transaction
 from agents.text.clean import one_line
@@ -26,6 +26,7 @@ from audit.redaction import redact, redact_exception
 
 logger = logging.getLogger(__name__)
 
+FINDINGS_PATH: Final = "/admin/agents/finding/"  # not by reverse(): workers load no pages
 TITLE_CHARS: Final = 200
 BODY_CHARS: Final = 4_000
 SUBJECT_CHARS: Final = 160
@@ -39,12 +40,20 @@ CLAIMED_FOR: Final = timedelta(minutes=6)
 
 @transaction.atomic
 def notification_create(
-    *, owner_id: int, kind: NoticeKind, title: str, body: str, now: datetime, session_id: int | None = None
+    *,
+    owner_id: int,
+    kind: NoticeKind,
+    title: str,
+    body: str,
+    now: datetime,
+    session_id: int | None = None,
+    finding_id: int | None = None,
 ) -> Notification:
     """Create a notification, and an e-mail copy for an owner who has an address and wants copies."""
     notice = Notification.objects.create(
         owner_id=owner_id,
         session_id=session_id,
+        finding_id=finding_id,
         kind=kind,
         title=one_line(redact(title), TITLE_CHARS) or "(untitled)",
         body=redact(body)[:BODY_CHARS],
@@ -101,7 +110,9 @@ def _claim(message_pk: int, now: datetime) -> OutboxMessage | None:
     due.filter(attempts__gte=MAX_ATTEMPTS).update(status=OutboxStatus.FAILED)  # its last attempt was lost
     if not due.filter(attempts__lt=MAX_ATTEMPTS).update(attempts=F("attempts") + 1, due_at=now + CLAIMED_FOR):
         return None
-    return OutboxMessage.objects.select_related("notification__owner", "notification__session").get(pk=message_pk)
+    return OutboxMessage.objects.select_related(
+        "notification__owner", "notification__session", "notification__finding"
+    ).get(pk=message_pk)
 
 
 def _mail(copy: OutboxMessage) -> EmailMessage:
@@ -111,9 +122,12 @@ def _mail(copy: OutboxMessage) -> EmailMessage:
     if not address:
         raise ValueError("the owner has no address, or no longer wants copies")
     parts = [notice.title, notice.body]
-    if notice.session is not None:
+    if notice.finding is not None:
+        parts.append(f"Finding: {base_url()}{finding_path(notice.finding)}")
+    elif notice.session is not None:
         receipt = receipt_path(notice.session)
         parts[1] = "\n".join(line for line in notice.body.splitlines() if line != f"Receipt: {receipt}")
+        parts += [f"Findings: {base_url()}{findings_path(notice.session)}"] * notice.session.findings.work().exists()
         parts.append(f"Receipt: {base_url()}{receipt}")
     domain = mail_sender().rpartition("@")[2].rstrip(">") or "localhost"
     return EmailMessage(
@@ -128,6 +142,16 @@ def _mail(copy: OutboxMessage) -> EmailMessage:
 def receipt_path(session: AgentSession) -> str:
     """Return the path of a receipt. Uses the URLs of the audit app alone, so that workers load no other pages."""
     return reverse("receipt", urlconf="audit.views", args=[session.chain])
+
+
+def finding_path(finding: Finding) -> str:
+    """Return the path of the page where a finding is settled, by its public id."""
+    return f"{FINDINGS_PATH}by-id/{finding.public_id}/"
+
+
+def findings_path(session: AgentSession) -> str:
+    """Return the path of the list of a run's open findings."""
+    return f"{FINDINGS_PATH}?q={session.chain}"
 
 
 def _address(owner_id: int) -> str:

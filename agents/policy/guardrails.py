@@ -6,6 +6,7 @@ returned `Counters` with the session.
 """
 
 import json
+import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -112,8 +113,20 @@ def _refused(key: str, value: object, why: str) -> ValueError:
 
 
 YIELD: Final = "yield"
+RUN_FINISHED: Final = "run_finished"  # the alert that a run which a loop started is over
+CHAT_MESSAGE: Final = "chat_message"  # the alert that a person wrote to the agent
 VALUE_CHARS: Final = 200
 READ_ONLY_STEPS: Final = 8
+SHORT_SIGNATURE: Final = 16
+CYCLES: Final = (2, 3)  # steps of a circle
+MOST_RECENT: Final = 40  # steps that are remembered to find one
+SAME_ERRORS_TOLD: Final = 3
+MOST_SAME_ERRORS: Final = 6
+SILENT_TURNS_TOLD: Final = 2
+MOST_SILENT_TURNS: Final = 5
+FREE_WAKES: Final = 3
+WAKES_FORGOTTEN: Final = 1_800.0  # seconds without a wake
+LONGEST_WAKE_PAUSE: Final = 900.0
 PREMATURE_RECOVERIES: Final = 2
 RECENT_EVENTS: Final = 10  # a failed result among so many last events makes an empty end premature
 
@@ -128,6 +141,8 @@ class Reason(StrEnum):
     READ_ONLY_NUDGE = "read_only_nudge"
     NEAR_BUDGET = "near_budget"
     BUDGET = "budget"
+    SAME_ERROR = "same_error"
+    MONOLOGUE = "monologue"
 
 
 @dataclass(frozen=True)
@@ -168,6 +183,17 @@ WRAP_UP: Final = InternalMessage(
     "stays undone.",
 )
 
+SAME_ERROR_AGAIN: Final = InternalMessage(
+    Reason.SAME_ERROR,
+    "Your last calls failed with the same error, one after the other. Trying again will not help: do something else, "
+    "or say what is missing.",
+)
+CALL_YIELD: Final = InternalMessage(
+    Reason.MONOLOGUE,
+    "Your last turns called nothing, not even yield. Nobody reads what you write there: act by calls of skills, and "
+    "end each turn by calling yield.",
+)
+
 REFUSAL_ERROR: Final = "The model, or its provider's filter, refused to answer. It was not asked again."
 CUT_CALL_ERROR: Final = (
     "The model's tool call was cut off at the length limit again and was not run. "
@@ -175,7 +201,17 @@ CUT_CALL_ERROR: Final = (
 )
 
 
-def stuck_error(config: GuardrailsConfig) -> str:
+def stuck_error(config: GuardrailsConfig, counters: "Counters") -> str:
+    if counters.same_errors >= MOST_SAME_ERRORS:
+        return (
+            f"The last {MOST_SAME_ERRORS} steps of calls failed with the same error. Look at what they answered, and "
+            "whether the agent has what it needs."
+        )
+    if _cycle(counters.recent, config.max_repeated_tool_steps):
+        return (
+            f"The model went round in circles: the same few tool calls, more than {config.max_repeated_tool_steps} "
+            "times over (max_repeated_tool_steps). They were not run again. Look at what they answered."
+        )
     return (
         f"The model went on asking for the same tool calls. They may run {config.max_repeated_tool_steps} times in a "
         "row (max_repeated_tool_steps) and were not run again. Look at what they answered."
@@ -206,16 +242,22 @@ class Counters:
     nudged: bool = False
     near_budget_warned: bool = False
     worked_ms: int = 0  # in the current run of steps
+    recent: tuple[str, ...] = ()  # the signatures of the last steps with calls, cut short
+    last_error: str = ""  # the signature of the error with which all calls of the last step failed
+    same_errors: int = 0  # steps in a row that failed with it
+    silent_turns: int = 0  # turns of a loop in a row without any call, not even `yield`
 
     @classmethod
     def from_json(cls, kept: object) -> Self:
         """Read stored counters. What is missing or malformed counts as zero."""
-        found = kept if isinstance(kept, Mapping) else {}
+        found = dict(kept) if isinstance(kept, Mapping) else {}
+        recent = found.get("recent")
+        found["recent"] = tuple(map(str, recent)) if isinstance(recent, list) else ()
         names = [field.name for field in fields(cls) if _is_like(found.get(field.name), field.default)]
         return cls(**{name: found[name] for name in names})
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "recent": list(self.recent)}
 
     def awake(self) -> Self:
         """Reset what is counted per stretch: the same read on every wake is no loop."""
@@ -226,6 +268,9 @@ class Counters:
             max_tokens_recovery_count=0,
             premature_recovery_count=0,
             read_only_steps=0,
+            recent=(),
+            last_error="",
+            same_errors=0,
         )
 
     def after_message(self, reason: Reason) -> Self:
@@ -373,11 +418,97 @@ def observe_tool_calls(counters: Counters, calls: Iterable[tuple[str, Mapping[st
     if not seen:
         return counters
     repeated = counters.repeated_tool_steps + 1 if seen == counters.last_tool_signature else 0
-    return replace(counters, repeated_tool_steps=repeated, last_tool_signature=seen)
+    recent = (*counters.recent, seen[:SHORT_SIGNATURE])[-MOST_RECENT:]
+    return replace(counters, repeated_tool_steps=repeated, last_tool_signature=seen, recent=recent)
 
 
 def is_stuck(counters: Counters, config: GuardrailsConfig) -> bool:
-    return counters.repeated_tool_steps >= config.max_repeated_tool_steps
+    """Return whether the calls of the last steps repeat themselves, alone or in a circle, or keep failing alike."""
+    most = config.max_repeated_tool_steps
+    if counters.repeated_tool_steps >= most or counters.same_errors >= MOST_SAME_ERRORS:
+        return True
+    return _cycle(counters.recent, most)
+
+
+def _cycle(recent: Sequence[str], most: int) -> bool:
+    """Return whether the last steps went more than so many times through the same two or three steps: A B A B A B A."""
+    for length in CYCLES:
+        steps = recent[-(length * most + 1) :]
+        is_whole = len(steps) > length * most and len(set(steps)) > 1
+        if is_whole and all(one == other for one, other in zip(steps, steps[length:], strict=False)):
+            return True
+    return False
+
+
+# --- After the calls of a reply ---
+
+
+_NUMBERS: Final = re.compile(r"\d+")
+
+
+def observe_errors(counters: Counters, errors: Sequence[str | None]) -> Counters:
+    """Count steps in a row whose calls all failed with the same error, whatever their arguments. None is a success.
+
+    Numbers in it do not count: an id or a time differs each time. A step without calls is skipped.
+    """
+    if not errors:
+        return counters
+    alike = {_NUMBERS.sub("#", error)[:VALUE_CHARS] for error in errors if error is not None}
+    if None in errors or len(alike) > 1:
+        return replace(counters, last_error="", same_errors=0)
+    seen = sha256(alike.pop().encode("utf-8", "replace")).hexdigest()[:SHORT_SIGNATURE]
+    again = counters.same_errors + 1 if seen == counters.last_error else 1
+    return replace(counters, last_error=seen, same_errors=again)
+
+
+def says_same_error(counters: Counters) -> bool:
+    """Return whether to tell the model that it fails with the same error again and again: once in a row."""
+    return counters.same_errors == SAME_ERRORS_TOLD
+
+
+# --- Monologues: turns of a loop that call nothing ---
+
+
+def observe_turn(counters: Counters, *, has_calls: bool) -> Counters:
+    return replace(counters, silent_turns=0 if has_calls else counters.silent_turns + 1)
+
+
+def monologue_pause(counters: Counters) -> int:
+    """Return the seconds for which a loop that only talks is put to sleep: 0 at first, then doubling to an hour."""
+    beyond = counters.silent_turns - MOST_SILENT_TURNS
+    return 0 if beyond < 0 else min(60 * 2 ** min(beyond, 10), 3_600)
+
+
+# --- Hysteresis of wakes: a signal that flaps does not wake its agent each time ---
+
+
+@dataclass(frozen=True)
+class Wakes:
+    """How often an alert of one name has ended sleeps lately, and when it last did, in seconds."""
+
+    count: int = 0
+    last: float = 0.0
+
+    @classmethod
+    def from_json(cls, kept: object) -> Self:
+        match kept:
+            case [int(count), int(last) | float(last)]:
+                return cls(count, float(last))
+        return cls()
+
+    def to_json(self) -> list[float]:
+        return [self.count, self.last]
+
+    def allowed_at(self, now: float) -> float:
+        """Return from when it may wake again: a few wakes are free, then they must lie further and further apart."""
+        beyond = self.count - FREE_WAKES
+        if beyond < 0 or now - self.last >= WAKES_FORGOTTEN or self.last > now:
+            return now
+        return max(now, self.last + min(60.0 * 2.0 ** min(beyond, 10), LONGEST_WAKE_PAUSE))
+
+    def woke(self, now: float) -> Self:
+        is_over = now - self.last >= WAKES_FORGOTTEN
+        return replace(self, count=1 if is_over else self.count + 1, last=now)
 
 
 def observe_reading(counters: Counters, *, read_only: bool) -> Counters:

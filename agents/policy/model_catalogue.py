@@ -79,6 +79,7 @@ _REQUIRED: Final = {
 }
 
 # What people may set in the admin; the rest comes from the file. Prices have rows of their own.
+ENDPOINTS: Final = ("/chat/completions", "/messages", "/embeddings")
 SERVER_KEYS: Final = ("provider", "url", "name", "key_env", "key_header")
 ROLES_KEY: Final = "roles"
 SETTABLE: Final = (*SERVER_KEYS, "context_window", "max_tokens", "reasoning", "fallback", "extra", ROLES_KEY)
@@ -234,6 +235,8 @@ def _check_address(where: str, entry: Mapping[str, Any]) -> None:
         raise ModelError(f"{where}: url names no host; write it as https://host:port/v1.")
     if url.username is not None or url.password is not None or url.fragment:
         raise ModelError(f"{where}: url holds a user, a password or a #; name the key's variable in key_env.")
+    if ending := next((one for one in ENDPOINTS if url.path.rstrip("/").endswith(one)), ""):
+        raise ModelError(f"{where}: url ends with {ending}; leave that out, lqops adds it.")
     if not _HEADER.fullmatch(entry.get("key_header", "Authorization")):
         raise ModelError(f"{where}.key_header={entry['key_header']!r} is no name of a header, such as api-key.")
 
@@ -365,7 +368,7 @@ def _roles(base: Models, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, lis
         if role == JUDGES:
             kept, chosen = [], [*kept, *(name for name in chosen if name not in kept)]
         elif len(chosen) > 1:
-            message = f"roles: {role} is set here for {chosen[0]} already; take it from that model first."
+            message = f"roles: {role} is set here for both {chosen[0]} and {chosen[-1]}; take it from one first."
             raise ModelError(message, chosen[-1])
         if taken and not chosen and not kept and role not in {JUDGES, CONSOLE, EMBEDDINGS}:
             raise ModelError(f"roles: {role} would have no model; give it to another model first.", taken[-1])

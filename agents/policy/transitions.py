@@ -1,13 +1,13 @@
-"""The moves a session may make. Pure data; only agents/sessions makes them.
+"""The moves that sessions and findings may make. Pure data; only agents/sessions and agents/knowledge make them.
 
-Terminal states are never left: they have no entry on the left-hand side.
+Terminal states of a session are never left: they have no entry on the left-hand side.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from agents.enums import AgentState, Status, TerminalReason, WaitingOn
+from agents.enums import AgentState, FindingState, Status, TerminalReason, WaitingOn
 
 TERMINAL: Final = frozenset({Status.COMPLETED, Status.HALTED, Status.FAILED})
 
@@ -19,6 +19,15 @@ STATUS_MOVES: Final[Mapping[str, frozenset[Status]]] = MappingProxyType(
         Status.RUNNING: frozenset({Status.QUEUED, Status.SLEEPING, Status.WAITING, Status.COMPLETED, *_ENDS}),
         Status.SLEEPING: frozenset({Status.QUEUED, *_ENDS}),
         Status.WAITING: frozenset({Status.QUEUED, *_ENDS}),
+    }
+)
+
+_SETTLED = frozenset({FindingState.DISMISSED, FindingState.RESOLVED})
+FINDING_MOVES: Final[Mapping[str, frozenset[FindingState]]] = MappingProxyType(
+    {
+        FindingState.OPEN: frozenset({FindingState.ACKNOWLEDGED, *_SETTLED}),
+        FindingState.ACKNOWLEDGED: frozenset({FindingState.OPEN, *_SETTLED}),
+        **dict.fromkeys(_SETTLED, frozenset({FindingState.OPEN})),
     }
 )
 

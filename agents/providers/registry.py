@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.catalogue import declaration_of
+from agents.definitions.catalogue import declaration_of
 from agents.policy.model_catalogue import GATED
 from agents.providers.anthropic import KEY_HEADER, Anthropic
 from agents.providers.base import LOOK_SECONDS, Chunk, Fault, Provider, ProviderError

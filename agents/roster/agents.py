@@ -23,7 +23,7 @@ from agents.loop.reads import AUTONOMOUS, running
 from agents.models import Agent, AgentSession
 from agents.people.access import SYSTEM, actor_of, require_access, require_may_loosen
 from agents.policy.loosening import LOOSER, loosened
-from agents.roster.loops import loop_awaits_renewal, loop_start, loop_stop
+from agents.roster.loops import loop_next_start, loop_start, loop_stop
 from agents.skills.registry import installed_skills
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -71,6 +71,8 @@ def agent_edit(*, agent: Agent, by: User | None, now: datetime, **changes: Any) 
     changed = {name: value for name, value in _checked(changes).items() if getattr(row, name) != value}
     if not changed:
         return row
+    if changed.get("enabled") and row.archived_at is not None:
+        raise InvalidTransition(f"Agent {row.name!r} is archived. Bring it back first.")
     _require_may_set(row, changed, by)
     if "mode" in changed:
         _check_mode(row, changed["mode"])
@@ -100,6 +102,34 @@ def agent_delete(*, agent: Agent, by: User | None, now: datetime) -> None:
         raise InvalidTransition(f"Agent {agent.name!r} has sessions or triggers; switch it off instead of deleting it.")
     agent_record(agent, "agent.deleted", actor=actor_of(by), now=now)
     agent.delete()
+
+
+@transaction.atomic
+def agent_archive(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> Agent:
+    """Stop an agent, switch it off and take it out of the lists. Archiving an archived one changes nothing.
+
+    Runs of its triggers and its chats go on to their end.
+    """
+    require_access(by, owner_id=agent.owner_id, permission="agents.change_agent")
+    row = _locked(agent)
+    if row.archived_at is None:
+        agent_stop(agent=row, by=None, now=now, actor=actor_of(by, actor))
+        Agent.objects.filter(pk=row.pk).update(archived_at=now, enabled=False, edited_by=by)
+        agent_record(row, "agent.archived", actor=actor_of(by, actor), now=now)
+        row.refresh_from_db()
+    return row
+
+
+@transaction.atomic
+def agent_unarchive(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> Agent:
+    """Bring an archived agent back into the lists. It stays switched off until somebody enables it."""
+    require_access(by, owner_id=agent.owner_id, permission="agents.change_agent")
+    row = _locked(agent)
+    if row.archived_at is not None:
+        Agent.objects.filter(pk=row.pk).update(archived_at=None, edited_by=by)
+        agent_record(row, "agent.unarchived", actor=actor_of(by, actor), now=now)
+        row.refresh_from_db()
+    return row
 
 
 def _locked(agent: Agent) -> Agent:
@@ -227,7 +257,7 @@ def agent_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYS
     Sessions of triggers and chats are not touched.
     """
     row = _locked(agent)
-    awaited = loop_awaits_renewal(row)
+    awaited = loop_next_start(row) is not None
     loops = loop_stop(agent=row, by=by, now=now, actor=actor)
     beats = heartbeat_stop(agent=row, by=by, now=now, actor=actor)
     stopped = bool(awaited or loops.requested or beats.requested)

@@ -98,7 +98,7 @@ def definition_write(
     row.definition_digest = hashlib.sha256(new_text.encode()).hexdigest()
     row.edited_by = by
     row.save(update_fields=["definition", "definition_version", "definition_digest", "edited_by"])
-    messages = tuple(triggers_apply(plan, agent=row, by=by, now=now))
+    messages = (*triggers_apply(plan, agent=row, by=by, now=now), *_create_collections(row, definition, by=by, now=now))
     if stopped:
         agent_record(row, "agent.stopped", actor=actor_of(by), now=now)
     agent_record(
@@ -273,6 +273,14 @@ def triggers_apply(plan: TriggerPlan, *, agent: Agent, by: User | None, now: dat
     for trigger in plan.dropped:
         trigger_edit(trigger=trigger, by=by, now=now, enabled=False)
         yield f"Trigger {trigger.name!r} switched off: it is no longer in the file."
+
+
+def _create_collections(agent: Agent, definition: AgentDefinition, *, by: User | None, now: datetime) -> Iterator[str]:
+    """Create the collections that sensors add files to, and yield a message for each."""
+    for name in dict.fromkeys(spec.source.into for spec in definition.sensors if spec.source.into is not None):
+        if not _rows_named(agent, "collection", name).exists():
+            collection_create(owner=agent.owner, name=name, by=by, now=now)
+            yield f"Collection {name!r} created."
 
 
 def triggers_written(agent: Agent) -> Iterator[dict[str, Any]]:

@@ -5,19 +5,23 @@ import hashlib
 import json
 from time import monotonic
 from typing import Any, Final
+from urllib.parse import urlencode
 
+from agents.definitions.schema import Source
 from agents.enums import Outcome
 from agents.net import FetchFailed, Limits, SafeResponse, UrlRefused
 from agents.net.transport import MEBIBYTE
 from agents.sensors.rows import LeasedSensor
 from agents.sensors.sensing import Failed, Sensing, SensorServices
 from agents.sensors.signals import CallFailed
+from agents.skills.skill import BadHandle, resolve_handles
 
 LIMITS: Final = Limits(deadline=15.0, max_bytes=MEBIBYTE)
 NOT_MODIFIED: Final = 304
 OK: Final = range(200, 300)
 TAG_CHARS: Final = 256
-_UNCHANGED: Final = object()
+MOST_SEEN: Final = 2_000  # items that are no longer listed, and still known
+UNCHANGED: Final = object()
 
 
 class Poll(Sensing):
@@ -31,43 +35,61 @@ class Poll(Sensing):
             await asyncio.sleep(due - monotonic())
             with self.working():
                 try:
-                    payload, digest = await (self._fetch() if self.spec.source.url else self._call_tool())
+                    payload, digest = await self.look()
                 except Failed as error:
                     failed = monotonic()
                     wait = await self.fail(str(error))
                     held, due = wait is not None, failed + (wait or 0)
                 else:
                     due = next_due(due, monotonic(), self.interval)
-                    held = await self._hand_in(payload, digest, due)
+                    held = await self._hand_in_look(payload, digest, due)
             if not held:
                 return
 
-    async def _hand_in(self, payload: Any, digest: str, due: float) -> bool:
-        if payload is _UNCHANGED:
+    async def look(self) -> tuple[Any, str]:
+        """Read the source; return what it shows and a digest of that."""
+        return await (self._fetch() if self.spec.source.url else self._call_tool())
+
+    async def sample(self) -> list[Any]:
+        return [(await self.look())[0]]
+
+    async def _hand_in_look(self, payload: Any, digest: str, due: float) -> bool:
+        if payload is UNCHANGED:
             return await self.hand_in_reading([], unchanged=True, due=due)
         self.cursor |= {"loop": self.loop_pk}
+        return await self.hand_in(payload, digest, due)
+
+    async def hand_in(self, payload: Any, digest: str, due: float) -> bool:
+        """Hand in what the source shows: as one item, which is not scored again while it stays the same."""
         mark = f"{self.loop_pk}:{digest}"
         return await self.hand_in_reading([payload], mark=mark, occurrence=self.occurrence(), due=due)
 
     # --- URLs ---
 
     async def _fetch(self) -> tuple[Any, str]:
-        url = str(self.spec.source.url)
+        answer = await self.fetch_answer()
+        if answer is None:
+            return UNCHANGED, ""
+        return read_body(answer), hashlib.sha256(answer.content).hexdigest()[:32]
+
+    async def fetch_answer(self) -> SafeResponse | None:
+        """Fetch the address; None if it has not changed."""
+        url, headers = request_of(self.spec.source)
         try:
             async with self.services.fetches:
-                answer = await self.services.client.get(url, headers=self._conditions(), limits=LIMITS)
+                answer = await self.services.client.get(url, headers=headers | self._conditions(), limits=LIMITS)
         except (UrlRefused, FetchFailed) as error:
             raise Failed(str(error)) from None
         if answer.status == NOT_MODIFIED:
-            return _UNCHANGED, ""
+            return None
         if answer.status not in OK:
             raise Failed(f"the server answered with status {answer.status}")
         self._keep_tags(answer)
-        return read_body(answer), hashlib.sha256(answer.content).hexdigest()[:32]
+        return answer
 
     def _conditions(self) -> dict[str, str]:
         """Return headers that allow a 304; none before this loop and all signals have seen the source."""
-        if self.cursor.get("loop") != self.loop_pk or not self.scoring.has_last_reading():
+        if self.cursor.get("loop") != self.loop_pk or not self.has_last_reading():
             return {}
         tags = {"If-None-Match": self.cursor.get("etag"), "If-Modified-Since": self.cursor.get("modified")}
         return {name: tag for name, tag in tags.items() if tag}
@@ -96,6 +118,46 @@ class Poll(Sensing):
             raise Failed(result.error or f"the call ended {result.outcome}")
         text = json.dumps(result.data, sort_keys=True, default=str)
         return result.data, hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+class ItemPoll(Poll):
+    """A poll whose source lists items: each new one is handed in once, by its id."""
+
+    async def sample(self) -> list[Any]:
+        return [item for _, item in (await self.look())[0]]
+
+    async def hand_in(self, payload: Any, digest: str, due: float) -> bool:
+        """Hand in the items that were not listed before, oldest first. What is there at first is not judged."""
+        listed: dict[str, Any] = {item_key(name): item for name, item in payload}
+        seen: list[str] = self.cursor.get("seen") or []
+        known = set(seen)
+        new = [item for key, item in listed.items() if key not in known]
+        is_first = "seen" not in self.cursor
+        gone = [key for key in seen if key not in listed]
+        self.cursor["seen"] = [*gone[-MOST_SEEN:], *listed]
+        return await self.hand_in_reading(
+            new, to_score=[] if is_first else new, occurrence=self.occurrence(), unchanged=not new, due=due
+        )
+
+
+def item_key(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:20]
+
+
+def request_of(source: Source) -> tuple[str, dict[str, str]]:
+    """Return the address with its parameters, and the headers, with the secrets themselves: for the client only."""
+    try:
+        resolved = resolve_handles({"params": source.params, "headers": source.headers}, ("params", "headers"))
+    except BadHandle as error:
+        raise Failed(str(error)) from None
+    url = str(source.address).partition("#")[0]
+    if params := {name: _parameter(value) for name, value in resolved["params"].items()}:
+        url = f"{url}{'&' if '?' in url else '?'}{urlencode(params)}"
+    return url, {name: str(value) for name, value in resolved["headers"].items()}
+
+
+def _parameter(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def next_due(due: float, now: float, interval: float) -> float:

@@ -8,7 +8,7 @@ agent's sensor session. Readings and failures are written in agents/sensors/writ
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db import transaction
@@ -62,10 +62,10 @@ class LeaseState:
 
 @dataclass(frozen=True)
 class FiredSignal:
-    """A signal that fired on `items`, oldest first. One `occurrence` alerts and spawns once."""
+    """A signal that fired on `items`, oldest first, and why. One `occurrence` alerts and spawns once."""
 
     signal: Signal
-    score: str
+    reason: str
     occurrence: str
     items: tuple[Any, ...] = ()
 
@@ -75,6 +75,7 @@ class Reading:
     """The result of a look at a source: data, oldest first.
 
     `unchanged`: the source reports that nothing is new. `late`: no look, but scores of data handed in before.
+    `problem` is new, `faults` of signals stand until they are judged again; `failing`: the last look failed.
     """
 
     held: LeasedSensor
@@ -86,6 +87,9 @@ class Reading:
     signals: Mapping[str, Any] = field(default_factory=dict)
     fired: tuple[FiredSignal, ...] = ()
     problem: str = ""
+    faults: tuple[str, ...] = ()
+    failing: bool = False
+    notice: str = ""  # for the owner, once
     next_due_at: datetime | None = None
 
 
@@ -100,6 +104,22 @@ class Failure:
     wait_seconds: float
     cursor: Mapping[str, Any] | None = None
     next_due_at: datetime | None = None
+
+
+# --- State of signals ---
+
+
+def is_cooling(signal: Signal, state: Mapping[str, Any], now: datetime) -> bool:
+    """Tell whether the signal fired within its cooldown. A clock that was set back ends the cooldown."""
+    fired_at = state.get("fired_at")
+    if not fired_at or not signal.cooldown:
+        return False
+    return timedelta(0) <= now - datetime.fromisoformat(fired_at) < timedelta(seconds=signal.cooldown)
+
+
+def suppress(state: dict[str, Any], number: int) -> None:
+    """Count items that came during the cooldown."""
+    state["suppressed"] = state.get("suppressed", 0) + number
 
 
 # --- Text of readings ---

@@ -22,8 +22,9 @@ from watchfiles import awatch
 from agents.conf import clock
 from agents.net.streams import StreamingClient
 from agents.policy.schedule import backoff
+from agents.sensors.conditions import ConditionSignals
 from agents.sensors.rows import Failure, LeasedSensor, Reading
-from agents.sensors.signals import SensorCalls, SignalScoring
+from agents.sensors.signals import GuardedCalls, SignalScoring
 
 logger = logging.getLogger(__name__)
 
@@ -121,10 +122,11 @@ class SensorServices:
 
     hand_in: Callable[[Reading | Failure], Awaitable[bool]]
     loop_of: Callable[[int], int]
-    calls: SensorCalls
+    calls: GuardedCalls
     client: StreamingClient
     fetches: asyncio.Semaphore
     files: Executor
+    threads: Executor  # for sources that are waited for: databases, mail servers
     watcher: FileChangeWatcher
 
 
@@ -139,6 +141,7 @@ class Sensing:
         self.services = services
         self.cursor: dict[str, Any] = dict(held.row.cursor)
         self.scoring = SignalScoring(held, services.calls)
+        self.conditions = ConditionSignals(held)
         self.failures = held.row.failures
         self.busy = 0
         self._looks = 0
@@ -146,6 +149,7 @@ class Sensing:
 
     async def work(self) -> None:
         """Run until it is cancelled or the slice loses the sensor."""
+        self.conditions.start(self.loop_pk)
         retries = asyncio.create_task(self._retry_signals())
         try:
             await self.run()
@@ -156,6 +160,10 @@ class Sensing:
                 logger.error("sensor %s: signals could not be retried", self.held.row.pk, exc_info=error)
 
     async def run(self) -> None:
+        raise NotImplementedError
+
+    async def sample(self) -> list[Any]:
+        """Read the source once, for a trial; Failed if that is not possible. Nothing is kept."""
         raise NotImplementedError
 
     @contextmanager
@@ -220,6 +228,7 @@ class Sensing:
         async with self._one_result():
             if added := items if to_score is None else to_score:
                 self.scoring.add(added, occurrence, mark)
+            judged = self.conditions.judge(added, occurrence or self.occurrence())
             fired, problems = await self.scoring.score_due(self.loop_pk)
             self.failures = 0
             reading = Reading(
@@ -228,9 +237,11 @@ class Sensing:
                 items=tuple(items),
                 unchanged=unchanged,
                 cursor=dict(self.cursor),
-                signals=self.scoring.state(),
-                fired=tuple(fired),
+                signals=self._signals(),
+                fired=(*judged, *fired),
                 problem="; ".join(filter(None, [problem, *problems])),
+                faults=self._faults(),
+                notice=self.scoring.notice(),
                 next_due_at=None if due is None else _at(due - monotonic()),
             )
             return await self.services.hand_in(reading)
@@ -239,23 +250,37 @@ class Sensing:
         held = True
         while held:
             await asyncio.sleep(RETRY_CHECK_SECONDS)
-            if self.scoring.is_due() and not self._result_lock.locked():
+            if (self.scoring.is_due() or self.conditions.is_due()) and not self._result_lock.locked():
                 held = await self._hand_in_late_scores()
 
     async def _hand_in_late_scores(self) -> bool:
-        """Hand in scores of data that were handed in before."""
+        """Hand in scores of data that were handed in before, and what time alone has changed."""
         async with self._one_result():
+            judged = self.conditions.judge_time(self.occurrence())
             fired, problems = await self.scoring.score_due(self.loop_pk)
             reading = Reading(
                 self.held,
                 clock(),
                 items=self.late_items(),
                 late=True,
-                signals=self.scoring.state(),
-                fired=tuple(fired),
+                signals=self._signals(),
+                fired=(*judged, *fired),
                 problem="; ".join(problems),
+                faults=self._faults(),
+                failing=self.failures > 0,
+                notice=self.scoring.notice(),
             )
             return await self.services.hand_in(reading)
+
+    def _signals(self) -> dict[str, Any]:
+        return {**self.scoring.state(), **self.conditions.state()}
+
+    def _faults(self) -> tuple[str, ...]:
+        return (*self.scoring.faults(), *self.conditions.faults())
+
+    def has_last_reading(self) -> bool:
+        """Tell whether every signal was given the last reading."""
+        return self.scoring.has_last_reading() and self.conditions.has_last_reading()
 
     def late_items(self) -> tuple[Any, ...]:
         """Return what a gated field gets when its signal fires late, if not the scored data."""

@@ -20,10 +20,14 @@ from typing import Final, TypeVar
 from django.db import DatabaseError, close_old_connections, connections
 
 from agents.conf import clock, lease_lifetime, lease_renewal_seconds, sensor_slice_lifetime
+from agents.definitions.schema import SensorSpec
 from agents.enums import SensorKind
 from agents.loop.pacing import next_day
 from agents.models import AgentSession
 from agents.net.streams import StreamingClient
+from agents.sensors.database import Query
+from agents.sensors.feed import Feed
+from agents.sensors.mailbox import Mailbox
 from agents.sensors.poll import Poll
 from agents.sensors.rows import (
     DAY,
@@ -43,6 +47,7 @@ from agents.sensors.rows import (
 from agents.sensors.sensing import FileChangeWatcher, Sensing, SensorServices
 from agents.sensors.signals import SensorCalls
 from agents.sensors.stream import Stream
+from agents.sensors.tail import Tail
 from agents.sensors.validation import runnable
 from agents.sensors.watch import Watch
 from agents.sensors.writes import sensor_spawn, sensors_write
@@ -57,10 +62,15 @@ GRACE_SECONDS: Final = 1.5
 CALLS_AT_ONCE: Final = 16
 FETCHES_AT_ONCE: Final = 64
 SCANS_AT_ONCE: Final = 4
+# By the key of the source; a stream reads a url, too.
 KINDS: Final[dict[str, type[Sensing]]] = {
-    SensorKind.POLL: Poll,
-    SensorKind.WATCH: Watch,
-    SensorKind.STREAM: Stream,
+    "url": Poll,
+    "tool": Poll,
+    "items": Feed,
+    "query": Query,
+    "imap": Mailbox,
+    "path": Watch,
+    "tail": Tail,
 }
 Result = TypeVar("Result")
 
@@ -78,6 +88,10 @@ def request_stop() -> None:
 
 def asked_to_stop() -> bool:
     return bool(_stop_requested.value)
+
+
+def sensing_class(spec: SensorSpec) -> type[Sensing]:
+    return Stream if spec.type == SensorKind.STREAM else KINDS[spec.source.key]
 
 
 def run_sensor_session(session: AgentSession) -> End:
@@ -134,6 +148,7 @@ class Slice:
                 client=client,
                 fetches=asyncio.Semaphore(FETCHES_AT_ONCE),
                 files=self._files,
+                threads=self._threads,
                 watcher=watcher,
             )
             try:
@@ -187,7 +202,7 @@ class Slice:
 
     def _start(self, held: list[LeasedSensor], services: SensorServices) -> None:
         for one in held:
-            sensing = KINDS[one.spec.type](one, services)
+            sensing = sensing_class(one.spec)(one, services)
             task = asyncio.create_task(_keep_working(sensing))
             self._running[one.row.pk] = sensing, task
             task.add_done_callback(partial(self._forget, one.row.pk))

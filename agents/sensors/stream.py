@@ -14,7 +14,7 @@ from typing import Any, Final
 from agents.conf import clock, sensor_slice_lifetime
 from agents.net import AsyncSafeStream, FetchFailed, Limits, UrlRefused
 from agents.net.streams import CONTENT_TYPE, MAX_EVENT_BYTES, EventReader, ServerSentEvent
-from agents.sensors.poll import read_text
+from agents.sensors.poll import read_text, request_of
 from agents.sensors.sensing import Failed, Sensing
 
 OPEN_SECONDS: Final = 10.0
@@ -80,6 +80,24 @@ class Stream(Sensing):
             await asyncio.sleep(wait)
             wait = await self._read_connection()
 
+    async def sample(self) -> list[Any]:
+        """Return the first event that comes."""
+        url, headers = request_of(self.spec.source)
+        items = self._open(url, headers)
+        try:
+            async with asyncio.timeout(OPEN_SECONDS), aclosing(items):
+                return [(await anext(items)).data]
+        except (UrlRefused, FetchFailed) as error:
+            raise Failed(str(error)) from None
+        except StopAsyncIteration:
+            raise Failed("the stream ended") from None
+        except TimeoutError:
+            raise Failed(f"no event came within {OPEN_SECONDS:g} seconds") from None
+
+    def _open(self, url: str, headers: dict[str, str]) -> AsyncGenerator[Item]:
+        read = self._websocket_messages if url.lower().startswith("ws") else self._server_events
+        return read(url, headers)
+
     async def _read_connection(self) -> float | None:
         """Read one connection to its end; return the seconds to wait, None when the sensor is lost."""
         events = EventBuffer()
@@ -106,8 +124,8 @@ class Stream(Sensing):
         return await self.hand_in_reading(data, occurrence=last.name or self.occurrence(), problem=problem)
 
     async def _receive(self, events: EventBuffer) -> None:
-        url = str(self.spec.source.url)
-        items = self._websocket_messages(url) if url.lower().startswith("ws") else self._server_events(url)
+        url, headers = request_of(self.spec.source)
+        items = self._open(url, headers)
         try:
             async with aclosing(items):  # also when it is cancelled while the buffer is full
                 async for item in items:
@@ -120,10 +138,10 @@ class Stream(Sensing):
 
     # --- Server-sent events ---
 
-    async def _server_events(self, url: str) -> AsyncGenerator[Item]:
+    async def _server_events(self, url: str, given: dict[str, str]) -> AsyncGenerator[Item]:
         resume_id = str(self.cursor.get("id") or "")
         repeated = self.cursor.get("last")  # some sources send the last event again
-        headers = {"Accept": CONTENT_TYPE, "Cache-Control": "no-store"}
+        headers = given | {"Accept": CONTENT_TYPE, "Cache-Control": "no-store"}
         if resume_id:
             headers["Last-Event-ID"] = resume_id
         deadline = sensor_slice_lifetime().total_seconds() + OPEN_SECONDS
@@ -154,8 +172,8 @@ class Stream(Sensing):
 
     # --- WebSocket ---
 
-    async def _websocket_messages(self, url: str) -> AsyncGenerator[Item]:
-        async with self.services.client.websocket(url, open_seconds=OPEN_SECONDS) as opened:
+    async def _websocket_messages(self, url: str, headers: dict[str, str]) -> AsyncGenerator[Item]:
+        async with self.services.client.websocket(url, headers=headers, open_seconds=OPEN_SECONDS) as opened:
             self._record_gap()
             while True:
                 async with asyncio.timeout(self.spec.interval):

@@ -1,23 +1,34 @@
 """Checks that a sensor can run.
 
-Its definition can be read, its path is allowed, its tool is installed, read-only and runs without approval.
+Its definition can be read; its path, address and database are allowed here, and its secrets exist; its tool is
+installed, read-only and runs without approval.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
+
+from django.conf import settings
 
 from agents.conf import sensor_roots, skill_hosts
 from agents.definitions.in_force import definition_of
-from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
-from agents.enums import SensorState
+from agents.definitions.schema import AgentDefinition, DefinitionError, Problem, Source
+from agents.definitions.values import HANDLE, is_handle
+from agents.enums import SensorKind, SensorState
 from agents.models import Agent, Sensor
+from agents.net import UrlRefused, check_host, check_url
 from agents.policy.consent import needs_person
+from agents.sensors.paths import PathRefused, resolve_path
 from agents.sensors.rows import LeasedSensor, safe_text, sensor_reject
-from agents.sensors.watch import PathRefused, resolve_path
 from agents.skills.registry import skill_named, skill_standing
 from agents.skills.risk import level_for
 from agents.skills.skill import BadArguments, Skill
+
+_SCHEMES: Final = {
+    SensorKind.POLL: ("http", "https"),
+    SensorKind.STREAM: ("http", "https", "ws", "wss"),
+    SensorKind.WATCH: (),
+}
 
 
 def runnable(rows: list[Sensor]) -> list[LeasedSensor]:
@@ -36,7 +47,7 @@ def runnable(rows: list[Sensor]) -> list[LeasedSensor]:
             if row.name not in specs:
                 continue  # the definition has just changed; its rows follow
             held = LeasedSensor(row, specs[row.name], definition)
-            if (rejected := tool_problem(held, agent)) is not None:
+            if (rejected := tool_problem(held, agent) or _source_rejected(held)) is not None:
                 sensor_reject(row, state=rejected[0], problem=rejected[1])
             else:
                 found.append(held)
@@ -60,15 +71,21 @@ def tool_problem(held: LeasedSensor, agent: Agent) -> tuple[SensorState, str] | 
     return None
 
 
+def _source_rejected(held: LeasedSensor) -> tuple[SensorState, str] | None:
+    """Return the state and problem of a source that can never be read here; None when it may be."""
+    problem = source_problem(held.spec.source, held.spec.type)
+    return (SensorState.INVALID, problem) if problem else None
+
+
 def sensor_problems(definition: AgentDefinition, *, file: str) -> Iterator[Problem]:
     """Yield what keeps sensors from ever running, as far as it is known without a database."""
     for spec in definition.sensors:
         skill = skill_named(spec.source.tool) if spec.source.tool else None
-        wrong = _misuse(skill, spec.source.params) if skill else _path_problem(spec.source.path)
-        if wrong is not None:
-            key = f"{definition.sensor_keys[spec.name]}.source.{wrong[0]}"
+        misuse = _misuse(skill, spec.source.params) if skill else None
+        for name, problem in [misuse] if misuse else _source_problems(spec.source, spec.type):
+            key = f"{definition.sensor_keys[spec.name]}.source.{name}"
             line = definition.line_of(key) or definition.line_of(definition.sensor_keys[spec.name])
-            yield Problem(file, line, key, f"a source that a sensor can read: {wrong[1]}")
+            yield Problem(file, line, key, f"a source that a sensor can read: {problem}")
 
 
 def _misuse(skill: Skill, given: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -82,10 +99,45 @@ def _misuse(skill: Skill, given: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _path_problem(path: str | None) -> tuple[str, str] | None:
+def source_problem(source: Source, kind: SensorKind) -> str:
+    """Return why a source can never be read with the settings of this installation; empty if it may be."""
+    return next((problem for _, problem in _source_problems(source, kind)), "")
+
+
+def _source_problems(source: Source, kind: SensorKind) -> Iterator[tuple[str, str]]:
+    """Yield the key and the problem of each part of a source that can never be read here."""
     try:
-        if path is not None:
-            resolve_path(path, sensor_roots())
-    except PathRefused as error:
-        return "path", str(error)
-    return None
+        if source.file is not None:
+            resolve_path(source.file, sensor_roots())
+        if source.address is not None:
+            check_url(source.address, schemes=_SCHEMES[kind], resolve=_any_public, allow_hosts=_allowed_hosts())
+        if source.imap is not None:
+            check_host(source.imap.host, source.imap.port, resolve=_any_public)
+    except (PathRefused, UrlRefused) as error:
+        yield source.key, str(error)
+    if source.database is not None and source.database not in settings.LQOPS_SENSOR_DATABASES:
+        known = ", ".join(sorted(settings.LQOPS_SENSOR_DATABASES)) or "none"
+        missing = f"there is no database {source.database!r} for sensors; known names: {known}"
+        yield "database", f"{missing}; set LQOPS_SENSOR_DATABASE_{source.database.upper()}"
+    yield from _secret_problems(source)
+
+
+def _secret_problems(source: Source) -> Iterator[tuple[str, str]]:
+    given = {"headers": source.headers, "params": source.params if source.tool is None else {}}
+    given |= {"imap": {"password": source.imap.password}} if source.imap is not None else {}
+    known = ", ".join(sorted(settings.LQOPS_SECRETS)) or "none"
+    for key, values in given.items():
+        for name in (value[HANDLE] for value in values.values() if is_handle(value)):
+            if name not in settings.LQOPS_SECRETS:
+                missing = f"there is no secret {name!r}; known names: {known}"
+                yield key, f"{missing}; set LQOPS_SECRET_{name.upper()}"
+
+
+def _allowed_hosts() -> list[str]:
+    """Return the hosts that are allowed, with the sample figures, which `manage.py up` lets sensors reach."""
+    return [*settings.LQOPS_NET_ALLOW_HOSTS, f"127.0.0.1:{settings.LQOPS_SAMPLE_METRICS_PORT}"]
+
+
+def _any_public(host: str) -> list[str]:
+    """Stand in for a name server: what a name leads to is checked with each look."""
+    return ["8.8.8.8"]

@@ -6,21 +6,30 @@ one before, and symbolic links are not followed. Nothing is written.
 """
 
 import asyncio
-import errno
 import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path, PurePath
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar, Final
 
 from django.utils.crypto import salted_hmac
 
 from agents.conf import clock, sensor_roots
+from agents.sensors.intake import SETTLE_SECONDS, Intake, take_in
+from agents.sensors.paths import (
+    FILE_FLAGS,
+    FOLDER_FLAGS,
+    PathRefused,
+    missing_text,
+    opened,
+    refused_errors,
+    resolve_path,
+)
 from agents.sensors.sensing import Failed, Sensing
 from audit.redaction import redact
 from audit.rows import canonical
@@ -38,12 +47,6 @@ TEXT_BYTES: Final = 16 * 1024
 HASHED_BYTES: Final = 16 * 1024 * 1024  # of one file; a larger one is compared by time and size
 HASHED_IN_ALL: Final = 256 * 1024 * 1024
 PIECE: Final = 1024 * 1024
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-class PathRefused(Exception):
-    """The path may not be read, or cannot be; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Snapshot:
 
 class Watch(Sensing):
     pause: ClassVar[float] = 5.0
+    _problem = ""  # with the files that were to be added last
 
     async def run(self) -> None:
         change = asyncio.Event()
@@ -71,6 +75,12 @@ class Watch(Sensing):
                 wait = await self._look(change)
         finally:
             self.services.watcher.leave(change)
+
+    async def sample(self) -> list[Any]:
+        found = await self._scan()
+        if found.missing:
+            raise Failed(missing_text(str(self.spec.source.path), sensor_roots()))
+        return [{**one, **_text(found, one)} for one in _limited(present(found))]
 
     async def _wait_for_change(self, change: asyncio.Event, wait: float) -> None:
         """Wait for a change, or the given seconds (below 0: no limit); then until the folder is quiet."""
@@ -92,12 +102,38 @@ class Watch(Sensing):
         except Failed as error:
             return await self.fail(str(error))
         self.services.watcher.listen(change, found.folders or (() if found.missing else [self._folder()]))
-        news = changes(self.cursor, found)
         first = "files" not in self.cursor
+        taken = None
+        if self.spec.source.into is not None:
+            try:
+                found, taken = await self._take_in(found)
+            except Failed as error:
+                return await self.fail(str(error))
+        news = changes(self.cursor, found)
         moved = found.missing != self.cursor.get("missing", False) or self.cursor.get("loop") != self.loop_pk
-        if (news or first or moved) and not await self._hand_in(found, news, first=first):
+        added = taken.added if taken else {}
+        problem = taken.problem if taken else ""
+        is_new = bool(news or first or moved or problem != self._problem)
+        self._problem = problem
+        if is_new and not await self._hand_in(found, news, first=first, added=added, problem=problem):
             return None
+        if taken is not None and taken.left:
+            return SETTLE_SECONDS
         return MISSING_SECONDS if found.missing else -1.0
+
+    async def _take_in(self, found: Snapshot) -> tuple[Snapshot, Intake]:
+        """Add new files to the collection; return the scan without those that are left for the next look."""
+        if found.whole:
+            raise Failed(f"there are more than {MOST_FILES} files in the folder: none of them is added to a collection")
+        news = changes({"files": self.cursor.get("files") or {}}, found)
+        names = [one["name"] for one in news if one["kind"] in {"added", "modified"}]
+        source = self.spec.source
+        work = partial(take_in, str(source.path), str(source.into), names[::-1], agent_id=self.held.row.agent_id)
+        taken = await asyncio.get_running_loop().run_in_executor(self.services.files, work)
+        kept = {name: entry for name, entry in found.files.items() if name not in taken.left}
+        before = self.cursor.get("files") or {}
+        kept |= {name: before[name] for name in taken.left if name in before}
+        return replace(found, files=kept, text=None), taken
 
     async def _scan(self) -> Snapshot:
         path = str(self.spec.source.path)
@@ -113,10 +149,15 @@ class Watch(Sensing):
         path = Path(str(self.spec.source.path))
         return str((path if path.is_absolute() else sensor_roots()[0] / path).parent)
 
-    async def _hand_in(self, found: Snapshot, news: list[dict[str, Any]], *, first: bool) -> bool:
+    async def _hand_in(
+        self, found: Snapshot, news: list[dict[str, Any]], *, first: bool, added: Mapping[str, str], problem: str
+    ) -> bool:
         at = clock().isoformat(timespec="seconds")
         reported = _limited(present(found) if first else news)
-        fresh = [{**one, "name": one["name"][-NAME_CHARS:], "at": at, **_text(found, one)} for one in reported]
+        fresh = [
+            {**one, "name": one["name"][-NAME_CHARS:], "at": at, **_text(found, one), **_document(added, one)}
+            for one in reported
+        ]
         recent = [*fresh, *self.cursor.get("recent", [])][:MOST_REPORTED]
         occurrence = self.occurrence(canonical([[one["name"], one["kind"], self._version(found, one)] for one in news]))
         self.cursor = {
@@ -126,8 +167,8 @@ class Watch(Sensing):
             "missing": found.missing,
             **({"whole": found.whole} if found.whole else {}),
         }
-        problem = "the path does not exist now" if found.missing else ""
-        to_score = [] if first else [_without(one, "at") for one in fresh[::-1]]
+        problem = problem or (missing_text(str(self.spec.source.path), sensor_roots()) if found.missing else "")
+        to_score = [] if first and not added else [_without(one, "at") for one in fresh[::-1]]
         return await self.hand_in_reading([recent], to_score=to_score, occurrence=occurrence, problem=problem)
 
     def _version(self, found: Snapshot, one: Mapping[str, Any]) -> str:
@@ -144,6 +185,11 @@ def _text(found: Snapshot, one: Mapping[str, Any]) -> dict[str, str]:
     return {"text": found.text} if found.text is not None and one["kind"] != "deleted" else {}
 
 
+def _document(added: Mapping[str, str], one: Mapping[str, Any]) -> dict[str, str]:
+    """Return the document that a file became, if it did."""
+    return {"document": added[one["name"]]} if one["name"] in added and one["kind"] != "deleted" else {}
+
+
 def _without(change: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in change.items() if key != name}
 
@@ -154,49 +200,17 @@ def _without(change: Mapping[str, Any], name: str) -> dict[str, Any]:
 def scan(path: str, roots: Sequence[Path], before: Mapping[str, list[Any]]) -> Snapshot:
     """Scan a path. Files whose time, size and inode are those of `before` are not read again."""
     root, steps = resolve_path(path, roots)
-    try:
-        with _opened(root, steps) as (handle, name):
-            found = os.fstat(handle)
-            if stat.S_ISREG(found.st_mode):
-                return _one_file(handle, name, found, before)
-            if not stat.S_ISDIR(found.st_mode):
-                raise PathRefused("it is neither a file nor a folder")
-            return _folder(handle, str(root.joinpath(*steps)), before)
-    except FileNotFoundError:
-        return Snapshot(missing=True)
-    except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-            raise PathRefused("the path contains a symbolic link, or something that is not a folder") from None
-        raise PathRefused(f"it cannot be read: {error.strerror}") from None
-
-
-def resolve_path(path: str, roots: Sequence[Path]) -> tuple[Path, tuple[str, ...]]:
-    """Return the root of a path and the steps below it. A relative path is below the first root."""
-    if not roots:
-        raise PathRefused("no folder may be watched: LQOPS_SENSOR_ROOTS is empty")
-    given = PurePath(path)
-    if ".." in given.parts or "\0" in path:
-        raise PathRefused("the path contains ..")
-    if not given.is_absolute():
-        return roots[0], given.parts
-    for root in roots:
-        if given.is_relative_to(root):
-            return root, given.relative_to(root).parts
-    raise PathRefused("the path is outside of the folders in LQOPS_SENSOR_ROOTS")
-
-
-@contextmanager
-def _opened(root: Path, steps: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """Open a path step by step below its root. The root is the operator's, and may contain links."""
-    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for number, step in enumerate(steps, 1):
-            below = os.open(step, _FILE if number == len(steps) else _FOLDER, dir_fd=handle)
-            os.close(handle)
-            handle = below
-        yield handle, steps[-1] if steps else root.name
-    finally:
-        os.close(handle)
+    with refused_errors():
+        try:
+            with opened(root, steps) as (handle, name):
+                found = os.fstat(handle)
+                if stat.S_ISREG(found.st_mode):
+                    return _one_file(handle, name, found, before)
+                if not stat.S_ISDIR(found.st_mode):
+                    raise PathRefused("it is neither a file nor a folder")
+                return _folder(handle, str(root.joinpath(*steps)), before)
+        except FileNotFoundError:
+            return Snapshot(missing=True)
 
 
 def _one_file(handle: int, name: str, found: os.stat_result, before: Mapping[str, list[Any]]) -> Snapshot:
@@ -247,7 +261,7 @@ def _walk(handle: int, relative: str, folders: list[str], path: str) -> Iterator
         return
     for name in sorted(below):
         try:
-            opened = os.open(name, _FOLDER, dir_fd=handle)
+            opened = os.open(name, FOLDER_FLAGS, dir_fd=handle)
         except OSError:
             continue  # gone, or not a folder any more
         try:
@@ -262,7 +276,7 @@ def _scan_file(
     """Return the entry of a file in the snapshot, and how many bytes were read for it."""
     if before is not None and _is_unchanged(before, found):
         return before, 0
-    handle = os.open(name, _FILE, dir_fd=below)
+    handle = os.open(name, FILE_FLAGS, dir_fd=below)
     try:
         return _described(handle, os.fstat(handle), before, left=left), min(found.st_size, left)
     finally:

@@ -16,13 +16,13 @@ from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 
 from agents.definitions.schema import Update
-from agents.definitions.values import PathNotFound, value_at_path
-from agents.enums import EventKind, HotSource, NoticeKind, SensorKind, SensorState
+from agents.enums import EventKind, HotSource, NoticeKind, SensorState
 from agents.loop.state import VALUE_BYTES, hot_refusal, hot_write
 from agents.loop.turns import alert_push
 from agents.models import Agent, AgentSession, HotField, Sensor, Trigger
 from agents.people.activity import event_emit
 from agents.people.notifications import notification_create
+from agents.policy.paths import PathNotFound, value_at_path
 from agents.sensors.rows import PROBLEM_CHARS, Failure, LeasedSensor, Reading, loops_going, preview, quote, safe_text
 from agents.sessions.lifecycle import session_lock
 from agents.text.clean import json_safe
@@ -98,15 +98,18 @@ def _write_reading(reading: Reading, loop: AgentSession) -> bool:
             event_emit(EventKind.SENSOR_UPDATED, session=loop, now=now, sensor=held.spec.name, field=name)
     for problem in problems:
         event_emit(EventKind.SENSOR_ERROR, session=loop, now=now, sensor=held.spec.name, error=safe_text(problem))
-    if problems and not reading.late:
-        _held_row(held).update(problem=safe_text("; ".join(problems))[:PROBLEM_CHARS])
+    standing = dict.fromkeys([*problems, *reading.faults])
+    if standing and not reading.late:
+        _held_row(held).update(problem=safe_text("; ".join(standing))[:PROBLEM_CHARS])
+    if reading.notice:
+        _notify(reading.held, f"A signal of sensor {held.spec.name} gets no scores", reading.notice, loop, now)
     for fired in reading.fired:
         if fired.signal.notify:
             name = fired.signal.name
             alert_push(
                 loop,
                 name=name,
-                text=f"{held.spec.name}: {name} scored {fired.score}. {quote(fired.items)}",
+                text=f"{held.spec.name}: {name} {fired.reason}. {quote(fired.items)}",
                 source_name=held.spec.name,
                 dedupe=f"{held.row.pk}:{name[:24]}:{fired.occurrence}"[:96],
                 now=now,
@@ -115,12 +118,15 @@ def _write_reading(reading: Reading, loop: AgentSession) -> bool:
 
 
 def _changed_columns(reading: Reading) -> dict[str, Any]:
-    """Return what to change in the sensor's row. A late reading changes only its signals."""
+    """Return what to change in the sensor's row. A late reading changes its signals, and what they say of its state."""
     changed: dict[str, Any] = {"signals": _with_spawns(reading)}
-    if reading.late:
+    state = SensorState.FAILING if reading.faults else SensorState.FINE
+    if reading.late and reading.failing:
         return changed
+    if reading.late:
+        return changed | {"state": state, "problem": safe_text("; ".join(reading.faults))[:PROBLEM_CHARS]}
     changed |= {
-        "state": SensorState.FINE,
+        "state": state,
         "problem": "",
         "failures": 0,
         "read_at": reading.at,
@@ -171,7 +177,7 @@ def _items_for(reading: Reading, gate: str | None) -> tuple[Any, ...]:
     fired = next((one for one in reading.fired if one.signal.name == gate), None)
     if fired is None:
         return ()
-    return reading.items if reading.held.spec.type == SensorKind.WATCH else fired.items
+    return reading.items if reading.held.spec.source.path is not None else fired.items
 
 
 def _write_field(reading: Reading, items: Sequence[Any], loop: AgentSession, update: Update) -> str | None:
@@ -185,7 +191,7 @@ def _write_field(reading: Reading, items: Sequence[Any], loop: AgentSession, upd
         value = _bounded(value_at_path(items[-1], update.path))
     except (PathNotFound, ValueError) as error:
         return f"{name}: {error}"
-    if held.spec.type == SensorKind.WATCH and isinstance(value, list) and spec is not None and spec.max_items:
+    if held.spec.source.path is not None and isinstance(value, list) and spec is not None and spec.max_items:
         value = value[: spec.max_items]  # changes have the newest first, while the hot state keeps the end of arrays
     appends = spec is not None and spec.type == "array" and not isinstance(value, list)
     if problem := hot_refusal(held.definition, name, [value] if appends else value):
@@ -257,16 +263,22 @@ def _write_failure(failure: Failure, loop: AgentSession) -> bool:
         wait_seconds=round(failure.wait_seconds, 3),
     )
     if failure.failures == FAILURES_BEFORE_NOTIFICATION:
-        agent = Agent.objects.get(pk=held.row.agent_id)
-        notification_create(
-            owner_id=agent.owner_id,
-            kind=NoticeKind.SENSOR_FAILING,
-            title=f"Sensor {held.spec.name} of {agent.name} failed {failure.failures} times in a row",
-            body=f"{problem}\n\nIt retries every {failure.wait_seconds:.0f} seconds. This notification is sent once.",
-            session_id=loop.pk,
-            now=now,
-        )
+        title = f"Sensor {held.spec.name} failed {failure.failures} times in a row"
+        _notify(held, title, f"{problem}\n\nIt retries every {failure.wait_seconds:.0f} seconds.", loop, now)
     return True
+
+
+def _notify(held: LeasedSensor, title: str, body: str, loop: AgentSession, now: datetime) -> None:
+    """Notify the agent's owner."""
+    agent = Agent.objects.get(pk=held.row.agent_id)
+    notification_create(
+        owner_id=agent.owner_id,
+        kind=NoticeKind.SENSOR_FAILING,
+        title=f"{agent.name}: {title}",
+        body=f"{safe_text(body)}\n\nThis notification is sent once.",
+        session_id=loop.pk,
+        now=now,
+    )
 
 
 # --- Runs that signals spawn ---

@@ -20,6 +20,7 @@ from agents.models import AgentSession, Approval, ApprovalRule, ToolCall
 from agents.people.access import actor_of, bound_owners, record_act, require_may_loosen
 from agents.policy.consent import ARGUMENTS, SKILL
 from agents.policy.rules import Condition, Facts, Rule, Verdict, fits, judged, rule_problem
+from agents.sessions.second_eyes import approvers_of
 from agents.skills.registry import installed_skills
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -57,6 +58,13 @@ def verdict_on(session: AgentSession, facts: Facts) -> Verdict | None:
 def named_rules(verdict: Verdict) -> list[dict[str, Any]]:
     """Return the rules of a verdict as an approval stores them."""
     return [{"id": rule.id, "version": rule.version, "name": rule.name, "role": rule.role} for rule in verdict.rules]
+
+
+def roles_without_approvers() -> list[str]:
+    """Return the roles that rules in force ask, and of whom nobody may decide any more."""
+    rows = ApprovalRule.objects.current().filter(enabled=True).exclude(role="")
+    roles = rows.order_by("role").values_list("role", flat=True).distinct()
+    return [role for role in roles if not approvers_of(role).exists()]
 
 
 # --- Writing ---
@@ -119,6 +127,11 @@ def _require_valid(row: ApprovalRule) -> None:
         raise Invalid(problem)
     if row.role and not Group.objects.filter(name=row.role).exists():
         raise Invalid(f"There is no role {row.role!r}.")
+    if row.role and row.enabled and not approvers_of(row.role).exists():
+        raise Invalid(
+            f"Nobody of the role {row.role} may decide on approvals, so the calls would wait for nobody. "
+            "Give somebody both roles first, or leave the rule off."
+        )
     if row.skill and row.skill not in installed_skills():
         raise Invalid(f"There is no skill {row.skill!r}. `manage.py skills` lists those that are installed.")
 

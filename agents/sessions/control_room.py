@@ -1,18 +1,35 @@
-"""Home and health: what runs, what needs attention, today's cost, recent problems, what is due.
+"""Home and health: what runs, what needs attention, today's budgets, recent problems, what is due.
 
 Each function runs a fixed number of statements over a bounded number of rows, however long the installation has run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from enum import StrEnum
+from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import Count, Min, Q, QuerySet
-from django.db.models.functions import Coalesce
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    CharField,
+    Count,
+    Exists,
+    ExpressionWrapper,
+    F,
+    IntegerField,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce, Concat, NullIf
 from django_q.models import OrmQ
 
 from agents.enums import (
@@ -25,15 +42,18 @@ from agents.enums import (
     Outcome,
     ProposalStatus,
     QuestionStatus,
+    SensorState,
     Status,
     TerminalReason,
 )
+from agents.ledger.trigger_health import BY_HAND
 from agents.models import (
     Agent,
     AgentSession,
     Approval,
     Budget,
     ContextProposal,
+    Document,
     Halt,
     Host,
     Installation,
@@ -43,6 +63,7 @@ from agents.models import (
     Notification,
     OutboxMessage,
     Question,
+    Sensor,
     SuspendedModel,
     ToolCall,
     Trigger,
@@ -80,37 +101,72 @@ REASONS: Final = {
 REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RATE_LIMITED})
 
 
+class CountOf(Subquery):
+    """The number of rows of a query, as one column of another."""
+
+    template = "(SELECT COUNT(*) FROM (%(subquery)s) _counted)"
+    output_field = IntegerField()
+
+    def __init__(self, rows: QuerySet[Any], most: int | None = COUNTED) -> None:
+        super().__init__(rows.order_by().values("pk")[:most])
+
+
+class Kind(StrEnum):
+    """What can need attention, the most urgent first."""
+
+    RUN = "run"
+    INPUT = "input"
+    APPROVAL = "approval"
+    QUESTION = "question"
+    CALL = "call"
+    SENSOR = "sensor"
+    TRIGGER = "trigger"
+    MODEL = "model"
+    BUDGET = "budget"
+
+
 @dataclass(frozen=True)
-class Running:
-    """Sessions that are not over, newest first, with counts by status and of loops."""
+class Matter:
+    """A question, a call, an input, a sensor or a trigger that needs attention."""
 
-    rows: tuple[AgentSession, ...]
-    counts: dict[str, int]
-    loops: int
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
+    kind: Kind
+    pk: int
+    name: str
+    detail: str
+    at: datetime | None
+    owner_id: int
+    agent_id: int
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """Runs that cannot go on without a person."""
+class Attention:
+    """What cannot go on, or goes wrong, without a person; at most a few of each kind."""
 
+    runs: tuple[AgentSession, ...]
     approvals: tuple[Approval, ...]
-    approvals_count: int
-    oldest_at: datetime | None
-    questions: tuple[Question, ...]
-    questions_count: int
-    unknown: tuple[ToolCall, ...]
-    given_up: tuple[UnreadInput, ...]
-    given_up_count: int
-    unfinished: tuple[AgentSession, ...]
-    unfinished_count: int
-    away: tuple[ModelOutage, ...]
+    matters: tuple[Matter, ...]
+    budgets: tuple["Meter", ...]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The numbers of Home, up to the highest that is counted: active runs, what needs attention, what waits for one
+    person, and what was done at least once.
+    """
+
+    by_status: dict[str, int]
+    loops: int
+    attention: dict[Kind, int]
     proposals: int
     memories: int
-    notices: int
+    notifications: int
+    questions: int  # that this person may answer
+    done: dict[str, bool]
+    day_cap_usd: Decimal
+
+    @property
+    def active(self) -> int:
+        return sum(self.by_status.values())
 
 
 @dataclass(frozen=True)
@@ -124,6 +180,12 @@ class Meter:
     actual_usd: Decimal
     open_usd: Decimal
     cap_usd: Decimal | None
+    budget_id: int | None = None
+
+    @property
+    def spent_usd(self) -> Decimal:
+        """The larger of approved and reported cost."""
+        return max(self.charged_usd, self.actual_usd)
 
 
 @dataclass(frozen=True)
@@ -137,18 +199,21 @@ class Refusal:
     trigger: Trigger | None = None
 
 
-def sessions_running() -> Running:
-    active = AgentSession.objects.exclude(status__in=sorted(TERMINAL))
-    counts = dict(active.order_by().values_list("status").annotate(number=Count("pk")))
-    rows = active.select_related("owner", "agent", "trigger").order_by("-pk")[:SHOWN]
-    standing = {status: counts[status] for status in Status.values if status in counts}
-    return Running(tuple(rows), standing, active.filter(mode=Mode.LOOP).count())
+def sessions_active() -> QuerySet[AgentSession]:
+    """Return the runs that are not over."""
+    return AgentSession.objects.filter(completed_at__isnull=True)
+
+
+def sessions_running() -> tuple[AgentSession, ...]:
+    """Return the newest runs that are not over."""
+    named = sessions_active().select_related("owner", "agent", "trigger").defer("result")
+    return tuple(named.order_by("-pk")[:SHOWN])
 
 
 def sessions_ended() -> tuple[AgentSession, ...]:
-    """Return the newest runs that are over."""
-    over = AgentSession.objects.filter(status__in=sorted(TERMINAL), mode=Mode.PHASED)
-    return tuple(over.select_related("owner", "agent", "trigger").defer("result").order_by("-pk")[:SHOWN])
+    """Return the runs that ended last."""
+    over = AgentSession.objects.filter(completed_at__isnull=False, mode=Mode.PHASED)
+    return tuple(over.select_related("owner", "agent", "trigger").defer("result").order_by("-completed_at")[:SHOWN])
 
 
 def sessions_unfinished(now: datetime) -> QuerySet[AgentSession]:
@@ -162,53 +227,174 @@ def sessions_unfinished(now: datetime) -> QuerySet[AgentSession]:
     return ended.filter(restarts__isnull=True, unread_input__isnull=True)
 
 
-def waiting_for(user: User, now: datetime) -> Waiting:
-    pending = Approval.objects.filter(status=ApprovalStatus.PENDING)
-    facts = pending.aggregate(number=Count("pk"), oldest=Min("created_at"))
-    asked = Question.objects.filter(status=QuestionStatus.PENDING)
-    unknown = ToolCall.objects.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)
-    given_up = UnreadInput.objects.filter(state=InputState.GIVEN_UP)
-    unfinished = sessions_unfinished(now)
-    mine = Notification.objects.filter(owner=user, read_at__isnull=True)
-    proposed = ContextProposal.objects.filter(status=ProposalStatus.PROPOSED, project__owner=user)
-    noted = Memory.objects.filter(owner=user, state="proposed", deleted_at__isnull=True)
-    return Waiting(
-        approvals=tuple(
-            pending.select_related("session__agent", "session__owner", "session__trigger").order_by("created_at", "pk")[
-                :SHOWN
-            ]
-        ),
-        approvals_count=facts["number"],
-        oldest_at=facts["oldest"],
-        questions=tuple(asked.select_related("session__agent", "session__owner").order_by("asked_at", "pk")[:SHOWN]),
-        questions_count=asked[:COUNTED].count(),
-        unknown=tuple(unknown.select_related("session").order_by("pk")[:SHOWN]),
-        given_up=tuple(
-            given_up.select_related("trigger", "session__agent", "session__trigger").order_by("-pk")[:SHOWN]
-        ),
-        given_up_count=given_up[:COUNTED].count(),
-        unfinished=tuple(
-            unfinished.select_related("owner", "agent", "trigger").defer("result").order_by("-completed_at")[:SHOWN]
-        ),
-        unfinished_count=unfinished[:COUNTED].count(),
-        away=tuple(ModelOutage.objects.order_by("model")[:SHOWN]),
-        proposals=proposed[:COUNTED].count(),
-        memories=noted[:COUNTED].count(),
-        notices=mine[:COUNTED].count(),
+# --- Needs attention ---
+
+
+FAILING_RUNS: Final = 3  # failed runs in a row by which a trigger counts as failing
+
+
+def approvals_pending() -> QuerySet[Approval]:
+    return Approval.objects.filter(status=ApprovalStatus.PENDING)
+
+
+def questions_pending() -> QuerySet[Question]:
+    return Question.objects.filter(status=QuestionStatus.PENDING)
+
+
+def triggers_failing() -> QuerySet[Trigger]:
+    """Return triggers that paused themselves, and those whose last runs all failed."""
+    broken = (Q(paused_at__isnull=False) & ~Q(pause_reason=BY_HAND)) | Q(
+        paused_at__isnull=True, enabled=True, failed_in_a_row__gte=FAILING_RUNS
+    )
+    return Trigger.objects.filter(broken, deleted_at__isnull=True)
+
+
+def sensors_failing() -> QuerySet[Sensor]:
+    """Return sensors of running loops that cannot be read."""
+    broken = (SensorState.FAILING, SensorState.INVALID, SensorState.UNRESOLVED)
+    return Sensor.objects.filter(Q(wanted=True) | Q(agent__wanted=True), state__in=broken)
+
+
+NOBODY: Final = Value(0, output_field=BigIntegerField())
+# What is shown of a matter: name, detail, since when, owner, agent.
+_SHOWN: Final[Mapping[Kind, tuple[Any, ...]]] = {
+    Kind.INPUT: (F("trigger__name"), F("reason"), F("failed_at"), F("owner_id"), NOBODY),
+    Kind.QUESTION: (F("text"), F("session__agent__name"), F("asked_at"), F("session__owner_id"), NOBODY),
+    Kind.CALL: (
+        Coalesce(NullIf("name", Value("")), "intent"),
+        F("detail"),
+        F("settled_at"),
+        F("session__owner_id"),
+        NOBODY,
+    ),
+    Kind.SENSOR: (
+        Concat("name", Value(" of "), "agent__name"),
+        F("problem"),
+        F("read_at"),
+        F("agent__owner_id"),
+        F("agent_id"),
+    ),
+    Kind.TRIGGER: (F("name"), F("pause_reason"), F("paused_at"), F("owner_id"), NOBODY),
+}
+
+
+def _rows_of(now: datetime) -> dict[Kind, QuerySet[Any]]:
+    """Return the rows of each kind that need attention, except models and budgets."""
+    return {
+        Kind.RUN: sessions_unfinished(now),
+        Kind.INPUT: UnreadInput.objects.filter(state=InputState.GIVEN_UP),
+        Kind.APPROVAL: approvals_pending(),
+        Kind.QUESTION: questions_pending(),
+        Kind.CALL: ToolCall.objects.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True),
+        Kind.SENSOR: sensors_failing(),
+        Kind.TRIGGER: triggers_failing(),
+    }
+
+
+def counts_for(user: User, now: datetime, *, all_questions: bool, samples: Collection[str] = ()) -> Counts:
+    """Return the numbers of Home, by one statement.
+
+    Documents with the names of samples do not count as done; `all_questions`: this person may answer all.
+    """
+    kinds = _rows_of(now)
+    numbers = {
+        **{kind.name: rows for kind, rows in kinds.items()},
+        **{status: AgentSession.objects.filter(status=status) for status in Status.values if status not in TERMINAL},
+        "loops": sessions_active().filter(mode=Mode.LOOP),
+        "proposals": ContextProposal.objects.filter(status=ProposalStatus.PROPOSED, project__owner=user),
+        "memories": Memory.objects.filter(owner=user, state="proposed", deleted_at__isnull=True),
+        **_for_user(user, all_questions=all_questions),
+    }
+    done: dict[str, QuerySet[Any]] = {
+        "trigger": Trigger.objects.filter(deleted_at__isnull=True),
+        "run": AgentSession.objects.all(),
+        "document": Document.objects.exclude(name__in=samples),
+        "decision": Approval.objects.filter(resolved_by__isnull=False),
+        "halt": Halt.objects.all(),
+    }
+    columns: dict[str, Any] = {name: CountOf(rows) for name, rows in numbers.items()}
+    columns |= {f"did_{name}": Exists(rows) for name, rows in done.items()}
+    found = Installation.objects.values("max_cost_per_day_usd", **columns)
+    row: Mapping[str, Any] = found.get(pk=1)
+    return Counts(
+        by_status={status: row[status] for status in Status.values if row.get(status)},
+        attention={kind: row[kind.name] for kind in kinds},
+        done={name: row[f"did_{name}"] for name in done},
+        day_cap_usd=row["max_cost_per_day_usd"],
+        **{name: row[name] for name in ("loops", "proposals", "memories", "notifications", "questions")},
     )
 
 
-def meters_today(now: datetime) -> tuple[Meter, ...]:
-    """Return today's meters: the installation, then the agents and triggers that spent most."""
-    today = Budget.objects.filter(day=now.astimezone(UTC).date())
-    whole = today.filter(scope=BudgetScope.INSTALLATION).first()
-    cap = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
-    meters = [_meter(whole or Budget(scope=BudgetScope.INSTALLATION, cap_usd=cap), "Installation")]
-    for scope, known in ((BudgetScope.AGENT, Agent.objects.all()), (BudgetScope.TRIGGER, Trigger.objects.all())):
-        rows = list(today.filter(scope=scope).order_by("-charged_usd", "pk")[:5])
-        names = dict(known.filter(pk__in=[row.subject_id for row in rows]).values_list("pk", "name"))
-        meters += [_meter(row, names.get(row.subject_id, f"{scope} {row.subject_id}")) for row in rows]
-    return tuple(meters)
+def _for_user(user: User, *, all_questions: bool) -> dict[str, QuerySet[Any]]:
+    """Return the rows that the sidebar counts for one person."""
+    asked = questions_pending()
+    return {
+        "questions": asked if all_questions else asked.filter(session__owner=user),
+        "notifications": Notification.objects.filter(owner=user, read_at__isnull=True),
+    }
+
+
+def badge_counts(user: User, *, all_questions: bool) -> dict[str, int]:
+    """Return the numbers beside the pages of the sidebar, by one statement."""
+    rows = {"approvals": approvals_pending(), **_for_user(user, all_questions=all_questions)}
+    found = Installation.objects.filter(pk=1).values(**{name: CountOf(found) for name, found in rows.items()})
+    return found.first() or dict.fromkeys(rows, 0)
+
+
+def needs_attention(kinds: Collection[Kind], now: datetime) -> Attention:
+    """Return what needs attention, of these kinds alone: four statements, however many rows there are."""
+    rows = {kind: found for kind, found in _rows_of(now).items() if kind in kinds}
+    runs: Iterable[AgentSession] = ()
+    if Kind.RUN in rows:
+        named = rows[Kind.RUN].select_related("owner", "agent", "trigger").defer("result")
+        runs = named.order_by("-completed_at")[:SHOWN]
+    approvals: Iterable[Approval] = ()
+    if Kind.APPROVAL in rows:
+        named = rows[Kind.APPROVAL].select_related("session__agent", "session__owner", "session__trigger")
+        approvals = named.order_by("created_at", "pk")[:SHOWN]
+    budgets = budgets_nearly_spent(now) if Kind.BUDGET in kinds else ()
+    return Attention(tuple(runs), tuple(approvals), _matters(rows), budgets)
+
+
+def _matters(rows: Mapping[Kind, QuerySet[Any]]) -> tuple[Matter, ...]:
+    """Return the first few matters of each kind, by one statement for all kinds."""
+    parts = []
+    for kind, shown in _SHOWN.items():
+        if kind in rows:
+            few = rows[kind].order_by("pk").values("pk")[:SHOWN]
+            named = rows[kind].model._meta.default_manager.filter(pk__in=few).order_by()
+            kind_ = Value(kind.value, output_field=CharField())
+            parts.append(named.values_list(kind_, "pk", *shown))
+    found = parts[0].union(*parts[1:], all=True) if parts else ()
+    return tuple(Matter(Kind(kind), *facts) for kind, *facts in sorted(found, key=lambda row: (row[0], row[1])))
+
+
+def budgets_nearly_spent(now: datetime) -> tuple["Meter", ...]:
+    """Return today's budgets of which 80 % or more are spent."""
+
+    def times(columns: Any, number: int) -> Any:
+        return ExpressionWrapper(columns * number, output_field=BigIntegerField())
+
+    names = {BudgetScope.AGENT: Agent.objects.all(), BudgetScope.TRIGGER: Trigger.objects.all()}
+    name = Case(
+        *(
+            When(scope=scope, then=Subquery(rows.filter(pk=OuterRef("subject_id")).values("name")[:1]))
+            for scope, rows in names.items()
+        ),
+        default=Value("Installation"),
+        output_field=CharField(),
+    )
+    today = Budget.objects.filter(day=now.astimezone(UTC).date(), cap_usd__gt=0)
+    full = today.annotate(
+        approved=times(F("charged_usd") + F("reserved_usd"), 5),
+        reported=times(F("actual_usd"), 5),
+        most=times(F("cap_usd"), 4),
+        known_as=name,
+    ).filter(Q(approved__gte=F("most")) | Q(reported__gte=F("most")))
+    return tuple(_meter(row, row.known_as or row.name) for row in full.order_by("scope", "pk")[:SHOWN])
+
+
+# --- Today's budgets ---
 
 
 def meter_today(scope: str, subject_id: int, *, cap: Decimal | None, name: str, now: datetime) -> Meter:
@@ -219,7 +405,7 @@ def meter_today(scope: str, subject_id: int, *, cap: Decimal | None, name: str, 
 
 def _meter(row: Budget, name: str) -> Meter:
     charged, actual, reserved = (Decimal(x) for x in (row.charged_usd, row.actual_usd, row.reserved_usd))
-    return Meter(row.scope, name, row.subject_id, charged, actual, reserved, row.cap_usd)
+    return Meter(row.scope, name, row.subject_id, charged, actual, reserved, row.cap_usd, row.pk)
 
 
 def refusals_lately() -> tuple[Refusal, ...]:
@@ -268,14 +454,6 @@ def triggers_due_next() -> tuple[Trigger, ...]:
     return tuple(live.select_related("owner", "playbook", "collection").order_by("next_run_at", "pk")[:SHOWN])
 
 
-def is_new() -> dict[str, bool]:
-    """Return what a new installation lacks, for the hints on an empty page."""
-    return {
-        "no_triggers": not Trigger.objects.filter(deleted_at__isnull=True).exists(),
-        "no_sessions": not AgentSession.objects.exists(),
-    }
-
-
 # --- Health: ticker, queue, leases, outbox, models, checkpoints, read from rows ---
 #
 # What needs attention is a line in `red`. Nothing is repaired here.
@@ -299,6 +477,16 @@ class Worker:
 
 
 @dataclass(frozen=True)
+class Away:
+    """A model that does not answer."""
+
+    model: str
+    since: datetime
+    next_try_at: datetime
+    error: str
+
+
+@dataclass(frozen=True)
 class Fault:
     """A fault that an operator must fix. `tells`: people are notified of it here, and not elsewhere."""
 
@@ -317,14 +505,13 @@ class Health:
     broker_depth: int | None
     unacknowledged: int
     running: int
-    workers: tuple[Worker, ...]
     oldest_lease_until: datetime | None
     lost: int
     outbox_pending: int
     outbox_failed: int
     outbox_oldest_at: datetime | None
     suspended: tuple[str, ...]
-    away: tuple[ModelOutage, ...]
+    away: tuple[Away, ...]
     checkpoint_at: datetime | None
     missing: tuple[str, ...]
     failing: tuple[str, ...]
@@ -341,41 +528,70 @@ def health(now: datetime) -> Health:
 
     Raises Installation.DoesNotExist when the row that every call needs is missing.
     """
-    installation = Installation.objects.get(pk=1)
-    ticker = Lease.objects.filter(name=TICKER).first()
-    queue = AgentSession.objects.filter(status=Status.QUEUED).aggregate(
-        number=Count("pk"), oldest=Min(Coalesce("enqueued_at", "created_at"))
-    )
-    running = AgentSession.objects.filter(status=Status.RUNNING)
-    leases = running.aggregate(
-        number=Count("pk"), oldest=Min("lease_until"), lost=Count("pk", filter=Q(lease_until__lte=now))
-    )
-    held = running.values("lease_owner").annotate(number=Count("pk"), until=Min("lease_until")).order_by("lease_owner")
-    pending = OutboxMessage.objects.filter(status=OutboxStatus.PENDING)
-    outbox = pending.aggregate(number=Count("pk"), oldest=Min("due_at"))
+    facts: Mapping[str, Any] = Installation.objects.values(**_health_columns(now)).get(pk=1)
+    suspended, away = _models_out()
     found = Health(
-        halted=installation.halt_id is not None,
-        ticker_owner=ticker.owner if ticker else "",
-        ticker_done_at=ticker.done_at if ticker else None,
-        queued=queue["number"],
-        oldest_queued_at=queue["oldest"],
-        broker_depth=OrmQ.objects.count() if "orm" in settings.Q_CLUSTER else None,
-        unacknowledged=OrmQ.objects.filter(lock__gt=now).count() if "orm" in settings.Q_CLUSTER else 0,
-        workers=tuple(Worker(row["lease_owner"], row["number"], row["until"]) for row in held[:WORKERS_SHOWN]),
-        running=leases["number"],
-        oldest_lease_until=leases["oldest"],
-        lost=leases["lost"],
-        outbox_pending=outbox["number"],
-        outbox_failed=OutboxMessage.objects.filter(status=OutboxStatus.FAILED).count(),
-        outbox_oldest_at=outbox["oldest"],
-        suspended=tuple(SuspendedModel.objects.order_by("model").values_list("model", flat=True)),
-        away=tuple(ModelOutage.objects.order_by("model")),
+        **facts,
+        suspended=suspended,
+        away=away,
         checkpoint_at=_checkpoint_at(),
         missing=tuple(missing_migrations()),
         failing=tuple(failing_models(now)),
         hosts=tuple(hosts_live(now)),
     )
     return replace(found, faults=_faults(found, now))
+
+
+def _health_columns(now: datetime) -> dict[str, Any]:
+    """Return everything that is counted, as columns of the installation's row: one statement reads it all."""
+
+    def first(rows: QuerySet[Any], column: str) -> Subquery:
+        return Subquery(rows.order_by(column).values(column)[:1])
+
+    ticker = Lease.objects.filter(name=TICKER)
+    queue = AgentSession.objects.filter(status=Status.QUEUED).annotate(since=Coalesce("enqueued_at", "created_at"))
+    running = AgentSession.objects.filter(status=Status.RUNNING)
+    pending = OutboxMessage.objects.filter(status=OutboxStatus.PENDING)
+    counts: dict[str, QuerySet[Any]] = {
+        "queued": queue,
+        "running": running,
+        "lost": running.filter(lease_until__lte=now),
+        "outbox_pending": pending,
+        "outbox_failed": OutboxMessage.objects.filter(status=OutboxStatus.FAILED),
+    }
+    broker: dict[str, Any] = {
+        "broker_depth": Value(None, output_field=IntegerField()),
+        "unacknowledged": Value(0, output_field=IntegerField()),
+    }
+    if "orm" in settings.Q_CLUSTER:
+        counts |= {"broker_depth": OrmQ.objects.all(), "unacknowledged": OrmQ.objects.filter(lock__gt=now)}
+    return {
+        "halted": Exists(Installation.objects.filter(pk=1, halt__isnull=False)),
+        "ticker_owner": Coalesce(first(ticker, "owner"), Value("")),
+        "ticker_done_at": first(ticker, "done_at"),
+        "oldest_queued_at": first(queue, "since"),
+        "oldest_lease_until": first(running.filter(lease_until__isnull=False), "lease_until"),
+        "outbox_oldest_at": first(pending, "due_at"),
+        **broker,
+        **{name: CountOf(rows, most=None) for name, rows in counts.items()},
+    }
+
+
+def _models_out() -> tuple[tuple[str, ...], tuple[Away, ...]]:
+    """Return the suspended models, and those that do not answer."""
+    away = ModelOutage.objects.values_list("model", "since", "next_try_at", "error")
+    suspended = SuspendedModel.objects.values_list(
+        "model", "suspended_at", "suspended_at", Value(None, output_field=CharField())
+    )
+    found = sorted(away.union(suspended, all=True), key=lambda row: row[0])
+    return tuple(row[0] for row in found if row[3] is None), tuple(Away(*row) for row in found if row[3] is not None)
+
+
+def workers_active() -> tuple[Worker, ...]:
+    """Return the workers that hold sessions."""
+    held = AgentSession.objects.filter(status=Status.RUNNING).values("lease_owner").order_by("lease_owner")
+    rows = held.annotate(number=Count("pk"), until=Min("lease_until"))[:WORKERS_SHOWN]
+    return tuple(Worker(row["lease_owner"], row["number"], row["until"]) for row in rows)
 
 
 def _checkpoint_at() -> datetime | None:

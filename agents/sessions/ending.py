@@ -35,8 +35,8 @@ from agents.sessions.approvals import tickets_cancel
 from agents.sessions.lifecycle import (
     HEARD,
     check_move,
+    early_wake_at,
     halt_reason,
-    has_wake_event,
     held,
     log_run,
     session_enqueue,
@@ -45,10 +45,11 @@ from agents.sessions.lifecycle import (
 )
 from agents.sessions.questions import questions_cancel
 from agents.sessions.reads import by_severity, counted, purposes
+from agents.sessions.restarts import loop_due_at
 from agents.types import ZERO
 from audit import recorder
 from audit.kinds import LABEL
-from audit.receipts import build_receipt, cost_text, label_of
+from audit.receipts import build_receipt, label_of, usd
 from audit.redaction import redact
 
 logger = logging.getLogger(__name__)
@@ -67,13 +68,13 @@ def close_loop(row: AgentSession, *, reason: TerminalReason, now: datetime) -> N
     if turn is not None:
         before = (row.metadata.get("loop") or {}).get("last_call", 0)
         spent = ToolCall.objects.filter(session=row, pk__gt=before).aggregate(
-            tokens=Sum("tokens", default=0), cost=Sum("charged_usd")
+            tokens=Sum("tokens", default=0), charged=Sum("charged_usd"), actual=Sum("actual_usd")
         )
         turn.state = TurnState.FAILED
         turn.ended_at = now
         turn.reason = str(reason)
         turn.tokens = spent["tokens"]
-        turn.cost_usd = spent["cost"] or ZERO
+        turn.cost_usd = max(spent["charged"] or ZERO, spent["actual"] or ZERO)
         turn.definition = ""
         turn.save()
 
@@ -107,7 +108,10 @@ def _end_lines(row: AgentSession, unread: UnreadInput | None) -> list[str]:
     found = by_severity(row.findings.values_list("severity", flat=True))
     lines = [f"Result: {row.run_result}."]
     lines += [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
-    lines += [f"Calls: {row.tool_calls.count()}. Cost: {cost_text(row.cost_total_usd, row.cost_actual_usd)}."]
+    lines += [f"Calls: {row.tool_calls.count()}. Spent: {usd(row.spent_usd)}."]
+    if row.mode == Mode.LOOP:
+        due = loop_due_at(row)
+        lines += [f"It starts again at {due:%Y-%m-%d %H:%M:%S} UTC." if due else "It does not start again by itself."]
     if unread is not None and unread.due_at is not None:
         lines += [f"Its input is read again at {unread.due_at:%Y-%m-%d %H:%M} UTC."]
     elif unread is not None:
@@ -161,8 +165,11 @@ def session_rest(
             return
     if waiting_on is not None and not still_pending(row, waiting_on):
         status, waiting_on, wake_at = Status.QUEUED, None, None  # the decision came before the session rested
-    if status == Status.SLEEPING and has_wake_event(row):
-        status, wake_at = Status.QUEUED, None  # the alert came before the session slept
+    if status == Status.SLEEPING and (early := early_wake_at(row, now=now)) is not None:
+        if early <= now:
+            status, wake_at = Status.QUEUED, None  # the alert came before the session slept
+        else:
+            wake_at = min(early, wake_at or early)
     check_move(row.status, status)
     row.status = status
     row.waiting_on = waiting_on or ""
@@ -270,7 +277,7 @@ def _end(
     _aftermath(row, ended_for, unread, now=now)
     is_short = row.run_result in {RunResult.PARTIAL, RunResult.FAILED} and ended_for not in _REQUESTED
     level = logging.WARNING if is_short else logging.INFO
-    log_run(row, "ended", level, status=status, reason=ended_for, result=row.run_result, cost_usd=row.cost_actual_usd)
+    log_run(row, "ended", level, status=status, reason=ended_for, result=row.run_result, spent_usd=row.spent_usd)
     return row
 
 

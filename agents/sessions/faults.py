@@ -38,8 +38,14 @@ FAILING_WITHIN: Final = timedelta(minutes=15)
 
 def missing_migrations() -> list[str]:
     """Return the migrations of this code that the database lacks."""
-    applied = MigrationRecorder(connection).applied_migrations().keys()
+    applied = _recorder().applied_migrations().keys()
     return [f"{app}.{name}" for app, name in sorted(_migrations() - applied)]
+
+
+@cache
+def _recorder() -> MigrationRecorder:
+    """Return one for the process: it looks once whether its table exists."""
+    return MigrationRecorder(connection)
 
 
 @cache

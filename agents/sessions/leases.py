@@ -17,7 +17,7 @@ from agents.conf import lease_lifetime
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, Urgency, WaitingOn
 from agents.exceptions import InvalidTransition
 from agents.ledger.journal import journal_recover
-from agents.ledger.outages import WAIT, fallbacks_serve, outage_try_now, probers_due
+from agents.ledger.outages import WAIT, fallbacks_serve, outage_try_now, owners_tell, probers_due
 from agents.models import AgentSession, Installation, ToolCall
 from agents.people.access import actor_of, require_access
 from agents.people.notifications import notification_create
@@ -169,6 +169,7 @@ def started_details(row: AgentSession) -> dict[str, str | int | None]:
         "trigger_kind": row.trigger_kind,
         "trigger_ref": row.trigger_ref,
         "asked_by": row.metadata.get("asked_by"),
+        "parent_id": str(row.parent.public_id) if row.parent else None,
         "restarted_from": str(row.restarted_from.public_id) if row.restarted_from else None,
         "max_cost_usd": None if row.max_cost_usd is None else str(row.max_cost_usd),
         "definition_version": row.definition_version,
@@ -191,6 +192,7 @@ def sleepers_wake(now: datetime) -> int:
 def model_waiters_wake(now: datetime) -> int:
     """Wake sessions whose model is back or whose patience is over, and one for each model that is to be tried."""
     fallbacks_serve(now)
+    owners_tell(now, most=MOST)
     probers = sum(session_wake(pk, now=now) for pk in probers_due(now))
     return probers + _wake_due(AgentSession.objects.filter(status=Status.WAITING, waiting_on=WaitingOn.MODEL), now)
 

@@ -6,7 +6,7 @@ the state it starts from (and, for a worker, its fencing number), writes and rec
 
 import logging
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
@@ -33,6 +33,7 @@ from agents.ledger.boundary import require_may_start
 from agents.ledger.outages import WAIT, is_away
 from agents.models import Agent, AgentSession, Alert, Approval, Project, Question, ToolCall, Trigger
 from agents.policy.costs import usd
+from agents.policy.guardrails import CHAT_MESSAGE, Wakes
 from agents.policy.transitions import STATUS_MOVES
 from agents.queue import TaskName, enqueue
 from audit import recorder
@@ -58,8 +59,10 @@ def session_create(
     params: dict[str, Any] | None = None,
     restarted_from: AgentSession | None = None,
     depth: int = 0,
+    parent: AgentSession | None = None,
     trigger_kind: TriggerKind | None = None,
     asked_by: str = "",
+    purpose: str = "",
     wake_at: datetime | None = None,
 ) -> AgentSession:
     """Create a queued session with a cap: its own, its trigger's, or the installation's default.
@@ -86,7 +89,8 @@ def session_create(
         params=params or {},
         restarted_from=restarted_from,
         depth=depth,
-        metadata={"asked_by": asked_by} if asked_by else {},
+        parent=parent,
+        metadata={key: words for key, words in (("asked_by", asked_by), ("purpose", purpose)) if words},
         created_at=now,
         last_activity_at=now,
     )
@@ -205,8 +209,9 @@ def check_move(before: str, after: Status) -> None:
 
 
 WAKES: Final = "wake_early_if"  # key in metadata: the names of alerts that end its sleep
+WOKEN: Final = "woken"  # key in metadata: how often alerts of each name woke it lately
+MOST_WOKEN: Final = 50
 HEARD: Final = "heard"  # key in metadata: the events since the agent last went to sleep
-CHAT_MESSAGE: Final = "chat_message"  # the alert that a person wrote to the agent
 
 
 def still_pending(row: AgentSession, waiting_on: WaitingOn) -> bool:
@@ -224,10 +229,47 @@ def wakes_for(row: AgentSession, name: str) -> bool:
     return name in (row.metadata.get(WAKES) or ())
 
 
-def has_wake_event(row: AgentSession) -> bool:
-    """Return whether an alert that ends its sleep is pending."""
-    names = row.metadata.get(WAKES)
-    return bool(names) and Alert.objects.pending().filter(session=row, name__in=names).exists()
+def early_wake_at(row: AgentSession, *, now: datetime) -> datetime | None:
+    """Return when a pending alert ends the sleep that is about to begin; None if none does. The caller saves the row.
+
+    An alert that has woken the loop too often lately does so later.
+    """
+    names = row.metadata.get(WAKES) or ()
+    found = Alert.objects.pending().filter(session=row, name__in=names).values_list("name", flat=True) if names else ()
+    times = {name: _wake_allowed_at(row, name, now=now) for name in found}
+    if not times:
+        return None
+    first = min(times, key=lambda name: times[name])
+    if times[first] <= now:
+        _note_wake(row, first, now=now)
+    return times[first]
+
+
+def wake_by_alert(row: AgentSession, name: str, *, now: datetime) -> bool:
+    """Wake a sleeping loop for an alert; later, if alerts of that name woke it too often. The caller has its lock."""
+    allowed = _wake_allowed_at(row, name, now=now)
+    if allowed > now:
+        sleeping = AgentSession.objects.filter(pk=row.pk, status=Status.SLEEPING, next_wake_at__gt=allowed)
+        sleeping.update(next_wake_at=allowed)
+        return False
+    _note_wake(row, name, now=now)
+    row.save(update_fields=["metadata"])
+    return session_wake(row.pk, now=now)
+
+
+def _wake_allowed_at(row: AgentSession, name: str, *, now: datetime) -> datetime:
+    """A person's message always wakes."""
+    if name == CHAT_MESSAGE:
+        return now
+    woke = Wakes.from_json((row.metadata.get(WOKEN) or {}).get(name))
+    return now + timedelta(seconds=woke.allowed_at(now.timestamp()) - now.timestamp())
+
+
+def _note_wake(row: AgentSession, name: str, *, now: datetime) -> None:
+    before = dict(row.metadata.get(WOKEN) or {})
+    woke = Wakes.from_json(before.pop(name, None)).woke(now.timestamp())
+    kept = dict(list(before.items())[-MOST_WOKEN:])
+    row.metadata = {**row.metadata, WOKEN: {**kept, name: woke.to_json()}}
 
 
 def log_run(row: AgentSession, what: str, level: int = logging.INFO, **facts: object) -> None:

@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Count, Max, Sum
 
-from agents.catalogue import file_models, models_in_force, read_rows, roles_of, rows_left_out
+from agents.definitions.catalogue import file_models, models_in_force, read_rows, roles_of, rows_left_out
 from agents.enums import Outcome
 from agents.exceptions import InvalidTransition, NotFound
 from agents.ledger.journal import KEY_REFUSED

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
@@ -76,9 +76,11 @@ def purposes(sessions: Sequence[AgentSession]) -> dict[int, str]:
     specs = [session.spec for session in sessions]
     events = _rows(InboundEvent, (spec.event for spec in specs)).only("public_id", "title", "source", "event_type")
     names = {str(event.public_id): _cut(str(event).strip() or "an event", EVENT_CHARS) for event in events}
-    for model, field in _NAMED.items():
-        rows = _rows(model, (getattr(spec, field) for spec in specs)).values_list("public_id", "name")
-        names |= {str(public_id): name for public_id, name in rows}
+    first, *more = (
+        _rows(model, (getattr(spec, field) for spec in specs)).values_list("public_id", "name")
+        for model, field in _NAMED.items()
+    )
+    names |= {str(public_id): name for public_id, name in first.union(*more, all=True)}
     return {session.pk: _purpose(session, names) for session in sessions}
 
 
@@ -90,6 +92,8 @@ def _cut(words: str, limit: int) -> str:
 def _purpose(session: AgentSession, names: Mapping[str, str]) -> str:
     spec = session.spec
     trigger = session.trigger.name if session.trigger else ""
+    if own := session.metadata.get("purpose"):
+        return str(own)
     if words := session.params.get("message") or spec.goal:
         return f"“{_cut(str(words), MESSAGE_CHARS)}”"
     if event := names.get(str(spec.event)):
@@ -319,8 +323,7 @@ class Moment:
     outcome: str = ""
     detail: str = ""
     model: str = ""
-    cost_usd: str = ""
-    actual_usd: str = ""
+    spent_usd: str = ""
     took_ms: int | None = None
     error: str = ""
     call_pk: int | None = None
@@ -385,6 +388,15 @@ def _moment(event: AuditEvent, text: str, actor: str, detail: str) -> Moment:
     return Moment(event.at, sort, text, look, actor=actor)
 
 
+def _spent(details: Mapping[str, Any]) -> str:
+    """Return what a call cost: the larger of approved and reported cost, or what is there, if it cannot be read."""
+    approved = str(details.get("cost_usd", ""))
+    try:
+        return str(max(Decimal(approved), Decimal(str(details.get("actual_usd", "")))))
+    except InvalidOperation:
+        return approved
+
+
 def _call_moment(event: AuditEvent, call: tuple[int, str] | None, skill: str) -> Moment:
     """Build the moment of a call. `skill` names a call that got no further than requesting approval."""
     details = event.details
@@ -401,8 +413,7 @@ def _call_moment(event: AuditEvent, call: tuple[int, str] | None, skill: str) ->
         outcome=outcome,
         detail=str(details.get("detail", "")),
         model=str(details.get("model", "")),
-        cost_usd=str(details.get("cost_usd", "")),
-        actual_usd=str(details.get("actual_usd", "")),
+        spent_usd=_spent(details),
         error=error,
         call_pk=call_pk,
     )

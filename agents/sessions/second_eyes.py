@@ -127,6 +127,11 @@ def approvers() -> QuerySet[User]:
     return users.with_perm(DECIDE_PERMISSION, backend="django.contrib.auth.backends.ModelBackend").order_by("pk")
 
 
+def approvers_of(role: str) -> QuerySet[User]:
+    """Return who of a role may decide on approvals in their own right."""
+    return approvers().filter(groups__name=role).distinct()
+
+
 def recipients(approval: Approval, now: datetime) -> list[User]:
     """Return whom to tell that a call waits: approvers of its roles and their delegates; nobody who has said yes."""
     everybody = list(approvers())

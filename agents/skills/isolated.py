@@ -10,7 +10,9 @@ import importlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from importlib.machinery import PathFinder
 from typing import Any
@@ -20,6 +22,7 @@ from agents.process_end import end_with_parent
 from agents.skills.confinement import confine
 from agents.skills.limits import MAX_ERROR_CHARS, MAX_RESULT_BYTES, Limits, hint, set_limits
 from agents.skills.skill import Skill, SkillContext
+from agents.types import Fetched
 
 
 def main() -> None:
@@ -32,7 +35,7 @@ def main() -> None:
         if job["strict"] and faults:
             raise NotConfined("; ".join(f"{what}: {reason}" for what, reason in faults.items()))
         skill = _skill(job["module"], job["skill"])
-        context = _context(job["context"])
+        context = _context(job["context"], int(sys.argv[2]))
         _write(out, json.dumps({"started": faults}))
         line = json.dumps({"output": skill.run(context, **job["arguments"])})
         if len(line) > MAX_RESULT_BYTES:
@@ -80,7 +83,7 @@ def _skill(module: str, name: str) -> Skill:
     raise LookupError(f"the module {module} holds no skill {name}")
 
 
-def _context(facts: Mapping[str, Any]) -> SkillContext:
+def _context(facts: Mapping[str, Any], connection: int) -> SkillContext:
     return SkillContext(
         **{
             **facts,
@@ -88,8 +91,40 @@ def _context(facts: Mapping[str, Any]) -> SkillContext:
             "call_id": UUID(facts["call_id"]),
             "now": datetime.fromisoformat(facts["now"]),
             "infer": _no_model,
+            "fetch": Web(connection).fetch,
         }
     )
+
+
+class NotFetched(Exception):
+    """The worker did not fetch something; the message says why."""
+
+
+class Web:
+    """The way to the web: the worker fetches. One request at a time."""
+
+    def __init__(self, connection: int) -> None:
+        os.set_inheritable(connection, False)  # noqa: FBT003 its interface
+        self._answers = open(connection, "rb", closefd=False)  # noqa: SIM115 open until this process ends
+        self._requests = open(connection, "wb", closefd=False)  # noqa: SIM115
+        self._lock = threading.Lock()
+
+    def fetch(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, content: bytes | str = b""
+    ) -> Fetched:
+        sent = content.encode() if isinstance(content, str) else content
+        asked = {"url": url, "method": method, "headers": dict(headers or {})}
+        line = b""
+        with self._lock, suppress(BrokenPipeError, ConnectionResetError):
+            self._requests.write(json.dumps({**asked, "content": base64.b64encode(sent).decode()}).encode() + b"\n")
+            self._requests.flush()
+            line = self._answers.readline()
+        if not line:
+            raise NotFetched("the worker does not answer; a request may have at most 1 MB")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise NotFetched(answer["error"])
+        return Fetched(**{**answer, "content": base64.b64decode(answer["content"])})
 
 
 def _no_model(*_: Any) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.exceptions import OutcomeUnknown
+from agents.skills.fetching import fetch_desk
 from agents.skills.limits import MAX_ERROR_CHARS, hint_of_code
 from agents.skills.places import readable_places, without_private
 from agents.skills.process import LINES, Ended, Exchange, own_folder, run_process
@@ -40,10 +41,16 @@ def call_isolated(
     wait: Callable[[Exchange], None],
 ) -> Answer:
     """Run a skill in a process of its own. `strict`: not if a protection is lacking."""
-    with own_folder() as folder:
+    with own_folder() as folder, fetch_desk(context.fetch) as (desk, connection):
         job = {**_job(skill, context, folder), "arguments": dict(arguments), "strict": strict}
-        ended = run_process(json.dumps(job, default=str).encode(), folder=folder, variables=skill.variables, wait=wait)
-    return _answer(skill, ended)
+        sent = json.dumps(job, default=str).encode()
+        ended = run_process(sent, folder=folder, variables=skill.variables, connection=connection, wait=wait)
+    try:
+        return _answer(skill, ended)
+    except SkillFailed as failed:
+        if desk.unknown:
+            raise OutcomeUnknown(f"{desk.unknown} Then {skill.name} failed: {failed}") from None
+        raise
 
 
 def _job(skill: Skill, context: SkillContext, folder: str) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def hint(error: BaseException, limits: Limits) -> str:
 
 
 def _wants_database(error: BaseException) -> bool:
-    """Tell whether an error comes from the missing database layer (agents.skills.no_database) or missing settings."""
+    """Tell whether an error comes from the missing database layer (agents.text.no_database) or missing settings."""
     if type(error).__name__ == "ImproperlyConfigured":
         return True
     lacking = error.name if isinstance(error, ImportError) else getattr(getattr(error, "obj", None), "__name__", "")

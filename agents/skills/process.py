@@ -1,7 +1,7 @@
 """The process of an isolated skill, as its worker sees it: started, talked to, and ended with all that it started.
 
-A new interpreter with an environment, a folder and a group of processes of its own. Nothing but a pipe connects it with
-the worker, and what comes back is read as JSON, up to a limit.
+A new interpreter with an environment, a folder and a group of processes of its own. A pipe and a
+connection for `context.fetch` lead to the worker, and what comes back is read as JSON, up to a limit.
 """
 
 import logging
@@ -28,7 +28,7 @@ CHUNK_BYTES: Final = 65_536
 LINES: Final = 2
 OWNER_ONLY: Final = 0o077
 _START: Final = (
-    "from agents.skills.no_database import stand_in; stand_in(); from agents.skills.isolated import main; main()"
+    "from agents.text.no_database import stand_in; stand_in(); from agents.skills.isolated import main; main()"
 )
 _KEPT: Final = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONHOME")
 
@@ -42,10 +42,16 @@ class Ended:
     wrote_too_much: bool
 
 
-def run_process(job: bytes, *, folder: str, variables: Iterable[str], wait: Callable[["Exchange"], None]) -> Ended:
-    """Start a process for one call. `wait` returns when the exchange has ended, or raises; then it is killed."""
+def run_process(
+    job: bytes, *, folder: str, variables: Iterable[str], connection: int, wait: Callable[["Exchange"], None]
+) -> Ended:
+    """Start a process for one call. `wait` returns when the exchange has ended, or raises; then it is killed.
+
+    It has this connection, to the desk that fetches for it.
+    """
     with subprocess.Popen(  # noqa: S603 our own interpreter and module
-        [sys.executable, "-P", "-B", "-c", _START, str(os.getpid())],
+        [sys.executable, "-P", "-B", "-c", _START, str(os.getpid()), str(connection)],
+        pass_fds=[connection],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -23,16 +23,17 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet, Sum
 from pydantic import Field
 
-from agents.catalogue import models_in_force
+from agents.definitions.catalogue import models_in_force
+from agents.definitions.in_force import definition_of
 from agents.definitions.schema import AgentDefinition, Problem
 from agents.enums import Level
 from agents.exceptions import Invalid, NotAllowed, NotFound
-from agents.models import SkillCount, SkillSetting
+from agents.models import Agent, SkillCount, SkillSetting, Trigger
 from agents.people.access import actor_of, bound_owners, require_may_loosen
-from agents.policy.guardrails import YIELD
+from agents.policy.guardrails import CHAT_MESSAGE, RUN_FINISHED, YIELD
 from agents.policy.loosening import loosened
 from agents.policy.schedule import hour_of
-from agents.skills.skill import ALL, Isolation, Skill, skill
+from agents.skills.skill import ALL, Isolation, Skill, SkillContext, skill
 from agents.types import SkillStanding
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -50,6 +51,7 @@ Name = Annotated[str, Field(min_length=1, max_length=64)]
 
 @skill(name=YIELD, level=Level.SAFE, side_effects=False, local=True)
 def yield_turn(
+    context: SkillContext,
     mode: Annotated[
         Literal["continue", "sleep", "shutdown"],
         Field(description="continue: another turn at once. sleep: the next turn later. shutdown: no more turns."),
@@ -63,7 +65,35 @@ def yield_turn(
     """Ends your turn and says when the next one starts. The turn ends only if the other calls of this reply succeed."""
     if mode == "sleep" and sleep is None:
         raise Invalid("Mode sleep needs sleep: the number of seconds, a whole number above 0.")
+    _check_wakes(context, wake_early_if or ())
     return {"yielded": mode}
+
+
+def wake_names(definition: AgentDefinition) -> list[str]:
+    """Return the names that can end a sleep: signals that alert, declared events, and messages of people."""
+    signals = [signal.name for sensor in definition.sensors for signal in sensor.signals if signal.notify]
+    return list(
+        dict.fromkeys(
+            [*signals, *(definition.autonomy.events if definition.autonomy else ()), RUN_FINISHED, CHAT_MESSAGE]
+        )
+    )
+
+
+def _check_wakes(context: SkillContext, names: Iterable[str]) -> None:
+    """Refuse names that nothing can ever have. An agent that declares none may name any type of event.
+
+    Types of events that a trigger of the owner waits for are known too.
+    """
+    agent = Agent.objects.filter(sessions=context.session_pk).first()
+    known = wake_names(definition_of(agent)) if agent else []
+    if set(known) <= {CHAT_MESSAGE, RUN_FINISHED}:
+        return
+    triggers = Trigger.objects.filter(owner_id=context.owner_id, deleted_at__isnull=True)
+    if unknown := sorted(set(names) - set(known) - set(triggers.values_list("event_type", flat=True))):
+        raise Invalid(
+            f"wake_early_if: there is no alert or event named {', '.join(unknown)}; there are: {', '.join(known)}. "
+            "Yield again with these names, or without wake_early_if."
+        )
 
 
 LOOP_SKILLS: Final[dict[str, Skill]] = {yield_turn.name: yield_turn}
@@ -101,16 +131,22 @@ def installed_skills() -> Mapping[str, Skill]:
 def skills_offered(named: Collection[str] | None) -> dict[str, Skill]:
     """Return the skills that a definition names; with `all`, every one; without a list, those that cannot reach out.
 
-    These are lqops' own whose whole effect is rows of this database.
+    These are lqops' own whose whole effect is rows of this database. Those of the console are for no agent.
     """
-    installed = installed_skills()
+    installed = {name: one for name, one in installed_skills().items() if not one.console}
     if named is not None and ALL in named:
-        return dict(installed)
+        return installed
     return {
         name: one
         for name, one in installed.items()
         if (name in named if named is not None else one.local and one.function.__module__.startswith(BUILTIN))
     }
+
+
+def console_skills() -> dict[str, Skill]:
+    """Return the skills of the console that no operator has disabled."""
+    disabled = set(SkillSetting.objects.filter(enabled=False).values_list("name", flat=True))
+    return {name: one for name, one in installed_skills().items() if one.console and name not in disabled}
 
 
 def skills_left_out() -> tuple[str, ...]:
@@ -401,6 +437,7 @@ class ListedSkill:
             **vars(self.use),
             **{name: getattr(skill, name, None) for name in _DECLARED},
             "addresses": list(skill.addresses) if skill else [],
+            "hosts": list(skill.hosts) if skill else [],
             "arguments": skill.parameters if skill else None,
             "updated_at": self.setting.updated_at if self.setting else None,
         }
@@ -454,7 +491,7 @@ def _uses(names: Iterable[str], *, now: datetime) -> dict[str, SkillUse]:
 def unresolved_names(definition: AgentDefinition, *, file: str = "agent.yaml") -> list[Problem]:
     """Return the missing skills and models with their lines. They are warnings: the agent starts."""
     off = set(SkillSetting.objects.filter(enabled=False).values_list("name", flat=True))
-    return missing_names(installed_skills().keys() - off, definition, file=file)
+    return missing_names(skills_offered([ALL]).keys() - off, definition, file=file)
 
 
 def missing_names(skills: Set[str], definition: AgentDefinition, *, file: str) -> list[Problem]:

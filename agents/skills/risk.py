@@ -154,9 +154,11 @@ def level_for(skill: Skill, level: Level, arguments: Mapping[str, Any], allowed:
 
 
 def has_unlisted_address(skill: Skill, arguments: Mapping[str, Any], allowed: Iterable[str]) -> bool:
-    """Return whether an address argument names a host that is not allowed."""
+    """Return whether an address argument names a host that is not allowed, or the skill declares one."""
     hosts = frozenset(host.lower() for host in allowed)
-    return any(not _is_allowed(arguments.get(name), hosts) for name in skill.addresses)
+    return any(not is_at(arguments.get(name), hosts) for name in skill.addresses) or any(
+        host not in hosts and not is_at(f"https://{host}", hosts) for host in skill.hosts
+    )
 
 
 def host_of(address: str) -> str:
@@ -165,7 +167,8 @@ def host_of(address: str) -> str:
     return ((found["url"] or found["mail"]).lower().rstrip(".")) if found else ""
 
 
-def _is_allowed(address: object, hosts: frozenset[str]) -> bool:
+def is_at(address: object, hosts: frozenset[str]) -> bool:
+    """Return whether an address is at one of the hosts; `*.example.org` stands for those below."""
     host = host_of(address) if isinstance(address, str) else ""
     return bool(host) and any(
         host == name or (name.startswith("*.") and host.endswith(name[1:]) and host != name[2:]) for name in hosts

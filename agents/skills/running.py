@@ -16,6 +16,7 @@ from django.db import connections
 
 from agents.conf import isolation_is_strict
 from agents.queue import worker_retire
+from agents.skills.fetching import Fetcher
 from agents.skills.isolation import Answer, SkillFailed, call_isolated
 from agents.skills.process import Exchange
 from agents.skills.skill import Skill, SkillContext
@@ -42,6 +43,7 @@ def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -
     """Run a skill as it declares, and return its output."""
     if skill.local:
         return _contained(skill, context, arguments)
+    context = replace(context, fetch=Fetcher(skill, arguments))
     if skill.isolation == "process":
         return run_isolated(skill, context, arguments, strict=isolation_is_strict()).output
     return _in_thread(skill, context, arguments)

@@ -25,11 +25,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from agents.enums import Level, ToolIntent
 from agents.skills.limits import DEFAULT_LIMITS, VARIABLE, Limits
-from agents.types import Capability, ModelReply, ModelRequest
+from agents.types import Capability, Fetched, ModelReply, ModelRequest
 
 ALL: Final = "all"  # in an agent's definition: every installed skill
 Isolation = Literal["thread", "process"]
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+HOST: Final = re.compile(r"(?:\*\.)?(?:[a-z0-9-]{1,63}\.)+[a-z0-9-]{1,63}")
 DEFAULT_TIMEOUT: Final = 60.0
 MAX_TIMEOUT: Final = 180.0
 MAX_PROBLEMS: Final = 5
@@ -53,10 +54,17 @@ class BadHandle(ValueError):
     """A handle where none is allowed, or one that names no secret."""
 
 
+def _no_fetch(url: str, **_: Any) -> Fetched:
+    """Stand in where there is no call: a local skill only touches rows of this database."""
+    raise RuntimeError("a local skill cannot fetch; declare it with isolation='process' or 'thread'")
+
+
 @dataclass(frozen=True)
 class SkillContext:
-    """Facts about the call for the skill, and its only way to ask a model.
+    """Facts about the call for the skill, its only way to ask a model, and its way to the web.
 
+    `fetch(url, method=, headers=, content=)` passes the URL gate and reaches the hosts of the address arguments and
+    those that the skill declares. It is the only way of a skill with `isolation="process"`.
     `stopped` returns True once the run was halted; a skill that works for long may look and end early.
     """
 
@@ -68,6 +76,7 @@ class SkillContext:
     now: datetime
     infer: Callable[..., ModelReply]
     stopped: Callable[[], bool] = lambda: False
+    fetch: Callable[..., Fetched] = _no_fetch
 
 
 @dataclass(frozen=True)
@@ -78,8 +87,10 @@ class Skill:
     runs in a thread or process of its own and is abandoned after its timeout. `addresses` names the arguments that hold
     an address, `secret_arguments` those in which a secret handle is allowed. `request` makes it a priced model request.
     `needs` returns what is missing in this installation. `intent` is what R6 judges: a skill that does what an intent
-    of its own is for, such as storing a finding, names that one. `limits`, `folders` and `variables` are what the
+    of its own is for, such as storing a finding, names that one. `console`: offered to the console alone, never to an
+    agent. `limits`, `folders` and `variables` are what the
     process of an isolated skill may use, write to and see of the environment; `module` is where it is found there.
+    `hosts` are those that it may fetch from besides its address arguments.
     """
 
     name: str
@@ -97,6 +108,7 @@ class Skill:
     limits: Limits = DEFAULT_LIMITS
     folders: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     module: str = ""
     local: bool = False
     addresses: tuple[str, ...] = ()
@@ -105,6 +117,7 @@ class Skill:
     request: Callable[[Mapping[str, Any]], ModelRequest] | None = None
     needs: Callable[[], str] | None = None
     intent: ToolIntent = ToolIntent.RUN_SKILL
+    console: bool = False
 
     @property
     def lacking(self) -> str:
@@ -176,6 +189,7 @@ class Declaration(TypedDict, total=False):
     limits: Limits
     folders: tuple[str, ...]
     variables: tuple[str, ...]
+    hosts: tuple[str, ...]
     local: bool
     addresses: tuple[str, ...]
     secret_arguments: tuple[str, ...]
@@ -183,6 +197,7 @@ class Declaration(TypedDict, total=False):
     request: Callable[[Mapping[str, Any]], ModelRequest] | None
     needs: Callable[[], str] | None
     intent: ToolIntent
+    console: bool
 
 
 @overload
@@ -262,6 +277,10 @@ def _place_problem(declared: Skill) -> str:
         return f"the variables of a skill begin with SKILL_, unlike {', '.join(odd)}; secrets are passed by handle"
     if odd := [folder for folder in declared.folders if not Path(folder).is_absolute()]:
         return f"folders are whole paths, unlike {', '.join(odd)}"
+    if odd := [host for host in declared.hosts if not HOST.fullmatch(host)]:
+        return f"hosts are names such as api.example.org or *.example.org, unlike {', '.join(odd)}"
+    if declared.hosts and declared.local:
+        return "a local skill cannot fetch"
     return declared.limits.problem
 
 

@@ -24,6 +24,10 @@ _FROM_RIGHT: Final = frozenset({"R", "AL"})
 _WORD: Final = re.compile(r"([^\s\"'<>(){}\[\],;]+)")
 _ADDRESS: Final = re.compile(r"\w[.\uff0e\u3002\uff61]\w|@|//|xn--", re.IGNORECASE)
 _ENCODED: Final = re.compile(r"\bxn--[a-z0-9-]+", re.IGNORECASE)
+# Letters and lines that read like a hyphen, where plain letters stand on both sides of them.
+_LIKE_HYPHENS: Final = re.compile(
+    r"(?<=[a-z0-9])[\u1173\u2014\u2015\u2500\u2501\u2f00\u30fc\u3161\u31d0\u4e00\ua7f7](?=[a-z0-9])", re.IGNORECASE
+)
 # Names of arguments that hold hosts, addresses and names.
 _NAMING: Final = re.compile(
     r"(?:^|_)(?:name|user|account|payee|beneficiary|customer|vendor|sender|receiver|person|company|ur[il]s?|hosts?|hostname|domain|webhook|addresse?s?|to|cc|bcc|recipients?|iban|e?mail"
@@ -89,6 +93,7 @@ def _spelled_text(text: str, name: str, warnings: dict[str, None]) -> str:
 def _marked(word: str, warnings: dict[str, None], *, is_naming: bool) -> str:
     """Mark the letters of a word that read like plain ones, where somebody could be misled by them."""
     alike = {char: like for char in sorted(set(word)) if not char.isascii() and (like := _reads_like(char))}
+    alike |= dict.fromkeys(_LIKE_HYPHENS.findall(word), "-")
     if not alike or not (is_naming or _ADDRESS.search(word) or _is_mixed(word)):
         return visible(word)
     letters = ", ".join(f"{char} is {unicodedata.name(char, 'unnamed')}" for char in list(alike)[:NAMED])

@@ -42,8 +42,8 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_create
 from agents.sessions.reads import as_uuid, started_by
 from agents.text.clean import json_safe
+from agents.triggers.handing_on import MAX_DEPTH, cap_reserve, record_handed_on
 from agents.triggers.triggers import checked_cap, owned_rows, plain, require_owned, require_skill_enabled
-from agents.types import ZERO
 from agents.walk.analysis import ReadingPlan, plan_of_documents
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent
@@ -66,7 +66,6 @@ NAMED_ROWS: Final[dict[str, type[models.Model]]] = {
 # Parts of its own spec that a session keeps when its trigger runs it again; all else is the trigger's of today.
 _KEPT_WITH_TRIGGER: Final = ("document", "collection", "event", "since", "until", "baseline", "judge_citations")
 
-MAX_DEPTH: Final = 3
 FUSE: Final = 3  # refusals within an hour, as a multiple of the hourly limit
 HOUR: Final = timedelta(hours=1)
 RECORDED_EVERY: Final = timedelta(minutes=1)
@@ -429,43 +428,28 @@ def _record_run(session: AgentSession, asked: RunSpec, collection: str, *, actor
 def run_within(parent: AgentSession, spec: RunSpec, *, now: datetime) -> AgentSession:
     """Start a run for a session at work: of its owner, agent and project, and within what is left of its cap.
 
-    What earlier runs of the same session may spend counts as spent. Budgets per day hold as for any run.
+    Its cap is taken out of that rest, and what it leaves comes back when it is over. Budgets per day hold as always.
     """
     whole = _checked(spec, parent.owner, None)
     if not whole.has_inputs:
         raise Invalid("A run needs something to read: name a document, a collection or a query.")
-    if parent.depth >= MAX_DEPTH:
-        raise Invalid(f"This run was started {MAX_DEPTH} levels deep; it cannot start another.")
-    left = _left_for_runs(parent)
-    wanted = checked_cap("max_cost_usd", spec.max_cost_usd) or default_session_cap()
-    if left is not None and left <= 0:
-        raise Invalid("Nothing is left of this run's cost cap for another run.")
+    cap = cap_reserve(parent, checked_cap("max_cost_usd", spec.max_cost_usd) or default_session_cap())
     actor = started_by(parent)
     session = session_create(
         owner=parent.owner,
         agent=require_enabled(parent.agent),
         project=parent.project,
-        max_cost_usd=wanted if left is None else min(wanted, left),
+        max_cost_usd=cap,
         token_budget=walk_token_budget(parent.agent, whole.to_params()),
         params=whole.to_params(),
         depth=parent.depth + 1,
+        parent=parent,
         asked_by=actor,
         now=now,
     )
+    record_handed_on(parent, session, now=now)
     _record_run(session, whole, whole.collection, actor=actor, now=now)
     return session
-
-
-def _left_for_runs(parent: AgentSession) -> Decimal | None:
-    """Return what is left of the cap after what was spent, is reserved, and was given to earlier runs."""
-    row = AgentSession.objects.get(pk=parent.pk)
-    if row.max_cost_usd is None:
-        return None
-    started = AgentSession.objects.filter(
-        owner_id=row.owner_id, trigger__isnull=True, metadata__asked_by=started_by(row)
-    )
-    given = started.aggregate(given=models.Sum("max_cost_usd"))["given"] or ZERO
-    return Decimal(row.max_cost_usd - max(row.ledger.approved, row.ledger.exposed) - given)
 
 
 # --- Run again ---

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agents.conf import default_session_cap
 from agents.definitions.schema import KEYS_OF_ONE_KIND, REQUIRED_KEYS, TRIGGER_KINDS, TriggerSpec
-from agents.definitions.values import Amount, Zone, path_text
+from agents.definitions.values import Amount, Zone
 from agents.enums import ApprovalMode, BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import budget_set_cap
@@ -24,6 +24,7 @@ from agents.people.access import require_access, require_may_loosen
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.policy.loosening import LOOSER, loosened
+from agents.policy.paths import path_text
 from agents.text.clean import one_line
 from agents.triggers.signing import OLD_SECRET_LASTS, secret_of
 from audit.kinds import LABEL

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from agents.catalogue import judge_models
 from agents.conf import clock
+from agents.definitions.catalogue import judge_models
 from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, ToolIntent
 from agents.exceptions import ModelSuspended, RetryLater

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, Risk, RunResult, ToolIntent, WaitingOn
+from agents.knowledge.playbooks import playbook_issues
 from agents.ledger.trigger_health import CUT_OFF_RUN, NO_TARGET_RUN, PARTIAL_RUN, UNANSWERED_RUN, UNREAD_RUN
 from agents.models import Collection
 from agents.people.notifications import receipt_path
@@ -58,7 +59,7 @@ def drafting(work: Slice) -> End | None:
         _propose(work, analysis, reading)
         saved += [*_save_drafts(work, analysis.artifacts), *_about_goal(work, analysis)]
     for note in (*_notes(work, reading, reply), *saved):
-        params = {"severity": note.severity, "title": note.title, "content": note.content}
+        params = {"severity": note.severity, "title": note.title, "content": note.content, "about_run": True}
         store(work.session, ToolIntent.EMIT_FINDING, note.key, params)
     return None
 
@@ -80,8 +81,12 @@ def _about_goal(work: Slice, analysis: Analysis) -> Iterator[Note]:
 def _propose(work: Slice, analysis: Analysis, reading: Reading) -> None:
     session, votes = work.session, votes_of(work.session)
     found = cited(session, analysis, reading) if analysis.is_structured else [Cited(_unstructured(analysis))]
+    playbook = "" if work.spec.skill else work.spec.playbook
+    issues = playbook_issues(session.owner_id, playbook) if playbook and found else ()
     for number, one in enumerate(found):
         params = _finding_params(one, votes.get(number, Votes()))
+        if position := _position(one.finding, issues):
+            params |= {"playbook": playbook, "position": position}
         store(session, ToolIntent.EMIT_FINDING, f"finding:{number}", params)
     for number, content in enumerate(analysis.memories):
         store(session, ToolIntent.PROPOSE_MEMORY, f"memory:{number}", {"content": content})
@@ -114,6 +119,15 @@ def _finding_params(one: Cited, votes: Votes) -> dict[str, Any]:
     if votes.asked:
         params |= {"judges_for": votes.agreed, "judges_asked": votes.asked}
     return params
+
+
+def _position(finding: ParsedFinding, issues: Iterable[str]) -> str:
+    """Return the position of the playbook that the model names, else the longest whose name is in the title."""
+    names = {label(issue, limit=TITLE_CHARS): issue for issue in issues}
+    if named := names.get(label(finding.position, limit=TITLE_CHARS)):
+        return named
+    title = f"_{label(finding.title, limit=TITLE_CHARS)}_"
+    return max((issue for name, issue in names.items() if f"_{name}_" in title), key=len, default="")
 
 
 # --- Drafts ---
@@ -253,7 +267,7 @@ _FAULTS: Final = {
 _WORDS: Final = {RunResult.PARTIAL: "Run partly done", RunResult.FAILED: "Run failed"}
 _PROPOSED: Final = {  # singular, plural
     ToolIntent.PROPOSE_MEMORY: ("memory proposed", "memories proposed"),
-    ToolIntent.PROPOSE_PRECEDENT: ("pattern noted", "patterns noted"),
+    ToolIntent.PROPOSE_PRECEDENT: ("precedent noted", "precedents noted"),
     ToolIntent.EMIT_ARTIFACT: ("draft saved", "drafts saved"),
 }
 
@@ -333,7 +347,7 @@ def _why_partial(work: Slice, reply: Reply) -> str:
     if reply.unread:
         first = one_line(str(reply.unread[0]), REASON_CHARS)
         others = len(reply.unread) - 1
-        more = f" and {others} more part{'' if others == 1 else 's'}" if others else ""
+        more = f"; and {others} more part{'' if others == 1 else 's'}" if others else ""
         return f"Not checked: {first}{more}"
     if reply.unclosed:
         return f"What is missing was not checked: {one_line(reply.unclosed, REASON_CHARS)}"
@@ -391,7 +405,8 @@ def _review(analysis: Analysis, *, is_judged: bool) -> dict[str, Any]:
             "content": f"{NO_VERDICT}\n\n{CAVEAT}",
         }
     if not analysis.concerns:
-        return {"severity": "info", "title": "Ethics review: none flagged", "content": f"{NONE}\n\n{CAVEAT}"}
+        text = f"{NONE}\n\n{CAVEAT}"
+        return {"severity": "info", "title": "Ethics review: none flagged", "content": text, "about_run": True}
     parts = [
         "\n".join([f"{label}:", *(f"- {concern}" for concern in concerns)])
         for label, concerns in (("Privilege", analysis.privilege_concerns), ("Scope", analysis.scope_concerns))

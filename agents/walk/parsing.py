@@ -22,6 +22,7 @@ MOST_LOOKED_AT: Final = 1_000  # items of one list
 MOST_PLACES: Final = 64  # how many opening braces are tried
 MOST_NOTES: Final = 50
 FURTHEST: Final = 10**9
+POSITION_CHARS: Final = 200
 UNTITLED: Final = "(untitled)"
 QUOTE_CUT: Final = "The quote has {chars:,} characters; the first {kept:,} are kept."
 _ANSWERS: Final = {
@@ -38,6 +39,7 @@ class ParsedFinding:
     document_id: str = ""
     quote: str = ""
     start: int = 0
+    position: str = ""
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,7 @@ def _finding(item: Mapping[str, Any]) -> ParsedFinding | None:
         document_id=_first(item, "document_id document", 64),
         quote=quote[:QUOTE_CHARS],  # exact: it is compared, not read
         start=int(start) if isinstance(start, int | float) and 0 <= start <= FURTHEST else 0,  # only a hint
+        position=_first(item, "position issue", POSITION_CHARS),
     )
 
 

@@ -26,7 +26,8 @@ django.setup()
 from agents.skills import running
 from tests.agents.skills.samples import linger
 context = types.SimpleNamespace(session_pk=1, session_id=uuid.uuid4(), owner_id=1, call_id=uuid.uuid4(),
-                                idempotency_key="a:1", now="2026-01-01T00:00:00Z", stopped=lambda: False)
+                                idempotency_key="a:1", now="2026-01-01T00:00:00Z", stopped=lambda: False,
+                                fetch=lambda url: None)
 work = lambda: running.run_isolated(linger, context, {"path": sys.argv[1]}, strict=False)
 threading.Thread(target=work).start()  # as a call of a parallel group
 print("started", flush=True)

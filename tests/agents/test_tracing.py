@@ -81,10 +81,10 @@ def test_start_end_and_model_failures_are_one_line_each(lines):
     assert f"model {MODEL} failed try 1: ProviderError: the server is broken" in failed["message"]
     about = f"run {session.public_id}"
     ends = [(line["level"], line["message"].removeprefix(about)) for line in found if line is not failed]
-    cost = session.cost_actual_usd
+    cost = session.spent_usd
     assert ends == [
         ("INFO", " started: mode phased, trigger manual"),
-        ("INFO", f" ended: status completed, reason completed, result ok, cost_usd {cost}"),
+        ("INFO", f" ended: status completed, reason completed, result ok, spent_usd {cost}"),
     ]
 
 

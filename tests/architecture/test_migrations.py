@@ -67,7 +67,34 @@ def test_every_migration_operation_is_reversible():
     assert stuck == []
 
 
-def test_migrations_can_be_reversed_to_zero_and_applied_again(migrate):
+BEFORE_KEYS = "0007_inputs_health_fairness"
+SEEN = [utc_now() - timedelta(days=days) for days in (3, 2, 1)]
+
+
+def make_precedents_and_a_memory():
+    """As they were before texts that mean the same became equal."""
+    old = apps_at(BEFORE_KEYS)
+    owner = get_user_model().objects.create_user("owner of precedents")
+    texts = [("Payment", "No cap."), ("payment", "no  cap"), ("payment", "No parking")]
+    for at, (kind, summary) in zip(SEEN, texts, strict=True):
+        old.get_model("agents", "Precedent").objects.create(
+            owner_id=owner.pk, pattern_kind=kind, summary=summary, summary_hash=summary, observed_count=2,
+            first_seen_at=at, last_seen_at=at,
+        )  # fmt: skip
+    old.get_model("agents", "Memory").objects.create(owner_id=owner.pk, content="Acme pays late.")
+
+
+def precedents_are_merged_with_their_counts_summed():
+    first, second, third = Precedent.objects.order_by("pk")
+    assert (first.observed_count, first.first_seen_at, first.last_seen_at) == (4, SEEN[0], SEEN[1])
+    assert (first.pattern_kind, first.summary_hash, first.dismissed_at) == ("payment", text_key("no cap"), None)
+    assert (second.merged_into, second.ended_as, second.dismissed_at is None) == (first, "merged", False)
+    assert (third.observed_count, third.dismissed_at, third.merged_into) == (2, None, None)
+    assert Memory.objects.get().content_hash == text_key("acme pays late")
+
+
+def test_migrations_can_be_reversed_to_zero_and_applied_again_with_rows(migrate):
+    """One way down and up for all of them: each takes many seconds."""
     built = tables()
     owner = get_user_model().objects.create_user("owner")
     row = Trigger.objects.create(owner=owner, kind=TriggerKind.MANUAL, name="n", max_cost_usd=Decimal("0.25"))
@@ -81,6 +108,8 @@ def test_migrations_can_be_reversed_to_zero_and_applied_again(migrate):
     for app in OURS:
         migrate(app, "zero")
     left = tables()
+    migrate("agents", BEFORE_KEYS)
+    make_precedents_and_a_memory()
     migrate()
 
     assert (kept.pk, kept.name) == (row.pk, "n")
@@ -91,6 +120,7 @@ def test_migrations_can_be_reversed_to_zero_and_applied_again(migrate):
     assert built.keys() == declared().keys()
     assert all(columns <= built[name] for name, columns in declared().items())  # PostgreSQL has one for searching
     assert Installation.objects.filter(pk=1).exists()
+    precedents_are_merged_with_their_counts_summed()
 
 
 def test_audit_log_is_append_only_after_its_migration_is_repeated(migrate):
@@ -100,25 +130,3 @@ def test_audit_log_is_append_only_after_its_migration_is_repeated(migrate):
 
     with pytest.raises(DatabaseError, match=triggers.MESSAGE):
         AuditEvent.objects.update(kind="changed")
-
-
-def test_precedents_that_become_equal_are_merged_with_their_counts_summed(migrate):
-    migrate("agents", "0007_inputs_health_fairness")
-    old = apps_at("0007_inputs_health_fairness")
-    owner = get_user_model().objects.create_user("owner")
-    seen = [utc_now() - timedelta(days=days) for days in (3, 2, 1)]
-    texts = [("Payment", "No cap."), ("payment", "no  cap"), ("payment", "No parking")]
-    for at, (kind, summary) in zip(seen, texts, strict=True):
-        old.get_model("agents", "Precedent").objects.create(
-            owner_id=owner.pk, pattern_kind=kind, summary=summary, summary_hash=summary, observed_count=2,
-            first_seen_at=at, last_seen_at=at,
-        )  # fmt: skip
-    old.get_model("agents", "Memory").objects.create(owner_id=owner.pk, content="Acme pays late.")
-    migrate()
-
-    first, second, third = Precedent.objects.order_by("pk")
-    assert (first.observed_count, first.first_seen_at, first.last_seen_at) == (4, seen[0], seen[1])
-    assert (first.pattern_kind, first.summary_hash, first.dismissed_at) == ("payment", text_key("no cap"), None)
-    assert (second.merged_into, second.ended_as, second.dismissed_at is None) == (first, "merged", False)
-    assert (third.observed_count, third.dismissed_at, third.merged_into) == (2, None, None)
-    assert Memory.objects.get().content_hash == text_key("acme pays late")

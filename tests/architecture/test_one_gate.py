@@ -34,6 +34,13 @@ LISTED: dict[str, dict[str, str]] = {
     "agents/builtin_skills/outside.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
+    "agents/sensors/mailbox.py": dict.fromkeys(
+        ("imaplib", "socket", "create_connection"),
+        "the gate checks the host; it connects to addresses that passed",
+    ),
+    "agents/skills/fetching.py": {
+        "socket": "a pair of sockets to the process of an isolated skill; connects to nothing"
+    },
     "agents/skills/isolation_report.py": {"socket": "listens on this machine for its own probe; connects to nothing"},
     "agents/skills/probe.py": {"socket": "tries whether an isolated skill can reach that; sends nothing"},
     "agents/skills/system_calls.py": {"socket": "names the type of socket that is refused"},

@@ -292,6 +292,20 @@ def test_manifest_of_another_format_is_refused():
     assert "unknown format" in verify([*lines[:-1], canonical({"manifest": signed(manifest)})])
 
 
+def test_text_that_is_no_key_is_not_mistaken_for_a_wrong_key(verdict):
+    code, said = verdict(export(), key=f'{{"key": "{public_key()}"}}')
+
+    assert code == 2
+    assert "a public key has 64 digits" in said
+
+
+def test_kept_file_without_checkpoints_is_named(verdict, tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text('{"chain": "system"}\n')
+
+    assert verdict(export(), "--kept", kept) == (1, f"Refused: line 1 of {kept} is no checkpoint")
+
+
 def test_export_of_another_installation_is_refused(verdict):
     assert "is not signed with the key" in verdict(export(), key=public_key(FORGER))[1]
 

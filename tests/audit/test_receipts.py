@@ -15,11 +15,11 @@ from audit.receipts import (
     LABELS,
     UnknownChain,
     build_receipt,
-    cost_text,
     event_sentence,
     fold,
     outcome_sentence,
     receipt_text,
+    spent_text,
     usd,
 )
 from audit.recorder import append, chain_head
@@ -424,9 +424,17 @@ def test_sentence_has_labels_and_dashes_for_missing_details(kind, details, sente
     assert event_sentence(kind, details) == sentence
 
 
-def test_amounts_have_two_to_six_places_and_cost_is_the_larger_ledger():
+def test_amounts_have_two_to_six_places():
     assert [usd(None), usd(Decimal(2)), usd(Decimal("0.000161"))] == ["—", "$2.00", "$0.000161"]
-    assert cost_text(Decimal("0.1"), Decimal("0.85")) == cost_text(Decimal("0.85"), Decimal("0.1")) == "$0.85"
+
+
+@pytest.mark.parametrize(("approved", "reported"), [("0.1", "0.85"), ("0.85", "0.1")])
+def test_spent_is_the_larger_ledger_and_says_so(approved, reported):
+    receipt = {"totals": {"charged_usd": approved, "actual_usd": reported}, "max_cost_usd": None}
+    source = f"the larger of {usd(Decimal(approved))} approved and {usd(Decimal(reported))} reported by providers"
+
+    assert spent_text(receipt) == f"$0.85 no cap ({source})"
+    assert spent_text({**receipt, "max_cost_usd": "2"}) == f"$0.85 of $2.00 ({source})"
 
 
 def test_call_under_a_standing_approval_names_who_gave_it():
@@ -512,7 +520,10 @@ def test_text_for_a_terminal():
     assert text.startswith(
         f"Session {RUN}, for ada: five-phase run\nTrigger: unknown\nStarted 2026-05-04 09:00:00 UTC, ended "
     )
-    assert "Completed.\nCost: $0.02 approved, $0.016 reported by providers; cap $5.00; 3 calls\n" in text
+    assert (
+        "Completed.\nSpent: $0.02 of $5.00 (the larger of $0.02 approved and $0.016 reported by providers); 3 calls\n"
+        in text
+    )
     assert "Row 8 has an unreadable amount." in text
     assert "2026-05-04 09:00:00 UTC  ada           Run started: five-phase run, cost cap 5.00 USD." in text
     assert "for user:7" in receipt_text(build_receipt(RUN))
@@ -522,11 +533,13 @@ def test_text_for_a_terminal():
 def test_text_for_a_terminal_names_the_result():
     ended = (f"{S}completed", {"reason": "completed", "result": "partial"})
     text = receipt_text({"session_id": RUN, **fold(events((f"{S}started", {"mode": "phased"}), ended))})
-    assert "\nPartly done: not everything was checked.\nResult: partial\nCost: " in text
+    assert "\nPartly done: not everything was checked.\nResult: partial\nSpent: " in text
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("cap", "shown"), [(None, "no cap"), ("a lot", "cap a lot")])
+@pytest.mark.parametrize(("cap", "shown"), [(None, "no cap"), ("a lot", "of a lot")])
 def test_text_shows_a_missing_or_unreadable_cap(cap, shown):
     record_session()
-    assert f"providers; {shown}; 2 calls\n" in receipt_text({**build_receipt(RUN), "max_cost_usd": cap})
+    text = receipt_text({**build_receipt(RUN), "max_cost_usd": cap})
+    assert f" {shown} (the larger of " in text
+    assert "providers); 2 calls\n" in text

@@ -214,6 +214,10 @@ GITHUB_TOKEN: ${{ secrets.GITHUB_TOKEN }}
 password = var.db_password
 password = data.vault_generic_secret.db.data["password"]
 secret: valueFrom
+password: {$secret: mail}
+imap: {host: imap.example.org, user: clerk, password: {$secret: mail}}
+headers: {X-Api-Key: {$secret: shop}, Authorization: {$secret: shop-2}}
+{"password": {"$secret": "mail"}, "token": { '$secret' : 'feed_7' }}
 secretKeyRef:
 secretName: app-secrets
 secret_name: db-main

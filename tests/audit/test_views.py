@@ -119,7 +119,7 @@ def test_page_tells_the_story(client, owner, auditor):
         f"olga (user {owner.pk})",
         "4 May 2026, 09:00:00 UTC",
         "4 May 2026, 09:00:08 UTC",
-        "0.250000 USD approved, 0.200000 USD reported by providers; cap 5.00 USD",
+        "$0.25 of $5.00 (the larger of $0.25 approved and $0.20 reported by providers)",
         "Skill wire: refused, budget reserved by other calls",
         f"Approval of send was granted. By anna (user {auditor.pk}).",
         "Approval of send was requested.</li>",
@@ -211,8 +211,8 @@ def test_page_runs_and_loads_nothing(admin_client):
 def test_page_takes_a_fixed_number_of_queries(client, auditor, django_assert_num_queries):
     record_session(calls=50)
     client.force_login(auditor)
-    with django_assert_num_queries(11):
-        # sign-in 2, permissions 2, receipt, names, the session's own names, chain, birth and end
+    with django_assert_num_queries(12):
+        # sign-in 2, permissions 2, receipt, names, the runs it started, the session's own names, chain, birth and end
         client.get(PAGE)
 
 
@@ -234,3 +234,17 @@ def test_public_key_is_for_everybody(client):
     former = [{"replaced_at": NOW.isoformat(), "old_key": "ab", "new_key": "cd"}]
     assert found == {"algorithm": "Ed25519", "key": public_key(), "former": former}
     assert client.post("/.well-known/lqops-audit-key").status_code == 405
+
+
+def test_receipts_of_runs_that_started_each_other_are_linked(client, owner):
+    other = RUN[:-4] + "abcd"
+    start(RUN, owner_id=owner.pk)
+    append(RUN, "run.handed_on", now=later(1), details={"child_id": other, "cap_usd": "0.40"})
+    start(other, owner_id=owner.pk, asked_by=f"session:{RUN}")
+    assert f'<a href="/receipts/{other}/">' in page(client, owner)[1]
+    assert f'<a href="/receipts/{RUN}/">' in page(client, owner, f"/receipts/{other}/")[1]
+
+
+def test_receipt_of_a_run_that_a_person_started_links_no_run(client, owner):
+    start(RUN, owner_id=owner.pk)
+    assert "Started by run" not in page(client, owner)[1]

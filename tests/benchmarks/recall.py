@@ -31,7 +31,7 @@ from django.db import connection  # noqa: E402
 from django.test import override_settings  # noqa: E402
 
 from agents.conf import clock  # noqa: E402
-from agents.indexing import fetch_for_person, index_start, run_index  # noqa: E402
+from agents.engine.indexing import fetch_for_person, index_start, run_index  # noqa: E402
 from agents.knowledge import vectors  # noqa: E402
 from agents.knowledge.search import search_chunks  # noqa: E402
 from agents.models import AgentSession, Chunk, ChunkVector  # noqa: E402

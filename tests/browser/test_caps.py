@@ -49,7 +49,7 @@ def test_cap_from_the_list_stops_the_next_run(triggers):
     refused = triggers.page.get_by_role("listitem").filter(has_text="Model call")
     expect(refused.filter(has_text="success")).to_have_count(0)
     triggers.shoot("capped")
-    triggers.go("Home")
+    triggers.go("Health")
     expect(triggers.card("Recent problems")).to_contain_text("above its cap of $0.001.")
 
 

@@ -18,7 +18,7 @@ def test_home_shows_runs_approvals_and_cost(enter, product):
     expect(room.page.get_by_role("link", name="Halt everything")).to_be_visible()
     room.until(room.card("Needs attention").get_by_role("link", name="Decide").first)
     expect(room.row("policy-memo.md by Supplier contract review").first).to_contain_text("wait")
-    expect(room.card("Cost today")).to_contain_text("of $20.00")
+    expect(room.card("Spend")).to_contain_text("of $20.00")
     expect(room.card("Next runs")).to_contain_text("Weekly scan of reports")
     room.shoot("home")
 
@@ -28,8 +28,11 @@ def test_sample_agents_are_there_and_have_reviewed_the_sample_contracts(admin):
     for name in ("Contract reviewer", "Weekly scanner", "Incident clerk"):
         expect(admin.row(name)).to_be_visible()
     admin.go("Runs")
-    for document in ("supplier-contract-brightline.md", "supplier-contract-northgate.md"):
-        admin.until(admin.row(document).last.get_by_text("completed"))
+    for document, result in {
+        "supplier-contract-brightline.md": "findings",
+        "supplier-contract-northgate.md": "ok",
+    }.items():
+        admin.until(admin.row(document).last.get_by_text(result, exact=True))
     admin.until(admin.row("policy-memo.md").last.get_by_text("waiting for approval"))
     admin.shoot("sessions")
 
@@ -42,7 +45,7 @@ def test_session_page_shows_phases_calls_and_findings(admin):
     expect(phases).to_have_text([re.compile(name, re.IGNORECASE) for name in PHASES])
     calls = admin.card("Timeline")
     expect(calls.get_by_role("link", name="Document search")).to_be_visible()
-    expect(calls.get_by_role("listitem").filter(has_text="Model call")).to_contain_text("approved")
+    expect(calls.get_by_role("listitem").filter(has_text="Model call")).to_contain_text("$")
     liability = admin.page.get_by_role("article").filter(has_text="Limitation of liability: deviates")
     expect(liability.locator("blockquote")).to_contain_text("limited to 50 % of the annual fees")
     expect(liability).to_contain_text("Quote verified")

@@ -13,16 +13,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from unittest.mock import patch
 
+from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.test import override_settings
 
 from agents.conf import clock
+from agents.ledger import at_once
 from audit.kinds import KINDS
 from tests.flows.processes import PATIENCE, _forking, database_url
 from tests.flows.story import START, Outside, Story, told
 
 WRITE = re.compile(r'\s*(INSERT INTO|UPDATE|DELETE FROM) "?(\w+)"?')
+WRITES = re.compile(r"(INSERT INTO|(?<!KEY )UPDATE) (\w+)")
 LATER = timedelta(minutes=3)  # every lease of the killed process is over, and nothing else is late
 ASIDE = ("heartbeat-", "halt-watch")  # threads that write, or read, whenever they like
 
@@ -90,6 +93,18 @@ class Points:
         self.reach(f"after {what}")
         return result
 
+    def execute_at_once(self, original: Callable, sql: str, params):
+        """A statement that the driver is given directly: several writes, by themselves or in a transaction."""
+        writes = [f"{verb.split()[0]} {table}" for verb, table in WRITES.findall(sql)]
+        if connection.in_atomic_block or not writes:
+            self._writes += writes
+            return original(sql, params)
+        what = ", ".join([params["kind"], *dict.fromkeys(writes)])
+        self.reach(f"before {what}")
+        result = original(sql, params)
+        self.reach(f"after {what}")
+        return result
+
     def commit(self, original: Callable, connection: BaseDatabaseWrapper) -> None:
         what = ", ".join(dict.fromkeys(self._writes))
         if not what or _is_aside():
@@ -147,6 +162,8 @@ def drive(story: Story, folder: Path, points: Points, line) -> None:
         patch.object(CursorWrapper, "_execute", watched(points.execute, CursorWrapper._execute)),
         patch.object(BaseDatabaseWrapper, "_commit", watched(points.commit, BaseDatabaseWrapper._commit)),
         patch.object(BaseDatabaseWrapper, "_rollback", watched(points.rollback, BaseDatabaseWrapper._rollback)),
+        patch.object(at_once, "_fetch", watched(points.execute_at_once, at_once._fetch)),
+        patch.object(at_once, "_execute", watched(points.execute_at_once, at_once._execute)),
         patch.object(Outside, "passed", points.reach),
         override_settings(LQOPS_HEARTBEAT_SECONDS=0.01 if isinstance(points, RenewalPoints) else 60),
         told(folder / "effects") as time,

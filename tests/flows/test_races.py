@@ -1,5 +1,6 @@
 """Money, tickets, leases and precedents under real concurrency, on SQLite and on PostgreSQL."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -9,6 +10,7 @@ from django.contrib.auth.models import Permission
 from agents.conf import clock
 from agents.enums import BudgetScope, Level, Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
+from agents.ledger.boundary import is_halted
 from agents.ledger.budgets import budget_set_cap
 from agents.models import AgentSession, Approval, Budget, Precedent, ToolCall
 from agents.providers.scripted import ScriptedProvider, Step
@@ -54,6 +56,17 @@ def sixteen_threads_on_one_session():
 
 
 def test_sixteen_threads_spend_a_session_s_cap_to_the_last_call_and_not_one_more():
+    sixteen_threads_on_one_session()
+
+
+def test_calls_that_were_paid_for_are_made_though_the_cap_is_reached_meanwhile(monkeypatch):
+    """The threads that find the cap reached do so while the last calls have not left yet."""
+
+    def late(session):
+        time.sleep(0.1)
+        return is_halted(session)
+
+    monkeypatch.setattr("agents.guard.guard.is_halted", late)
     sixteen_threads_on_one_session()
 
 

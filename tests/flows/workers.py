@@ -1,12 +1,15 @@
 """What the worker processes of the tests do; what a function returns is its result."""
 
 import os
+from contextlib import nullcontext
+from decimal import Decimal
 from pathlib import Path
 
 import django
 
 django.setup()
 
+from django.db import transaction  # noqa: E402
 from django.test import override_settings  # noqa: E402
 
 from agents.conf import clock  # noqa: E402
@@ -15,11 +18,12 @@ from agents.exceptions import AutonomousBrake, LeaseLost  # noqa: E402
 from agents.guard import guarded_tool_call  # noqa: E402
 from agents.guard.intents import override  # noqa: E402
 from agents.guard.tools import Tool  # noqa: E402
-from agents.models import AgentSession  # noqa: E402
+from agents.models import Agent, AgentSession  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.runner import run_session  # noqa: E402
 from agents.sessions.leases import lease_claim  # noqa: E402
 from agents.triggers.firing import Fired  # noqa: E402
+from agents.triggers.handing_on import agent_run_within  # noqa: E402
 from agents.triggers.schedules import schedules_fire  # noqa: E402
 from agents.triggers.watches import watches_fire  # noqa: E402
 from agents.types import Capability, Finished, Usage  # noqa: E402
@@ -154,3 +158,12 @@ def tell_watches(attachment_pks, now):
     start_together()
     answers = [answer for pk in attachment_pks for answer in watches_fire(pk, now=now)]
     return sum(isinstance(answer, Fired) and answer.first for answer in answers)
+
+
+def hand_on(parent_pk, agent_pk, *, committed):
+    """Start a run within another, and stand still before or after the commit."""
+    parent = AgentSession.objects.get(pk=parent_pk)
+    with nullcontext() if committed else transaction.atomic():
+        agent_run_within(parent, Agent.objects.get(pk=agent_pk), "Read it.", max_cost_usd=Decimal("0.4"), now=clock())
+        say("handed on")
+        wait_to_be_told()

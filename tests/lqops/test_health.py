@@ -110,7 +110,7 @@ def test_unreadable_database_is_503_without_its_error(monkeypatch):
     def refuse(**_):
         raise DatabaseError("password=hunter2 refused")
 
-    monkeypatch.setattr(Installation.objects, "get", refuse)
+    monkeypatch.setattr(Installation.objects, "values", refuse)
 
     status, found = health()
 

@@ -53,7 +53,11 @@ def test_postgresql_address_selects_postgresql(tmp_path):
 
     assert database["ENGINE"] == "django.db.backends.postgresql"
     assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", 5432, "name")
-    assert database["OPTIONS"] == {"options": "-c idle_in_transaction_session_timeout=20s", "connect_timeout": 5}
+    assert database["OPTIONS"] == {
+        "options": "-c idle_in_transaction_session_timeout=20s",
+        "prepare_threshold": 5,
+        "connect_timeout": 5,
+    }
 
 
 def test_wrong_setting_is_one_line_without_a_traceback(tmp_path):

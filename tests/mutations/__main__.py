@@ -36,7 +36,7 @@ ROOMS = {
     "agents/people/delegations.py": "tests/agents/people/test_delegations.py tests/agents/sessions/test_second_eyes.py",
 }
 SLOWER = 5  # times the tests without a change: a mutant that takes longer hangs, and is found out by that
-GRACE = 300  # seconds more: a failing property is searched for a short example, and the machine may be busy
+GRACE = 120  # seconds more: a failing property is searched for a short example, and the machine may be busy
 BAR = 90
 BROKEN = 99  # the exit code of a mutant that changed nothing, or could not be put in place
 PYTEST = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--reuse-db", "--no-header", "-m", "not stress"]

@@ -12,8 +12,6 @@ from tests.simulation.simulator import simulated
 
 pytestmark = pytest.mark.django_db
 
-SEEDS = 200
-
 
 def play_all(seeds):
     """Play the seeds; return what happened in them. The first that goes wrong fails, and is named."""
@@ -26,9 +24,11 @@ def play_all(seeds):
     return happened
 
 
-def test_two_hundred_orders_of_events_end_with_every_invariant_kept():
-    happened = play_all(range(SEEDS))
-    assert min(happened[name] for name in ("died_in_a_call", "refused_late", "halt_all", "resolve")) > 20, happened
+@pytest.mark.parametrize("seeds", [40, pytest.param(200, marks=pytest.mark.stress)])
+def test_every_order_of_events_ends_with_every_invariant_kept(seeds):
+    happened = play_all(range(seeds))
+    rarest = min(happened[name] for name in ("died_in_a_call", "refused_late", "halt_all", "resolve"))
+    assert rarest >= seeds / 10, happened
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""`check_agents`: check agent.yaml files. Needs no database."""
+"""`check_agents`: check agent.yaml files, or print their JSON schema. Needs no database."""
 
+import json
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -8,23 +9,31 @@ from django.core.management.base import CommandError
 
 from agents.definitions.in_force import checked_definition
 from agents.definitions.loader import sort_problems
-from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
+from agents.definitions.schema import AgentDefinition, DefinitionError, Problem, agent_json_schema
 from agents.management.base import JsonCommand, agent_paths, counted, file_text, problem_facts, problem_lines
 from agents.sensors.validation import sensor_problems
-from agents.skills.registry import installed_skills, missing_names
+from agents.skills.registry import missing_names, skills_offered
+from agents.skills.skill import ALL
 
 
 class Command(JsonCommand):
     help = (
         "Checks agent.yaml files; needs no database. Problems have a file, line and key. Notes are names that this "
-        "installation does not have. Fails if there is a problem; notes do not count."
+        "installation does not have. Fails if there is a problem; notes do not count. Names of playbooks, skills and "
+        "projects are looked up by `load_agents --dry-run`."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("paths", nargs="+", type=Path, help="Files, or folders whose YAML files are checked.")
+        parser.add_argument("paths", nargs="*", type=Path, help="Files, or folders whose YAML files are checked.")
+        parser.add_argument("--schema", action="store_true", help="Print the JSON schema of an agent.yaml.")
         super().add_arguments(parser)
 
     def run(self, options: dict[str, Any]) -> None:
+        if options["schema"]:
+            self.stdout.write(json.dumps(agent_json_schema(), indent=2))
+            return
+        if not options["paths"]:
+            raise CommandError("Name files or folders to check, or --schema.")
         paths = agent_paths(options["paths"])
         problems: list[Problem] = []
         notes: list[Problem] = []
@@ -35,7 +44,7 @@ class Command(JsonCommand):
                 is_named = all(problem.key != "name" for problem in found)
                 found += [*_doubtful(definition, names if is_named else set(), str(path))]
                 found += sensor_problems(definition, file=str(path))
-                named = missing_names(installed_skills().keys(), definition, file=str(path))
+                named = missing_names(skills_offered([ALL]).keys(), definition, file=str(path))
                 notes += sort_problems([*definition.notes, *named])
                 names |= {definition.name} if is_named else set()
             problems += sort_problems(found)

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from agents.doctor import diagnose, warnings
+from agents.checks.doctor import diagnose, warnings
 from agents.guard.selftest import AS_IT_SHOULD_BE, Check
 from agents.ledger.boundary import halt_message
 from agents.models import Installation

@@ -8,8 +8,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from agents.catalogue import embedding_model
-from agents.indexing import index_forget, index_start, index_state
+from agents.definitions.catalogue import embedding_model
+from agents.engine.indexing import index_forget, index_start, index_state
 from agents.knowledge.vectors import has_numpy
 from agents.management.base import RecordedCommand, named_user
 from agents.models import Document

@@ -1,5 +1,6 @@
 """`load_agents`: create agents from agent.yaml files, or the next version of agents with their names."""
 
+import shlex
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from django.db import transaction
 from agents.definitions.loader import sort_problems
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.exceptions import LqopsError
+from agents.ledger.boundary import may_run_for
+from agents.loop.heartbeat import heartbeat_of
 from agents.management.base import (
     RecordedCommand,
     agent_paths,
@@ -20,6 +23,7 @@ from agents.management.base import (
     problem_facts,
     problem_lines,
 )
+from agents.roster.agents import agent_is_running
 from agents.roster.files import DefinitionResult, agent_import
 from agents.sensors.validation import sensor_problems
 from agents.skills.registry import unresolved_names
@@ -92,8 +96,28 @@ def _facts(path: Path, defined: DefinitionResult) -> dict[str, Any]:
         "changed": defined.changed,
         "told": list(defined.messages),
         "broken_sensors": broken,
+        "next": _next_steps(defined),
         "notes": [note.to_json() for note in _notes(path, defined.definition)],
     }
+
+
+def _next_steps(defined: DefinitionResult) -> list[str]:
+    """What to do next with a loaded agent, as commands."""
+    agent, definition = defined.agent, defined.definition
+    name = shlex.quote(agent.name)
+    if agent.archived_at is not None:
+        return [f"it is archived; bring it back with `manage.py agent unarchive {name}`."]
+    if not agent.enabled:
+        return ["it is disabled; enable it in the admin."]
+    steps = []
+    if not may_run_for(agent.owner_id):
+        steps.append(f"{agent.owner} has not opted in, so nothing runs; `manage.py opt_in {agent.owner}` does.")
+    if definition.is_autonomous or heartbeat_of(definition) is not None:
+        going = agent_is_running(agent)
+        steps.append(f"`manage.py agent {'status' if going else 'start'} {name}`.")
+    elif not definition.triggers:
+        steps.append("it starts nothing on its own: chat with it in the admin, or give it a trigger.")
+    return steps
 
 
 def _text(facts: dict[str, Any]) -> str:
@@ -108,6 +132,7 @@ def _text(facts: dict[str, Any]) -> str:
         lines += [f"  {line}" for line in agent["told"]]
         lines += [f"  SKIPPED {sensor['name']}: {sensor['problem']}" for sensor in agent["broken_sensors"]]
         lines += [f"  {line}" for line in problem_lines(agent)]
+        lines += [f"  Next: {line}" for line in agent["next"] if not is_dry]
     if is_dry:
         lines.append("Nothing was done.")
     return "\n".join(lines)

@@ -7,13 +7,13 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from agents.catalogue import models_in_force, roles_of
+from agents.checks.model_test import QUESTIONS, run_test
 from agents.conf import clock
+from agents.definitions.catalogue import models_in_force, roles_of
 from agents.management.base import JsonCommand, named_user
-from agents.model_test import QUESTIONS, run_test
 from agents.sessions.model_facts import PRICES, models_known
 from agents.text.clean import one_line
-from audit.receipts import cost_text
+from audit.receipts import usd
 
 ANSWER_CHARS: Final = 200
 _PRICE_NAMES: Final = ("in", "out", "written to a cache", "read from a cache")
@@ -106,8 +106,8 @@ def _report(tested: dict[str, Any]) -> str:
     failed = tested["error"] or f"not readable as {', '.join(unread)}" if unread or tested["error"] else ""
     state = "fit for its roles" if tested["ok"] else f"FAILED: {failed or 'no question was asked'}"
     lines = [f"{tested['model']}: {state}", *map(_answer_line, tested["answers"])]
-    cost = cost_text(Decimal(tested["cost_usd"]), Decimal(tested["actual_usd"]))
-    return "\n".join([*lines, f"  {cost}, run {tested['session']}"]) + _server_lines(tested["server"])
+    spent = usd(Decimal(tested["spent_usd"]))
+    return "\n".join([*lines, f"  {spent}, run {tested['session']}"]) + _server_lines(tested["server"])
 
 
 def _answer_line(answer: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ from agents.sessions.reads import progress_of
 from agents.triggers.firing import run_estimate, run_now
 from agents.walk.analysis import ReadingPlan
 from audit.management.base import not_empty
-from audit.receipts import cost_text, outcome_sentence, usd
+from audit.receipts import outcome_sentence, usd
 
 _OPTIONS: Final = tuple(option for option in OPTIONS if option.metadata["flag"])  # with a flag on the command line
 _KINDS: Final[dict[type, dict[str, Any]]] = {
@@ -146,6 +146,8 @@ def _facts(session: AgentSession) -> dict[str, Any]:
         "terminal_reason": session.terminal_reason,
         "result": session.run_result,
         "result_reason": session.result_reason,
+        "spent_usd": str(session.spent_usd),
+        "charged_usd": str(session.cost_total_usd),
         "cost_usd": str(session.cost_total_usd),
         "actual_usd": str(session.cost_actual_usd),
         "max_cost_usd": str(session.max_cost_usd),
@@ -154,8 +156,7 @@ def _facts(session: AgentSession) -> dict[str, Any]:
 
 
 def _text(session: AgentSession) -> str:
-    cost = cost_text(session.cost_total_usd, session.cost_actual_usd)
-    line = f"Session {session.public_id}: {ended_as(session)}, {cost}."
+    line = f"Run {session.public_id}: {ended_as(session)}, {usd(session.spent_usd)}."
     if session.result and session.status != Status.COMPLETED:
         line = f"{line} {outcome_sentence(session.result)}"
     if session.status not in TERMINAL:

@@ -41,6 +41,7 @@ def _facts(trigger: Trigger, spend: TriggerSpend) -> dict[str, Any]:
         "next_run_at": due.isoformat() if due else None,
         "zone": trigger.zone if due else None,
         "sessions": spend.sessions,
+        "spent_usd": str(spend.spent_usd),
         "charged_usd": str(spend.charged_usd),
         "actual_usd": str(spend.actual_usd),
     }
@@ -51,6 +52,6 @@ def _line(facts: dict[str, Any]) -> str:
     if facts["paused"]:
         state = f"paused: {facts['paused']}"
     due = f"  next {facts['next_run_at']}" if facts["next_run_at"] else ""
-    cost = usd(max(Decimal(facts["charged_usd"]), Decimal(facts["actual_usd"])))
+    cost = usd(Decimal(facts["spent_usd"]))
     spent = f"{facts['sessions']} run{pluralize(facts['sessions'])}, {cost}"
     return f"{facts['id']}  {facts['kind']}  {facts['name']}  {facts['owner']}  {state}{due}  {spent}"

@@ -1,4 +1,4 @@
-/* Refreshes parts of a page, streams replies and activity, and adds rows to formsets. Pages work without it. */
+/* Refreshes parts of a page, streams replies and activity, counts new rows of lists, and adds rows to formsets. Pages work without it. */
 (function () {
   "use strict";
 
@@ -161,6 +161,36 @@
     open();
   }
 
+  // Says in a list, in the title and in the icon of the tab how many rows are newer than those that the list shows.
+  function countNewer(bar) {
+    var title = document.title;
+    var icon = document.querySelector("link[rel~='icon']");
+    function show(found) {
+      var text = found.newer > found.most ? found.most + "+" : String(found.newer);
+      bar.hidden = found.newer === 0;
+      bar.firstElementChild.textContent = text + " new " + (found.newer === 1 ? bar.dataset.one : bar.dataset.many) + ". Show";
+      document.title = found.newer ? "(" + text + ") " + title : title;
+      if (icon && found.newer) {
+        icon.href = "data:image/svg+xml," + encodeURIComponent(
+          "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'><circle cx='16' cy='16' r='16' fill='#b91c1c'/>" +
+          "<text x='16' y='22' font-family='sans-serif' font-size='17' font-weight='700' text-anchor='middle' fill='#fff'>" +
+          text + "</text></svg>");
+      }
+    }
+    function ask() {
+      setTimeout(function () {
+        fetch(bar.dataset.newer, { credentials: "same-origin" })
+          .then(function (answer) {
+            return answer.ok && !answer.redirected ? answer.json() : Promise.reject(new Error("gone"));
+          })
+          .then(show)
+          .catch(function () {})
+          .then(ask);
+      }, document.hidden ? 60000 : 8000);
+    }
+    ask();
+  }
+
   function addRow(button) {
     var list = document.getElementById(button.dataset.adds);
     var total = document.getElementById("id_" + button.dataset.prefix + "-TOTAL_FORMS");
@@ -188,6 +218,7 @@
     document.querySelectorAll("[data-every]").forEach(function (part) { refresh(part); });
     document.querySelectorAll("[data-stream]").forEach(listen);
     document.querySelectorAll("[data-follow]").forEach(follow);
+    document.querySelectorAll("[data-newer]").forEach(countNewer);
     document.querySelectorAll("[data-adds]").forEach(function (button) {
       button.addEventListener("click", function () {
         addRow(button);

@@ -21,7 +21,9 @@ TEXT = textwrap.dedent("""\
         interval: 5
         source: {url: "https://prices.example.org/acme?access_token=a1B2c3D4e5F6g7H8i9J0k1L2"}
         updates: [{field: price}]
-        signals: [{name: odd, prompt: Is it odd?, threshold: 0.7}]
+        signals:
+          - {name: odd, prompt: Is it odd?, threshold: 0.7}
+          - {name: high, when: {path: price, above: 80}}
       - {name: box, type: watch, source: {path: inbox/today}}
 """)
 WAITING = {"items": [1, 2], "happening": "x", "tries": 0, "unscored": 0, "after": ""}
@@ -66,6 +68,7 @@ def test_sensor_of_a_stopped_agent_is_idle(client, agent):
             {"unable": "it has no price", "waiting": WAITING, "let_go": 3},
             'class="lq-bad">scoring failed: it has no price, 2 to be scored, 3 never scored</span>',
         ),
+        ({"score": "0.9", "unscored": 2}, "score 0.9, 2 readings unscored</span>"),
         ({"score": "0.9", "suppressed": 4}, "score 0.9, 4 suppressed by its cooldown</span>"),
     ],
 )
@@ -74,6 +77,20 @@ def test_signal_shows_its_last_score_or_why_not(client, agent, state, said):
     shown = sensors(client, agent)
     assert said in shown
     assert "threshold 0.7; never fired" in shown
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({}, "not judged yet</span>"),
+        ({"met": True, "conditions": [{"on": True}]}, "condition met</span>"),
+        ({"met": False, "conditions": [{}], "suppressed": 2}, "condition not met, 2 suppressed by its cooldown</span>"),
+        ({"fault": "there is nothing at price"}, 'class="lq-bad">cannot be judged: there is nothing at price</span>'),
+    ],
+)
+def test_condition_shows_whether_it_is_met_or_why_it_cannot_be_judged(client, agent, state, said):
+    Sensor.objects.filter(agent=agent, name="ticker").update(signals={"high": state})
+    assert said in sensors(client, agent)
 
 
 def test_signal_shows_when_it_fired_last(client, agent):

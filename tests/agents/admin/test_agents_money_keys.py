@@ -148,6 +148,16 @@ def test_invalid_price_is_refused(client, field, value):
     assert not ModelPrice.objects.exists()
 
 
+def test_price_of_a_name_that_no_model_can_have_is_explained(client):
+    sign_in(client)
+    given = {"model": "gpt 4 <b>", "input_usd": "1", "output_usd": "3", "overhead_tokens": "0"}
+
+    answer = client.post(page(ModelPrice, "add"), given)
+
+    assert "use letters, digits and . _ : / @ + - only" in text_of(answer)
+    assert not ModelPrice.objects.exists()
+
+
 def test_model_is_not_priced_twice(client):
     sign_in(client)
     make_price("gpt")
@@ -155,7 +165,9 @@ def test_model_is_not_priced_twice(client):
     given = {"model": "gpt", "input_usd": "1", "output_usd": "3", "overhead_tokens": "0"}
     answer = client.post(page(ModelPrice, "add"), given)
 
-    assert answer.context["form"].errors["model"]
+    assert answer.context["form"].errors["model"] == [
+        "This model has a price already: edit it in the list of model prices."
+    ]
 
 
 def test_a_suspended_model_is_accepted_again(client):

@@ -22,6 +22,13 @@ def admin(client):
     return sign_in(client, "admin")
 
 
+def test_saving_a_rule_that_is_off_says_so(client):
+    hint = "The rule is off"
+    off = client.post(page(ApprovalRule, "add"), {**FORM, "enabled": ""}, follow=True)
+    on = client.post(page(ApprovalRule, "add"), {**FORM, "name": "Others"}, follow=True)
+    assert (hint in text_of(off), hint in text_of(on)) == (True, False)
+
+
 def test_a_rule_is_written_as_it_was_filled_in(client, admin):
     response = client.post(page(ApprovalRule, "add"), FORM)
     row = ApprovalRule.objects.get()

@@ -1,15 +1,19 @@
-"""The ask box: answers without a model, drafts to confirm, runs for the rest."""
+"""The ask box: answers without a model, buttons for what changes something, the console for the rest."""
+
+import re
 
 import pytest
 from django.urls import reverse
 
-from agents.ask.fast_paths import FAST_PATHS
+from agents.conf import console_cap
 from agents.enums import ApprovalStatus, Status
-from agents.models import Agent, AgentSession, Approval, InferenceLog, ToolCall, Trigger
+from agents.models import Agent, AgentSession, Approval, Halt, InferenceLog, ToolCall, Trigger
+from agents.providers.scripted import ScriptedProvider
 from tests.agents.admin.hostile import PAYLOADS, read
 from tests.agents.admin.rows import make_approval, page, sign_in, text_of
 from tests.agents.triggers.rows import make_collection, make_playbook
 from tests.factories import make_agent, make_session, make_trigger, make_user
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
 SCHEDULE = "every 6 hours run playbook Lease on collection Leases"
@@ -31,14 +35,15 @@ def operator(client):
 def test_ask_box_is_outside_the_refreshing_part(client, operator):
     found = text_of(client.get(reverse("admin:index")))
     assert f'action="{reverse("admin:ask")}"' in found
-    assert found.index('name="text"') < found.index('id="home-live"')
+    live = found.partition('id="home-live"')[2].partition("<h2>Spend</h2>")[0]
+    assert 'name="text"' not in live
     assert client.get(reverse("admin:ask")).status_code == 200
 
 
 def test_rows_are_a_table_with_links_and_cost_no_model(ask, operator):
     session = make_session(owner=operator, status=Status.QUEUED)
     make_session()
-    answer = ask("which sessions are queued?")
+    answer = ask("runs queued")
     shown = text_of(answer)
 
     assert answer.status_code == 200
@@ -49,100 +54,81 @@ def test_rows_are_a_table_with_links_and_cost_no_model(ask, operator):
     assert not ToolCall.objects.exists()
 
 
-@pytest.mark.parametrize("path", FAST_PATHS, ids=lambda path: path.name)
-def test_every_fast_path_has_a_page(ask, operator, path):
-    make_agent(owner=operator, name="Clerk")
-    make_trigger(owner=operator, name="Scan")
-    row = make_session(owner=operator)
-    text = path.example.partition(";")[0]
-    if path.name == "decide_approval":
-        row = make_approval(make_session(owner=operator))
-    answer = ask(text.replace("1f2e3d4c", str(row.public_id)))
-    assert answer.status_code == 200
-    assert "answered without a model" in text_of(answer) or answer.redirect_chain
+def press(client, shown, number=0):
+    """Press a button of the page."""
+    tokens = re.findall(r'name="token" value="([^"]+)"', shown)
+    return client.post(reverse("admin:ask_confirm"), {"token": tokens[number]}, follow=True)
 
 
-def test_actions_use_the_users_permissions(ask, client, operator):
+def test_change_needs_the_button(ask, client, operator):
     session = make_session(owner=operator)
-    assert "Halt requested" in text_of(ask(f"halt session {session.public_id}"))
+    shown = text_of(ask(f"halt {session.public_id}"))
+    session.refresh_from_db()
+    assert ("proposed, not done" in shown, session.halt_state) == (True, "running")
+    assert page(AgentSession, "change", session.pk) in text_of(press(client, shown))
+    session.refresh_from_db()
+    assert session.halt_state == "halt_requested"
+
+
+def test_decision_shows_the_call_and_needs_the_permission(ask, client, operator):
     approval = make_approval(make_session(owner=operator))
-    refused = ask(f"approve {approval.public_id} {approval.digest[:12]}")
-    assert (refused.status_code, Approval.objects.get().status) == (403, ApprovalStatus.PENDING)
+    refused = text_of(ask(f"approve {approval.public_id}"))
+    assert ("not possible" in refused, 'name="token"' in refused) == (True, False)
     sign_in(client, "approver")
-    assert page(Approval, "change", approval.pk) in text_of(ask(f"approve {approval.public_id}"))
-    ask(f"approve {approval.public_id} {approval.digest[:12]}")
+    shown = text_of(ask(f"approve {approval.public_id}"))
+    assert "x@example.org" in shown
+    assert page(Approval, "change", approval.pk) in shown
+    press(client, shown)
     assert Approval.objects.get().status == ApprovalStatus.APPROVED
 
 
-def test_request_for_a_model_starts_a_linked_session(ask, operator):
-    answer = ask("What is a break clause?")
-    session = AgentSession.objects.get()
-    assert (session.owner, session.status, session.mode) == (operator, Status.QUEUED, "chat")
-    assert answer.redirect_chain == [(reverse("admin:chat", args=[session.public_id]), 302)]
-    assert page(AgentSession, "change", session.pk) in text_of(answer)
+def test_emergency_shows_the_halt_button_first(ask, client, operator):
+    shown = text_of(ask("kill all agents now"))
+    assert shown.index("Halt everything</button>") < shown.index("answered without a model")
+    assert not Halt.objects.exists()
+    press(client, shown)
+    assert Halt.objects.get().requested_by == operator
 
 
-def test_change_redirects_to_a_reloadable_page(ask, client, operator):
-    session = make_session(owner=operator)
-    make_agent(owner=operator, name="Clerk")
-    for text in (
-        f"halt session {session.public_id}",
-        "pause Clerk",
-        SCHEDULE,
-        "run playbook Lease on collection Leases",
-    ):
-        answer = client.post(reverse("admin:ask"), {"text": text})
-        assert (answer.status_code, answer["Location"].partition("?")[0]) == (302, reverse("admin:ask")), text
-    assert Trigger.objects.count() == 1
-    assert ask("list triggers").redirect_chain == []
+def test_draft_is_made_by_the_button_and_stays_off(ask, client, operator):
+    shown = text_of(ask(SCHEDULE))
+    assert not Trigger.objects.exists()
+    press(client, shown)
+    assert Trigger.objects.get().enabled is False
 
 
-def confirm(client, **given):
-    return client.post(reverse("admin:ask_confirm"), given)
-
-
-def test_draft_does_nothing_until_it_is_confirmed(ask, client, operator):
-    assert "Enable trigger</button>" in text_of(ask(SCHEDULE))
-    trigger = Trigger.objects.get()
-    assert trigger.enabled is False
-
-    answered = confirm(client, kind="trigger", id=trigger.public_id)
-    assert answered.headers["Location"] == page(Trigger, "change", trigger.pk)
-    trigger.refresh_from_db()
-    assert trigger.enabled is True
-
-
-def test_draft_of_an_agent_is_confirmed(ask, client, operator):
-    assert "Enable agent</button>" in text_of(ask("create a new agent called Night Clerk that reads leases"))
-    agent = Agent.objects.get()
-    assert agent.enabled is False
-    confirm(client, kind="agent", id=agent.public_id)
-    agent.refresh_from_db()
-    assert agent.enabled is True
-
-
-def test_only_own_drafts_are_confirmed(client, operator):
-    theirs = make_trigger(enabled=False)
-    for given in (
-        {"kind": "trigger", "id": theirs.public_id},
-        {"kind": "trigger", "id": "nonsense"},
-        {"kind": "user", "id": theirs.public_id},
-        {},
-    ):
-        assert confirm(client, **given).status_code == 404
+def test_wrong_token_does_nothing_and_a_token_needs_a_post(client, operator):
+    answer = client.post(reverse("admin:ask_confirm"), {"token": "x"}, follow=True)
+    assert "not a token" in text_of(answer)
     assert client.get(reverse("admin:ask_confirm")).status_code == 405
-    sign_in(client, "viewer")
-    assert confirm(client, kind="trigger", id=theirs.public_id).status_code == 403
-    theirs.refresh_from_db()
-    assert theirs.enabled is False
+
+
+def test_question_starts_a_chat_with_the_console_if_there_is_a_model(ask, operator, settings):
+    settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "console": ["test-model"]}
+    with serving("test-model", ScriptedProvider()):
+        answer = ask("What is a break clause?")
+    session = AgentSession.objects.get()
+    assert (session.params["way"], session.max_cost_usd) == ("console", console_cap())
+    assert answer.redirect_chain == [(reverse("admin:chat", args=[session.public_id]), 302)]
+
+
+def test_question_without_a_model_is_a_search_with_links(ask, operator):
+    agent = make_agent(owner=operator, name="Lease clerk")
+    shown = text_of(ask("who looks after the lease?"))
+    assert page(Agent, "change", agent.pk) in shown
+    assert not AgentSession.objects.exists()
+
+
+def test_manual_pages_are_shown_by_section(client, operator):
+    shown = text_of(client.get(reverse("admin:manual", args=["glossary"])))
+    assert 'id="glossary"' in shown
+    assert client.get(reverse("admin:manual", args=["nothing"])).status_code == 404
 
 
 def test_viewer_reads_and_starts_nothing(ask, client):
     sign_in(client, "viewer")
     assert ask("list my sessions").status_code == 200
-    for text in ("What is a break clause?", "show sessions 1f2e3d4c", "list runs 0", "sessions abc12345"):
-        refused = ask(text)
-        assert (refused.status_code, "operators" in text_of(refused)) == (403, True), text
+    assert "operators" in text_of(ask("What is a break clause?")) or "No model" in text_of(ask("What is it?"))
     assert not AgentSession.objects.exists()
     client.force_login(make_user(is_staff=True))
     assert ask("help").status_code == 403
@@ -150,7 +136,7 @@ def test_viewer_reads_and_starts_nothing(ask, client):
 
 
 def test_refusals_are_shown_at_the_box(ask, operator):
-    unknown = ask("show receipt 1f2e3d4c")
+    unknown = ask("receipt 1f2e3d4c")
     assert (unknown.status_code, "You have no run 1f2e3d4c" in text_of(unknown)) == (404, True)
     assert ask(" ").status_code == 422
 

@@ -13,6 +13,7 @@ from agents.models import (
     ContextRevision,
     Document,
     Finding,
+    FindingComment,
     Halt,
     InboundEvent,
     InferenceLog,
@@ -74,10 +75,12 @@ def rows_with(short, long, owner, number):
     )  # fmt: skip
     precedent = Precedent.objects.create(owner=owner, pattern_kind=short[:64], summary=long, summary_hash=str(number))
     ContextRevision.objects.create(project=project, version=1, text=long)
-    Finding.objects.create(
+    finding = Finding.objects.create(
         session=session, severity=short[:32], title=short, content=long, document=document, quote=long,
-        quote_start=0, quote_end=min(30, len(long)), quote_check="verified",
+        quote_start=0, quote_end=min(30, len(long)), quote_check="verified", playbook=playbook, position=short[:200],
+        reason=long, precedent=precedent, triaged_at=NOW,
     )  # fmt: skip
+    FindingComment.objects.create(finding=finding, author=owner, text=long)
     make_call(session, name=short, error=long[:2_000], arguments={short: long}, result={"r": long}, key=short[:90])
     made = {"agent": agent, "project": project, "collection": collection, "trigger": trigger, "document": document}
     made |= {"playbook": playbook, "session": session, "precedent": precedent}

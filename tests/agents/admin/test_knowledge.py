@@ -5,7 +5,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
 from agents.admin.knowledge import pieces
-from agents.indexing import index_start, run_index
+from agents.engine.indexing import index_start, run_index
 from agents.knowledge.documents import document_add
 from agents.knowledge.vectors import vector_space
 from agents.models import AgentSession, Attachment, Collection, Document, Finding, Profile
@@ -154,6 +154,15 @@ def test_upload_without_a_file_is_refused(client):
     answer = client.post(page(Document, "add"), {})
 
     assert answer.context["form"].errors["documents"]
+
+
+def test_empty_file_is_named_and_the_others_are_added(client):
+    sign_in(client)
+
+    answer = upload(client, ("empty.txt", b""), ("a.txt", b"text"))
+
+    assert "empty.txt" in str(answer.context["form"].non_field_errors())
+    assert [row.name for row in Document.objects.all()] == ["a.txt"]
 
 
 def test_viewer_cannot_add_documents(client):

@@ -23,6 +23,8 @@ TABLE = {
     "agents.agent": {
         "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act halt": OPERATORS,
         "act delete": ADMINS, "act start": OPERATORS, "act stop": OPERATORS, "act restart": OPERATORS,
+        "act try": OPERATORS,
+        "act archive": ADMINS, "act unarchive": ADMINS,
     },
     "agents.agentevent": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
     "agents.agentsession": {
@@ -55,7 +57,11 @@ TABLE = {
         "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": NOBODY, "act attach": OPERATORS,
         "act detach": OPERATORS, "act delete": OPERATORS,
     },
-    "agents.finding": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
+    "agents.finding": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act acknowledge": OPERATORS,
+        "act resolve": OPERATORS, "act dismiss": OPERATORS, "act reopen": OPERATORS, "act assign": OPERATORS,
+        "act comment": OPERATORS,
+    },
     "agents.halt": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
     "agents.inboundevent": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
     "agents.inferencelog": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},

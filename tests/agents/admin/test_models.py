@@ -242,7 +242,7 @@ def test_change_says_what_is_set_here_and_what_the_file_says(client, declared):
     [
         ({}, "Nothing is set: fill in what is to differ"),
         ({"url": "ftp://x"}, "does not start with http"),
-        ({"url": "http://127.0.0.1:8080/v1"}, "only an operator can allow it (LQOPS_NET_ALLOW_HOSTS"),
+        ({"url": "http://127.0.0.1:8080/v1"}, "only the configuration can allow it (LQOPS_NET_ALLOW_HOSTS"),
         ({"key_env": "LQOPS_SECRET_KEY"}, "name a variable LQOPS_MODEL_KEY_… that holds the key, or THE_KEY"),
         ({"max_tokens": "0"}, "max_tokens.default is 0: it must be a whole number from 1"),
         ({"max_tokens": "many"}, "Write a JSON value"),

@@ -103,7 +103,7 @@ def test_search_by_an_invalid_id_finds_nothing(client):
 def test_every_filter_choice_opens(client):
     sign_in(client)
     make_everything()
-    for model in (Approval, Trigger, Precedent, Notification):
+    for model in (AgentSession, Approval, Finding, Trigger, Precedent, Notification):
         address = page(model, "changelist")
         listed = unrendered(client, address)
         own = [spec for spec in listed.context_data["cl"].filter_specs if type(spec).__module__.startswith("agents.")]

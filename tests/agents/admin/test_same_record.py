@@ -15,6 +15,14 @@ from agents.admin.base import DetailAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope, Outcome, ProposalStatus, Status, TriggerKind, WaitingOn
 from agents.knowledge.documents import collection_delete, document_attach, document_delete, document_detach
+from agents.knowledge.findings import (
+    finding_acknowledge,
+    finding_assign,
+    finding_comment,
+    finding_dismiss,
+    finding_reopen,
+    finding_resolve,
+)
 from agents.knowledge.playbooks import playbook_delete, skill_switch
 from agents.knowledge.projects import (
     memory_delete,
@@ -39,6 +47,7 @@ from agents.models import (
     ContextProposal,
     DeclaredModel,
     Delegation,
+    Finding,
     Memory,
     Notification,
     Playbook,
@@ -54,7 +63,8 @@ from agents.people.delegations import delegation_end
 from agents.people.keys import api_key_revoke
 from agents.people.notifications import notification_mark_read
 from agents.people.second_factor import factors_remove
-from agents.roster.agents import agent_delete, agent_restart, agent_start, agent_stop
+from agents.roster.agents import agent_archive, agent_delete, agent_restart, agent_start, agent_stop, agent_unarchive
+from agents.sensors.trial import agent_try
 from agents.sessions.approval_rules import rule_create, rule_delete
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, tool_call_resolve
 from agents.sessions.halts import sessions_halt
@@ -109,6 +119,10 @@ class Case:
 def proposal(by, status=ProposalStatus.PROPOSED, **more):
     project = Project.objects.create(owner=by, name="p", context_md="line", context_version=1)
     return ContextProposal.objects.create(owner=by, project=project, text="line", status=status, **more)
+
+
+def finding(by, **fields):
+    return Finding.objects.create(session=make_session(owner=by), title="t", **fields)
 
 
 def precedent(by):
@@ -189,6 +203,7 @@ def make_factor():
     return Authenticator.objects.create(user=make_user(), type="totp", data={})
 
 
+WATCHING = "sensors: [{name: box, type: watch, source: {path: box}}]"
 CASES = {
     ("delegation", "end"): Case(delegation, lambda row, by, now: delegation_end(delegation=row, by=by, now=now)),
     ("agent", "halt"): Case(
@@ -202,6 +217,9 @@ CASES = {
     ("agent", "start"): Case(
         lambda by: make_autonomous(owner=by), lambda row, by, now: agent_start(agent=row, by=by, now=now)
     ),
+    ("agent", "try"): Case(
+        lambda by: make_autonomous(WATCHING, owner=by), lambda row, by, now: agent_try(agent=row, by=by, now=now)
+    ),
     ("agent", "stop"): Case(
         lambda by: make_going(make_autonomous(owner=by)).agent,
         lambda row, by, now: agent_stop(agent=row, by=by, now=now),
@@ -209,6 +227,14 @@ CASES = {
     ("agent", "restart"): Case(
         lambda by: make_going(make_autonomous(owner=by)).agent,
         lambda row, by, now: agent_restart(agent=row, by=by, now=now),
+    ),
+    ("agent", "archive"): Case(
+        lambda by: make_going(make_autonomous(owner=by)).agent,
+        lambda row, by, now: agent_archive(agent=row, by=by, now=now),
+    ),
+    ("agent", "unarchive"): Case(
+        lambda by: make_agent(owner=by, enabled=False, archived_at=clock()),
+        lambda row, by, now: agent_unarchive(agent=row, by=by, now=now),
     ),
     ("agentsession", "halt"): Case(
         lambda by: make_session(owner=by),
@@ -267,6 +293,26 @@ CASES = {
         lambda row: {"collection": inside(row).pk},
     ),
     ("document", "delete"): Case(attached, lambda row, by, now: document_delete(document=row, by=by, now=now)),
+    ("finding", "acknowledge"): Case(finding, lambda row, by, now: finding_acknowledge(finding=row, by=by, now=now)),
+    ("finding", "resolve"): Case(finding, lambda row, by, now: finding_resolve(finding=row, by=by, now=now)),
+    ("finding", "dismiss"): Case(
+        finding,
+        lambda row, by, now: finding_dismiss(finding=row, reason="Usual here", by=by, now=now),
+        lambda row: {"reason": "Usual here", "teach": "on"},
+    ),
+    ("finding", "reopen"): Case(
+        lambda by: finding(by, state="resolved"), lambda row, by, now: finding_reopen(finding=row, by=by, now=now)
+    ),
+    ("finding", "assign"): Case(
+        finding,
+        lambda row, by, now: finding_assign(finding=row, assignee=by, by=by, now=now),
+        lambda row: {"assignee": row.session.owner_id},
+    ),
+    ("finding", "comment"): Case(
+        finding,
+        lambda row, by, now: finding_comment(finding=row, text="Right", by=by, now=now),
+        lambda row: {"text": "Right"},
+    ),
     ("memory", "keep"): Case(
         lambda by: Memory.objects.create(owner=by, content="c"),
         lambda row, by, now: memory_keep(memory=row, by=by, now=now, content="d"),

@@ -60,11 +60,10 @@ def test_list_shows_purpose_status_and_cost(client):
 
     found = text_of(client.get(reverse(LIST)))
 
-    for words in ("acme.txt by NDA", "waiting for approval", "Nightly", "halt requested", "not started", "receipt</a>"):
+    for words in ("acme.txt by NDA", "waiting for approval", "Nightly", "halt requested", "run by hand"):
         assert words in found, words
-    assert '$0.24 <span class="lq-faint">of $0.25' in found
-    assert '$0.00 <span class="lq-faint">no cap' in found
-    assert 'class="lq-bar warn"' in found
+    assert '<span class="lq-warn" title="Cap: $0.25">$0.24</span>' in found
+    assert '<span class="" title="Cap: —">$0.00</span>' in found
 
 
 READING = {"room": 60_000, "sections": 23, "read": 6, "estimate_usd": "0.120000"}
@@ -82,12 +81,12 @@ def test_list_shows_results_and_can_be_filtered_by_them(client):
 
     found = text_of(client.get(reverse(LIST)))
 
-    assert "section 7 of 23, about $0.12" in found
+    assert "running: section 7 of 23" in found
     filtered = text_of(client.get(reverse(LIST), {"run_result__exact": "partial"}))
     assert "alpha" in filtered
     assert "bravo" not in filtered
     row = filtered.partition("alpha")[2].partition("</tr>")[0]
-    assert "completed" in row
+    assert "partial" in row
     assert "green" not in row
 
 
@@ -460,6 +459,20 @@ def test_run_is_started_with_own_inputs(client):
     session = AgentSession.objects.get()
     assert answer.url == page(AgentSession, "change", session.pk)
     assert (session.owner, str(session.max_cost_usd)) == (user, "0.500000")
+
+
+def test_estimate_starts_nothing_and_says_that_the_cap_is_too_low(client):
+    user = sign_in(client, "operator")
+    given = {"playbook": make_playbook(user).pk, "document": make_document(user, text="A clause. " * 9_000).pk}
+
+    shown = text_of(client.post(page(AgentSession, "add"), {**given, "max_cost_usd": "0.001", "estimate": "1"}))
+    enough = text_of(client.post(page(AgentSession, "add"), {**given, "max_cost_usd": "5", "estimate": "1"}))
+    neither = text_of(client.post(page(AgentSession, "add"), {"goal": "Find it", "estimate": "1"}))
+
+    assert "2 sections, about $" in shown
+    assert ["The cap above is lower" in text for text in (shown, enough)] == [True, False]
+    assert "An estimate needs a document or a collection" in neither
+    assert not AgentSession.objects.exists()
 
 
 def test_run_needs_only_a_playbook(client):

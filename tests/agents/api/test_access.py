@@ -18,8 +18,9 @@ from .world import make_world, routes
 
 pytestmark = pytest.mark.django_db
 SESSIONS = "/api/v1/sessions"
-DECISIONS = {"answer", "approve", "approve_edited", "approve_for_session", "deny", "resolve"}
+DECISIONS = {"answer", "approve", "approve_edited", "approve_for_session", "deny"}
 ALSO_DECISIONS = {
+    "tool-call:resolve",
     "callable-skill:partial_update",
     "delegation:create",
     "release:post",
@@ -32,12 +33,17 @@ ALWAYS = {
     "agent:halt": "the lever is always there",
     "halt:post": "the lever is always there",
     "notification:read": "reading changes nothing that runs",
+    **{
+        f"finding:{act}": "settling what was found starts nothing"
+        for act in ("acknowledge", "dismiss", "resolve", "reopen", "assign", "comment")
+    },
     "me:patch": "opting in cannot need an opt-in",
     "event:dry_run": "changes nothing",
-    "ask_dry_run:post": "changes nothing",
+    "asks:post": "asking changes nothing",
+    "ask_confirm:post": "halting is always there; every other action checks the opt-in itself",
     "run-estimate:post": "changes nothing",
 }
-READ_ONLY = {"event:dry_run", "ask_dry_run:post", "run-estimate:post"}
+READ_ONLY = {"event:dry_run", "asks:post", "run-estimate:post"}
 
 
 def test_valid_key_is_accepted(api, person):
@@ -140,13 +146,14 @@ def test_own_call_cannot_be_approved_under_four_eyes(settings):
 # --- opt-in ---
 
 
-def test_user_without_opt_in_can_only_read():
+def test_user_without_opt_in_reads_halts_and_decides_only():
     world = make_world()
     Profile.objects.filter(user=world.owner).update(opted_in=False)
     client = client_of(world.owner)
     for route in routes():
         answer = send(client, route, world)
-        free = route.method == "get" or route.name in ALWAYS
+        decides = route.name.rpartition(":")[2] in DECISIONS or route.name in ALSO_DECISIONS
+        free = route.method == "get" or route.name in ALWAYS or decides
         assert (answer.status_code == 403 and answer.json()["code"] == "not_opted_in") != free, route
 
 

@@ -139,7 +139,7 @@ def test_agent_of_another_user_is_not_found(verb):
 def test_loop_state_is_returned(api, person):
     going = make_going(make_autonomous(owner=person))
     body = api.get(address(going.agent, "loop")).json()["loop"]
-    assert (body["turn"], body["alerts"], body["cost_usd"], body["next_wake_at"]) == (3, 1, "0.000000", None)
+    assert (body["turn"], body["alerts"], body["spent_usd"], body["next_wake_at"]) == (3, 1, "0.000000", None)
 
 
 def test_hot_state_shows_value_age_and_source(api, person):
@@ -170,7 +170,8 @@ def test_sensors_show_their_last_value_and_their_last_error(api, person):
 
 def test_signals_have_no_unscored_items(api, person):
     going = make_going(make_autonomous(owner=person))
-    state = {"score": "0.4", "mark": "1:x", "spawns": [{"data": "x"}], "waiting": {"items": ["x", "y"]}}
+    hidden = {"mark": "1:x", "conditions": [{"on": True}], "loop": 7, "spawns": [{"data": "x"}]}
+    state = {"score": "0.4", **hidden, "waiting": {"items": ["x", "y"]}}
     Sensor.objects.filter(name="ticker").update(signals={"odd": state, "even": {"score": "1"}})
     ticker = api.get(address(going.agent, "sensors")).json()["results"][1]
     assert ticker["signals"] == {"odd": {"score": "0.4", "waiting": 2}, "even": {"score": "1", "waiting": 0}}

@@ -1,9 +1,9 @@
-"""POST asks: answers, sessions and drafts with their status codes; scopes and errors."""
+"""POST asks: answers, sessions and proposals with their status codes; scopes and errors."""
 
 import pytest
 
 from agents.conf import clock
-from agents.models import Agent, AgentSession, ApiKey, Approval, Trigger
+from agents.models import AgentSession, ApiKey, Approval, Trigger
 from audit.models import AuditEvent
 from tests.agents.admin.rows import make_approval
 from tests.agents.ask.rows import make_chat
@@ -42,44 +42,54 @@ def test_session_is_answered_with_202(post_ask, person):
     assert session.agent == agent
 
 
-def test_chat_continues_by_its_id(post_ask):
-    first = post_ask("What is a break clause?").json()
+def test_chat_continues_by_its_id(post_ask, person):
+    agent = make_agent(owner=person)
+    first = post_ask("What is a break clause?", agent=str(agent.public_id)).json()
     session = AgentSession.objects.get()
     AgentSession.objects.update(status="completed", terminal_reason="completed", completed_at=clock())
     second = post_ask("And in Dutch law?", chat=first["data"]["chat"])
     assert second.json()["data"]["chat"] == str(session.public_id)
 
 
-def test_draft_is_answered_with_201(post_ask, person):
+def token_of(answer):
+    [proposal] = answer.json()["proposals"]
+    return proposal["token"]
+
+
+def test_draft_is_made_when_its_proposal_is_confirmed(post_ask, api, person):
     make_playbook(person, name="Lease")
     make_collection(person, name="Leases")
     answer = post_ask("every 6 hours run playbook Lease on collection Leases")
+    assert (answer.status_code, answer.json()["kind"], Trigger.objects.count()) == (200, "answer", 0)
+    done = api.post(f"{ADDRESS}/confirm", {"token": token_of(answer)}, format="json")
+    assert (done.status_code, Trigger.objects.get(public_id=done.json()["data"]["trigger"]).enabled) == (200, False)
 
-    assert (answer.status_code, answer.json()["kind"]) == (201, "draft")
-    assert Trigger.objects.get(public_id=answer.json()["data"]["trigger"]).enabled is False
 
-
-def test_act_carries_the_request_id(post_ask, person):
+def test_confirmed_act_carries_the_request_id_and_the_key(post_ask, api, person):
     session = make_session(owner=person)
-    answer = post_ask(f"halt session {session.public_id}")
+    asked = post_ask(f"halt {session.public_id}")
+    assert not AuditEvent.objects.filter(kind="autonomous_session.halt_requested").exists()
+    answer = api.post(f"{ADDRESS}/confirm", {"token": token_of(asked)}, format="json")
     event = AuditEvent.objects.get(kind="autonomous_session.halt_requested")
     assert event.actor.startswith(f"user:{person.pk}:key:")
     assert event.request_id == answer["X-Request-ID"]
 
 
-@pytest.mark.parametrize(
-    ("text", "scopes", "missing"),
-    [
-        ("list sessions", ("write",), "read"),
-        ("list sessions 0", ("read",), "write"),
-        ("approve 1f2e3d4c", ("read", "write"), "decide"),
-        ("hello, how is life?", ("read", "decide"), "write"),
-    ],
-)
-def test_key_needs_the_scope_of_the_request(person, text, scopes, missing):
-    answer = client_of(person, *scopes).post(ADDRESS, {"text": text}, format="json")
+@pytest.mark.parametrize("token", ["", "x", "a:b:c", 5, None])
+def test_wrong_token_is_refused(api, token):
+    assert api.post(f"{ADDRESS}/confirm", {"token": token}, format="json").status_code == 422
+
+
+def test_ask_needs_the_read_scope(person):
+    answer = client_of(person, "write").post(ADDRESS, {"text": "runs"}, format="json")
     assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing")
-    assert answer.json()["message"].endswith(f"{missing}.")
+
+
+def test_question_with_a_read_key_is_a_search_without_a_model(person):
+    make_agent(owner=person, name="Lease clerk")
+    answer = client_of(person, "read").post(ADDRESS, {"text": "who looks after the lease?"}, format="json")
+    assert (answer.status_code, answer.json()["kind"], AgentSession.objects.count()) == (200, "answer", 0)
+    assert "Lease clerk" in [row["name"] for row in answer.json()["data"]["results"]]
 
 
 @pytest.mark.parametrize("text", ["list sessions", "help", "what did today cost?"])
@@ -96,29 +106,29 @@ def test_ask_in_a_chat_also_needs_write(person):
     assert client_of(person, "read", "write").post(ADDRESS, body, format="json").status_code == 200
 
 
-def test_key_without_decide_cannot_approve_by_text():
+def test_key_without_decide_cannot_confirm_an_approval():
     admin = make_user(is_superuser=True)
     approval = make_approval(make_session(owner=admin))
-    text = f"approve {approval.public_id} {approval.digest[:12]}"
-    refused = client_of(admin, "read", "write").post(ADDRESS, {"text": text}, format="json")
+    asked = client_of(admin, "read").post(ADDRESS, {"text": f"approve {approval.public_id}"}, format="json")
+    body = {"token": token_of(asked)}
+    refused = client_of(admin, "read", "write").post(f"{ADDRESS}/confirm", body, format="json")
     assert (refused.status_code, Approval.objects.get().status) == (403, "pending")
-    taken = client_of(admin, "decide").post(ADDRESS, {"text": text}, format="json")
+    taken = client_of(admin, "decide").post(f"{ADDRESS}/confirm", body, format="json")
     assert (taken.status_code, Approval.objects.get().status) == (200, "approved")
     key = ApiKey.objects.latest("pk")
     assert AuditEvent.objects.get(kind="approval.approved").actor.endswith(f":key:{key.prefix}")
 
 
-def test_refusals_of_services_have_the_error_shape(post_ask, person):
+def test_proposal_that_is_refused_says_why_and_has_no_token(post_ask, person):
     approval = make_approval(make_session(owner=person))
-    cases = {
-        f"halt session {make_session().public_id}": (404, "not_found"),
-        f"approve {approval.public_id} {approval.digest[:12]}": (403, "not_allowed"),
-        f"reject {approval.public_id} 000000000000": (403, "not_allowed"),
-    }
-    for text, expected in cases.items():
-        answer = post_ask(text)
-        assert (answer.status_code, answer.json()["code"]) == expected, text
-        assert answer.json().keys() == {"code", "message", "detail", "request_id"}
+    [proposal] = post_ask(f"approve {approval.public_id}").json()["proposals"]
+    assert (proposal["token"], proposal["refused"] != "") == ("", True)
+
+
+def test_unknown_run_has_the_error_shape(post_ask):
+    answer = post_ask(f"halt {make_session().public_id}")
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert answer.json().keys() == {"code", "message", "detail", "request_id"}
 
 
 @pytest.mark.parametrize(
@@ -151,34 +161,13 @@ def test_agent_of_another_user_is_not_found(post_ask):
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_user_without_opt_in_may_only_ask_to_read():
-    client = client_of(make_user(opted_in=False))
-    assert client.post(ADDRESS, {"text": "help"}, format="json").status_code == 200
-    for text in ("What is a lease?", "list sessions 0", "approve 1f2e3d4c"):
-        answer = client.post(ADDRESS, {"text": text}, format="json")
-        assert (answer.status_code, answer.json()["code"]) == (403, "not_opted_in"), text
-
-
-def test_dry_run_needs_only_the_read_scope(person):
-    reader = client_of(person, "read")
-    answer = reader.post(f"{ADDRESS}/dry-run", {"text": "Create an agent that watches prices"}, format="json")
-
-    assert (answer.status_code, answer.json()) == (
-        200,
-        {
-            "kind": "draft",
-            "text": "Drafts an agent, switched off: Watches prices.",
-            "path": "",
-            "strategy": "SUB_AGENT",
-            "lever": True,
-            "scope": "write",
-            "missing": ["autonomy", "sensors", "triggers"],
-            "refused": "",
-        },
-    )
-    assert not Agent.objects.exists()
-
-
-def test_dry_run_does_not_find_another_users_agent(person):
-    body = {"text": "help", "agent": str(make_agent().public_id)}
-    assert client_of(person).post(f"{ADDRESS}/dry-run", body, format="json").status_code in {404, 422}
+def test_user_without_opt_in_asks_and_halts_and_nothing_else():
+    user = make_user(opted_in=False)
+    client = client_of(user)
+    agent, session = make_agent(owner=user, name="Clerk"), make_session(owner=user)
+    assert client.post(ADDRESS, {"text": "What is a lease?"}, format="json").status_code == 200
+    body = {"text": "hello", "agent": str(agent.public_id)}
+    assert client.post(ADDRESS, body, format="json").json()["code"] == "not_opted_in"
+    for text, status in (("pause Clerk", 403), (f"halt {session.public_id}", 200)):
+        token = token_of(client.post(ADDRESS, {"text": text}, format="json"))
+        assert client.post(f"{ADDRESS}/confirm", {"token": token}, format="json").status_code == status

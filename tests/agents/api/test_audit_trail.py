@@ -13,16 +13,19 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from agents import accounts, model_test
+from agents import accounts
 from agents.ask import entry
+from agents.ask.proposals import propose, wanted_on
+from agents.checks import model_test
 from agents.conf import clock
 from agents.definitions.playbooks import Position
 from agents.enums import Level, Outcome, Status, ToolIntent
 from agents.guard.calls import fitting
-from agents.knowledge import documents, playbooks, projects
+from agents.knowledge import documents, findings, playbooks, projects
 from agents.models import ApprovalRule, ContextProposal, ToolCall
 from agents.people import delegations, notifications
 from agents.roster import agents, files
+from agents.sensors import trial
 from agents.sessions import approval_rules, approvals, halts, leases, questions
 from agents.skills import registry
 from agents.triggers import events, firing, inputs, triggers
@@ -43,7 +46,7 @@ NO_RECORD = {
         {"sections": 1, "section_chars": 60_000, "estimate_usd": "0.020000"},
     ),
     "search:post": ({"q": "lease"}, {"words_only": "search by meaning is not set up"}),
-    "ask_dry_run:post": ({"text": "Create an agent that watches prices"}, {"kind": "draft", "lever": True}),
+    "asks:post": ({"text": "Create an agent that watches prices"}, {"kind": "answer", "strategy": "SUB_AGENT"}),
 }
 
 
@@ -77,6 +80,10 @@ def accepted(world, row):
     projects.proposal_accept(proposal=row, **actor(world))
 
 
+def dismissed(world, row):
+    findings.finding_dismiss(finding=row, reason="Usual here", **actor(world))
+
+
 def paused(world, row):
     triggers.trigger_pause(trigger=row, **actor(world))
 
@@ -91,6 +98,11 @@ def unused(world, row):
 
 def at_rest(world, row):
     row.definition = "autonomy: {enabled: true}"
+    row.save()
+
+
+def watching(world, row):
+    row.definition = "sensors: [{name: box, type: watch, source: {path: box}}]"
     row.save()
 
 
@@ -112,6 +124,11 @@ def may_view_models(world, row):
     world.by.user_permissions.add(Permission.objects.get(codename="view_modelprice"))
 
 
+def archived(world, row):
+    row.enabled, row.archived_at = False, clock()
+    row.save()
+
+
 EDITED = {"to": "Jo", "text": "Hello"}
 ACTS = {
     "agent:create": Act(lambda w, _: agents.agent_create(owner=w.by, name="A", **actor(w)), {"name": "A"}),
@@ -128,15 +145,18 @@ ACTS = {
     "agent:start": Act(lambda w, row: agents.agent_start(agent=row, **actor(w)), before=at_rest),
     "agent:stop": Act(lambda w, row: agents.agent_stop(agent=row, **actor(w)), before=under_way),
     "agent:restart": Act(lambda w, row: agents.agent_restart(agent=row, **actor(w)), before=under_way),
+    "agent:try_sensors": Act(lambda w, row: trial.agent_try(agent=row, **actor(w)), before=watching),
+    "agent:archive": Act(lambda w, row: agents.agent_archive(agent=row, **actor(w)), before=under_way),
+    "agent:unarchive": Act(lambda w, row: agents.agent_unarchive(agent=row, **actor(w)), before=archived),
     "agent:halt": Act(
         lambda w, row: halts.agents_halt([row.pk], reason="It loops.", **actor(w)),
         {"reason": "It loops."},
         before=under_way,
     ),
     "agent:destroy": Act(lambda w, row: agents.agent_delete(agent=row, **actor(w)), before=unused),
-    "asks:post": Act(
+    "ask_confirm:post": Act(
         lambda w, _: halts.session_halt(w.rows["session"].pk, reason="x", **actor(w)),
-        lambda w, _: {"text": f"halt session {public(w.rows['session'])}"},
+        lambda w, _: {"token": propose(wanted_on("halt", "run", w.rows["session"]), by=w.owner, now=clock()).token},
     ),
     "approval:approve": Act(
         lambda w, row: approvals.approval_approve(row.pk, digest=row.digest, note="fine", **actor(w)), seen
@@ -210,6 +230,19 @@ ACTS = {
     ),
     "halt:post": Act(lambda w, _: halts.halt_all_work(reason="Stop.", **actor(w)), {"reason": "Stop."}),
     "me:patch": Act(lambda w, _: accounts.profile_set(user=w.by, opted_in=False, **actor(w)), {"opted_in": False}),
+    "finding:acknowledge": Act(lambda w, row: findings.finding_acknowledge(finding=row, **actor(w))),
+    "finding:dismiss": Act(
+        lambda w, row: findings.finding_dismiss(finding=row, reason="Usual here", **actor(w)), {"reason": "Usual here"}
+    ),
+    "finding:resolve": Act(lambda w, row: findings.finding_resolve(finding=row, **actor(w))),
+    "finding:reopen": Act(lambda w, row: findings.finding_reopen(finding=row, **actor(w)), before=dismissed),
+    "finding:assign": Act(
+        lambda w, row: findings.finding_assign(finding=row, assignee=w.owner, **actor(w)),
+        lambda w, row: {"assignee": w.owner.username},
+    ),
+    "finding:comment": Act(
+        lambda w, row: findings.finding_comment(finding=row, text="Looks right", **actor(w)), {"text": "Looks right"}
+    ),
     "memory:keep": Act(
         lambda w, row: projects.memory_keep(memory=row, content="Short.", **actor(w)), {"content": "Short."}
     ),

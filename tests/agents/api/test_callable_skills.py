@@ -135,9 +135,9 @@ def test_change_needs_the_decide_scope():
     assert not SkillSetting.objects.exists()
 
 
-def test_change_needs_the_opt_in():
+def test_change_needs_no_opt_in():
     client = client_of(make_user(is_superuser=True, opted_in=False))
-    assert patch(client, "now", enabled=False).json()["code"] == "not_opted_in"
+    assert patch(client, "now", enabled=False).json()["enabled"] is False
 
 
 @pytest.mark.parametrize(

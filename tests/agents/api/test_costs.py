@@ -32,6 +32,7 @@ def test_only_the_most_expensive_rows_are_listed(api, person, django_assert_max_
     assert charged == [Decimal(MANY - 6 - place) for place in range(MOST_LISTED)]
     assert found["triggers_total"] == {
         "count": MANY,
+        "spent_usd": f"{sum(range(MANY - 5))}.000000",
         "charged_usd": f"{sum(range(MANY - 5))}.000000",
         "reserved_usd": f"{MANY - 5}.000000",
         "actual_usd": "0.000000",

@@ -7,7 +7,7 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from agents.api import fields, knowledge
-from agents.indexing import index_start, run_index
+from agents.engine.indexing import index_start, run_index
 from agents.knowledge.documents import bytes_path
 from agents.models import Attachment, Document, Memory, Playbook, Project
 from agents.runner import run_session

@@ -314,8 +314,8 @@ def test_costs_of_today_and_their_caps(api, world):
     found = api.get("/api/v1/costs").json()
     [mine] = found["triggers"]
     assert mine == {
-        "id": public(trigger), "name": "Upload", "charged_usd": "0.250000", "reserved_usd": "0.500000",
-        "actual_usd": "0.000000", "cap_usd": "3.000000", "session_cap_usd": None,
+        "id": public(trigger), "name": "Upload", "spent_usd": "0.250000", "charged_usd": "0.250000",
+        "reserved_usd": "0.500000", "actual_usd": "0.000000", "cap_usd": "3.000000", "session_cap_usd": None,
     }  # fmt: skip
     assert found["installation"]["charged_usd"] == "7.000000"
     assert Decimal(found["installation"]["cap_usd"]) == Installation.objects.get().max_cost_per_day_usd

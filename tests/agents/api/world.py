@@ -151,7 +151,7 @@ def make_world(owner=None):
         params={"playbook": str(playbook.public_id), "collection": str(collection.public_id)},
     )  # fmt: skip
     event_emit(EventKind.TURN_STARTED, session=session, now=NOW, turn=1)
-    Finding.objects.create(session=session, title="The term is missing", document=document, created_at=NOW)
+    finding = Finding.objects.create(session=session, title="The term is missing", document=document, created_at=NOW)
     precedent = Precedent.objects.create(
         owner=owner, pattern_kind="clause", summary="No term", summary_hash="h", first_seen_at=NOW, last_seen_at=NOW
     )
@@ -174,6 +174,7 @@ def make_world(owner=None):
         ),
         "document": document,
         "event": InboundEvent.objects.create(owner=owner, outcome=EventOutcome.NO_MATCH, received_at=NOW),
+        "finding": finding,
         "memory": Memory.objects.create(owner=owner, content="Prefers short terms.", created_at=NOW),
         "notification": Notification.objects.create(owner=owner, title="Done", created_at=NOW),
         "playbook": playbook,

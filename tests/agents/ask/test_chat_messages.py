@@ -1,16 +1,14 @@
 """Messages in a chat: fast paths answer at once, everything else is a turn of the agent."""
 
-from decimal import Decimal
 from uuid import UUID
 
 import pytest
 
-from agents.ask import entry, fast_paths, language
+from agents.ask import entry, strategies
 from agents.ask.chats import ANSWERED_BY_LQOPS, _conversation, _earlier, _user_texts, chat_answer
-from agents.ask.fast_paths import FAST_PATHS
 from agents.ask.naming import Kind
 from agents.enums import HaltState, Mode, Status
-from agents.exceptions import InvalidTransition, NotAllowed, NotFound
+from agents.exceptions import InvalidTransition, NotFound
 from agents.models import Agent, AgentSession, Message, Trigger
 from agents.sessions.transcripts import exchanges
 from audit.receipts import build_receipt
@@ -31,12 +29,20 @@ def said(scene, text, **more):
     return entry.send_message(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=scene.owner, now=NOW, **more)
 
 
-@pytest.mark.parametrize("path", FAST_PATHS, ids=lambda path: path.name)
-def test_message_for_a_fast_path_is_answered_at_once(scene, path):
-    text = path.example.partition(";")[0].replace("1f2e3d4c", "{a} {d}" if path.scope == "decide" else "{s}")
+FORMS = [
+    ("help", "help"), ("service_status", "status"), ("list_triggers", "triggers"), ("list_sessions", "runs"),
+    ("show_receipt", "receipt {s}"), ("halt_session", "halt {s}"), ("switch_agent", "pause Clerk"),
+    ("list_approvals", "approvals"), ("decide_approval", "approve {a}"), ("list_precedents", "precedents"),
+    ("cost_summary", "costs"), ("run_now", "run Weekly scan"),
+    ("create_schedule", "schedule Lease on Leases every 6 hours"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "text"), FORMS)
+def test_message_for_a_fast_path_is_answered_at_once(scene, path, text):
     session = said(scene, text, agent=scene.agent)
 
-    assert (session.mode, session.status, session.params["path"]) == (Mode.CHAT, Status.COMPLETED, path.name)
+    assert (session.mode, session.status, session.params["path"]) == (Mode.CHAT, Status.COMPLETED, path)
     assert chat_answer(session)
     assert (session.cost_total_usd, session.total_tokens, session.agent) == (0, 0, scene.agent)
     assert nothing_was_inferred()
@@ -75,12 +81,11 @@ def test_long_answer_is_shortened_for_the_agent(scene, monkeypatch):
     assert "\nThese requ …\n" in _conversation(turn, _earlier(turn))[1].content
 
 
-@pytest.mark.parametrize("text", ["approve {a}", "what waits for my approval?"])
+@pytest.mark.parametrize("text", ["approve {a}", "approvals"])
 def test_calls_of_other_users_are_not_sent_to_a_model(scene, text):
     first = said(scene, text)
     turn = said(scene, "And now?", chat=first.public_id)
 
-    assert scene.a[:8] in chat_answer(first)
     text = _conversation(turn, _earlier(turn))[1].content
     assert text == f"{ANSWERED_BY_LQOPS} {first.params['path'].replace('_', ' ')}."
 
@@ -114,28 +119,27 @@ def test_other_message_is_a_turn_and_drafts_nothing(scene, text):
 
 
 @pytest.mark.parametrize("text", ["stop", "Halt!", "please cancel it", "abort this run"])
-def test_bare_stop_halts_the_message_being_answered(scene, text):
+def test_bare_stop_proposes_to_halt_the_message_being_answered(scene, text):
     first = open_chat(scene.owner, "Read everything")
     session = said(scene, text, chat=first.public_id)
 
-    assert session.params["path"] == "halt_session"
+    assert session.params["path"] in {"halt_session", "switch_agent"}
+    assert session.params["wanted"][0]["target"] == f"run:{first.public_id}"
     first.refresh_from_db()
-    scene.session.refresh_from_db()
-    assert (first.halt_state, scene.session.halt_state) == (HaltState.HALT_REQUESTED, HaltState.RUNNING)
+    assert first.halt_state == HaltState.RUNNING
 
 
-@pytest.mark.parametrize("text", ["stop everything", "halt session", "stop all runs"])
-def test_halt_without_one_run_lists_choices(scene, text):
+def test_emergency_in_a_chat_keeps_its_button_there(scene):
     first = open_chat(scene.owner, "Read everything")
-    session = said(scene, text, chat=first.public_id)
+    session = said(scene, "stop everything", chat=first.public_id)
 
-    assert "Nothing was halted. Say which one" in chat_answer(session)
+    assert (session.params["path"], session.params["wanted"][0]["action"]) == ("emergency", "halt_own")
     assert not AgentSession.objects.exclude(halt_state=HaltState.RUNNING).exists()
 
 
-def test_busy_chat_takes_actions_but_no_turns(scene):
+def test_busy_chat_takes_commands_but_no_turns(scene):
     first = open_chat(scene.owner, "Read everything", agent=scene.agent)
-    assert chat_answer(said(scene, "halt session {s}", chat=first.public_id)).endswith("No further call of it starts.")
+    assert chat_answer(said(scene, "halt {s}", chat=first.public_id)).endswith("waits for your confirmation.")
     for text in ("approve", "And now?"):
         with pytest.raises(InvalidTransition, match="still being answered"):
             said(scene, text, chat=first.public_id)
@@ -144,31 +148,16 @@ def test_busy_chat_takes_actions_but_no_turns(scene):
 def test_action_in_a_chat_of_another_user_is_refused(scene):
     theirs = make_chat(make_user(), "Mine")
     with pytest.raises(NotFound, match="no chat"):
-        said(scene, "halt session {s}", chat=theirs.public_id)
+        said(scene, "halt {s}", chat=theirs.public_id)
     scene.session.refresh_from_db()
     assert scene.session.halt_state == HaltState.RUNNING
-
-
-def test_actions_in_a_chat_need_the_same_permissions(scene):
-    scene.owner.user_permissions.remove(*scene.owner.user_permissions.filter(codename="resolve_approval"))
-    scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
-    with pytest.raises(NotAllowed):
-        said(scene, "approve {a} {d}")
-    assert is_pending(scene.approval)
 
 
 def test_reading_and_halting_work_without_opt_in_and_while_halted():
     scene = make_scene(opted_in=False)
     halt_all()
-    assert said(scene, "halt session {s}").status == Status.COMPLETED
+    assert said(scene, "halt {s}").status == Status.COMPLETED
     assert "runs:" in chat_answer(said(scene, "list sessions"))
-
-
-def test_agent_is_switched_in_its_own_chat(scene):
-    first = make_chat(scene.owner, "Hi", answer="Hi.", agent=scene.agent)
-    for text, on in (("pause agent Clerk", False), ("resume agent Clerk", True)):
-        said(scene, text, chat=first.public_id)
-        assert Agent.objects.get(pk=scene.agent.pk).enabled is on
 
 
 def test_answer_in_a_chat_is_stored_there(scene):
@@ -180,15 +169,15 @@ def test_answer_in_a_chat_is_stored_there(scene):
 
 def test_secret_in_a_message_is_not_stored(scene):
     secret = "sk-proj-" + "a1B2" * 10
-    said(scene, f"pause agent {secret}")
+    said(scene, f"stop everything, my key is {secret}")
     assert secret not in f"{list(AgentSession.objects.values())} {list(Message.objects.values())}"
 
 
 def test_error_in_the_classifier_is_logged_and_answered_directly(scene, monkeypatch, caplog):
-    monkeypatch.setattr(language, "_classify", lambda text: 1 / 0)
+    monkeypatch.setattr(strategies, "_classify", lambda text: 1 / 0)
     answer = asked(scene, "Create an agent that watches prices")
 
-    assert (answer.kind, answer.strategy) == (Kind.SESSION, "DIRECT_RESPONSE")
+    assert answer.strategy == "DIRECT_RESPONSE"
     assert said(scene, "What do you think about it?").params["way"] == "answer"
     assert "could not be classified" in caplog.text
 
@@ -203,40 +192,6 @@ def test_reply_to_an_agent_reaches_the_agent(scene, text):
     session = said(scene, text, chat=first.public_id)
 
     assert (session.status, "path" in session.params) == (Status.QUEUED, False)
-    assert fast_paths.scope_in_chat(text) != "decide"
-
-
-def test_pronoun_is_a_name_only_if_marked_as_one(scene):
-    Agent.objects.filter(pk=scene.agent.pk).update(name="IT")
-    Trigger.objects.filter(pk=scene.trigger.pk).update(name="That")
-    first = make_chat(scene.owner, "Look at the offer", answer="Shall I run that now?", agent=scene.agent)
-
-    assert "path" not in said(scene, "pause it", chat=first.public_id).params
-    assert not AgentSession.objects.filter(trigger=scene.trigger).exists()
-    assert not asked(scene, "run that").changed
-    assert not AgentSession.objects.filter(trigger=scene.trigger).exists()
-    assert asked(scene, "pause agent IT").changed
-    assert asked(scene, "run trigger That").session.trigger == scene.trigger
-
-
-def test_run_has_the_cap_of_the_message_that_starts_it(scene):
-    said(scene, "run Weekly scan", max_cost_usd=Decimal("0.01"))
-    said(scene, "run Lease on Leases", max_cost_usd=Decimal("0.02"))
-
-    runs = AgentSession.objects.filter(mode=Mode.PHASED).order_by("-pk")[:2]
-    assert [run.max_cost_usd for run in reversed(runs)] == [Decimal("0.01"), Decimal("0.02")]
-
-
-def test_error_of_an_action_does_not_reach_the_model(scene, monkeypatch):
-    def broken(*args, **kwargs):
-        raise ValueError("broken")
-
-    monkeypatch.setattr("agents.ask.actions.session_halt", broken)
-    before = AgentSession.objects.count()
-    for do in (asked, said):
-        with pytest.raises(ValueError, match="broken"):
-            do(scene, f"halt session {scene.s}")
-    assert AgentSession.objects.count() == before
 
 
 def test_messages_answered_at_once_are_not_listed_as_runs(scene):
@@ -244,16 +199,16 @@ def test_messages_answered_at_once_are_not_listed_as_runs(scene):
     first = said(scene, "help")
 
     assert asked(scene, "list sessions").data["count"] == before
-    assert str(first.public_id) not in asked(scene, "show the last receipt").text
-    assert str(first.public_id) in asked(scene, f"show receipt {first.public_id}").text
+    assert str(first.public_id) not in asked(scene, "receipt last").text
+    assert str(first.public_id) in asked(scene, f"receipt {first.public_id}").text
 
 
 def test_unknown_period_goes_to_the_model(scene):
-    assert asked(scene, "list sessions this month").path == "list_sessions"
-    assert asked(scene, "list sessions last month").path == "list_sessions"
-    assert asked(scene, "list sessions last year").path == ""
+    assert asked(scene, "sessions this month").path == "list_sessions"
+    assert asked(scene, "sessions last month").path == "list_sessions"
+    assert asked(scene, "sessions last year").path == ""
 
 
 def test_refusal_of_an_action_is_raised(scene):
     with pytest.raises(NotFound):
-        said(scene, "halt session 1f2e3d4c")
+        said(scene, "halt 1f2e3d4c")

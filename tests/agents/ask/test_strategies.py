@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.ask.language import Strategy, classify, shortened
+from agents.ask.strategies import Strategy, classify, shortened
 
 TABLE = """
 SCHEDULED_TASK  | Every Monday check the new leases against our playbook

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.ask.language import when_of
+from agents.ask.strategies import when_of
 from agents.policy import schedule
 
 

@@ -43,6 +43,12 @@ def test_errors_of_keys_sensors_and_secrets_are_listed_together():
     ]
 
 
+def test_trigger_without_a_target_is_listed_once_beside_other_errors():
+    text = "mode: fast\ntriggers:\n- {name: a, kind: event}\n- {name: b, kind: schedule, cron: 0 6 * * 1, query: x}\n"
+    wrong = "- {name: c, kind: manual, playbook: 5}\n"
+    assert lines(text + wrong) == [(1, "mode"), *((line, f"triggers[{line - 3}].playbook") for line in (3, 4, 5))]
+
+
 @pytest.mark.django_db
 def test_import_also_lists_unknown_names():
     user = make_user()
@@ -65,7 +71,7 @@ def test_trigger_without_a_target_is_refused_in_new_texts_and_read_in_stored_one
 
 def test_errors_after_a_wrong_key_are_listed():
     """The names of triggers are compared although another key is wrong."""
-    text = "zone: Mars\ntriggers: [{name: a, kind: event}, {name: a, kind: event}]\n"
+    text = "zone: Mars\ntriggers: [{name: a, kind: event, skill: s}, {name: a, kind: event}]\n"
     assert lines(text) == [(1, "zone"), (2, "triggers[1].name")]
 
 

@@ -107,6 +107,10 @@ def test_enabled_autonomy_has_the_documented_defaults():
         "max_tool_rounds": 5,
         "wake_on_chat": True,
         "renew": None,
+        "restart": "on-failure",
+        "start": "readings",
+        "events": (),
+        "max_restarts": 5,
     }
     assert read_definition("autonomy: {active_hours: {}}").autonomy.active_hours == ActiveHours(
         start="08:00", end="23:00"

@@ -1,5 +1,6 @@
 """What the guard does with a call that is allowed: record, dispatch, settle, replay."""
 
+import math
 from datetime import timedelta
 from decimal import Decimal
 from unittest.mock import patch
@@ -11,7 +12,8 @@ from agents.enums import HaltState, Level, Outcome, Phase, ToolIntent
 from agents.exceptions import JournalMismatch, OpenTransaction
 from agents.guard import calls, guard, guarded_tool_call
 from agents.guard.intents import override, request_of
-from agents.guard.tools import Tool
+from agents.guard.tools import BadParams, Tool
+from agents.ledger import at_once
 from agents.models import AgentSession, Finding, InferenceLog, Memory, Notification, Precedent, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
@@ -339,8 +341,9 @@ def _counted(session, intent, params, django_assert_max_num_queries, limit):
 
 
 def test_a_priced_call_takes_at_most_14_statements_and_a_local_one_8_however_long_the_session(
-    django_assert_max_num_queries, provider
+    django_assert_max_num_queries, provider, monkeypatch
 ):
+    monkeypatch.setattr(at_once, "WAITED_SECONDS", math.inf)
     make_price(MODEL, input_usd="0", output_usd="0")
     session = make_session(current_phase=Phase.TURN, max_cost_usd=Decimal(1_000))
     guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), now=NOW)  # opens the day's books, fills the estimate
@@ -362,3 +365,11 @@ def test_call_that_is_not_open_has_no_journal_row():
     call = calls.plan_call(make_session(), ToolIntent.NOTIFY, {"title": "t", "body": "b"}, key="k", now=NOW)
     with pytest.raises(RuntimeError, match="notify at k is not open"):
         _ = call.journal
+
+
+@pytest.mark.parametrize("key", ["two words", "k" * (calls.MAX_KEY + 1), "é", "a\n"])
+def test_a_key_that_is_no_label_is_refused_before_anything_is_written(key):
+    session = make_session(current_phase=Phase.ANALYSIS)
+    with pytest.raises(BadParams, match="must be a label of at most"):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key=key, now=NOW)
+    assert not ToolCall.objects.exists()

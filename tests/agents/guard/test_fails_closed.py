@@ -59,6 +59,7 @@ def test_a_session_row_that_is_missing(provider):
 def test_a_session_row_that_vanishes_between_the_two_reads(provider):
     make_price(MODEL)
     session = make_session()
+    session.current_phase = "improvisation"
     seen = guard.read_unlocked(session, "key")
     Installation.objects.all().delete()
     with patch.object(guard, "read_unlocked", return_value=seen):
@@ -83,6 +84,7 @@ def test_a_brake_that_raises(brake, provider):
 def test_a_phase_that_nobody_knows(provider):
     make_price(MODEL)
     session = make_session()
+    session.current_phase = "improvisation"
     seen = guard.read_unlocked(session, "key")
     strange = brakes.Boundary("running", "running", None, None, "improvisation")
     with (

@@ -86,7 +86,7 @@ def test_a_result_that_cannot_be_stored_is_the_tool_s_error(answer):
 
 
 def breaking(times, error=OperationalError):
-    real, left = settlement.journal_settle, [times]
+    real, left = settlement.settle_call, [times]
 
     def settle(*args, **kwargs):
         if left[0]:
@@ -94,7 +94,7 @@ def breaking(times, error=OperationalError):
             raise error("server closed the connection unexpectedly")
         return real(*args, **kwargs)
 
-    return patch.object(settlement, "journal_settle", side_effect=settle), patch.object(settlement, "connection")
+    return patch.object(settlement, "settle_call", side_effect=settle), patch.object(settlement, "connection")
 
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
@@ -230,7 +230,7 @@ def test_an_attempt_whose_booking_failed_is_not_counted_twice():
     make_price(MODEL, input_usd="0", output_usd="10")
     session = make_session()
     failed = Step(error=ProviderError("503", fault=Fault.SERVER, usage=Usage(0, 100)))
-    real, left = settlement.inference_record, [1]
+    real, left = settlement.inference_log, [1]
 
     def fail_once(*args, **kwargs):
         if left[0]:
@@ -240,7 +240,7 @@ def test_an_attempt_whose_booking_failed_is_not_counted_twice():
 
     with (
         script(failed),
-        patch.object(settlement, "inference_record", side_effect=fail_once),
+        patch.object(settlement, "inference_log", side_effect=fail_once),
         patch("agents.guard.metering.next_wait", return_value=0.0),
     ):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from agents.engine.indexing import index_start, run_index
 from agents.enums import Phase, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.indexing import index_start, run_index
 from agents.knowledge import vectors
 from agents.knowledge.documents import document_delete, document_detach
 from agents.knowledge.search import NEAREST, search_chunks

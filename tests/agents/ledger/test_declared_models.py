@@ -6,8 +6,15 @@ import threading
 import pytest
 from django.db import DatabaseError
 
-from agents import catalogue
-from agents.catalogue import declaration_of, fallbacks_of, judge_models, model_for, models_in_force, roles_of
+from agents.definitions import catalogue
+from agents.definitions.catalogue import (
+    declaration_of,
+    fallbacks_of,
+    judge_models,
+    model_for,
+    models_in_force,
+    roles_of,
+)
 from agents.exceptions import Invalid, NotFound, UnpricedModel
 from agents.ledger import declared_models
 from agents.ledger.declared_models import model_declare, model_restore
@@ -59,6 +66,16 @@ def test_declared_model_is_in_force_at_once_and_gone_when_it_is_removed(change, 
     assert not DeclaredModel.objects.exists()
 
 
+def test_part_of_a_declared_model_can_be_changed_and_the_record_names_no_host(change):
+    change(model="offline", context_window=9_000)
+    event = AuditEvent.objects.get(kind="model.declared")
+    assert {name: event.details[name] for name in ("keys", "context_window")} == {
+        "keys": ["context_window"],
+        "context_window": 9_000,
+    }
+    assert "host" not in event.details
+
+
 def test_changes_are_in_the_audit_log_with_who_and_without_paths(change, restore):
     change(**{**NEW, "url": f"{HOST}/v1/pa-th"}, name="a model", key_env="LQOPS_MODEL_KEY_B", context_window=9)
     change(**NEW, name="m")
@@ -86,8 +103,8 @@ def test_model_that_was_away_is_tried_at_its_new_address(change):
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://127.0.0.1:8080/v1", "only an operator can allow it"),
-        ("http://169.254.169.254/v1", "only an operator can allow it"),
+        ("http://127.0.0.1:8080/v1", "only the configuration can allow it"),
+        ("http://169.254.169.254/v1", "only the configuration can allow it"),
         ("http://localhost/v1", "private network"),
         (f"{HOST}/v1?key=sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD", "looks like a secret"),
     ],
@@ -113,7 +130,7 @@ def test_name_is_looked_up_again_at_every_connection(change, monkeypatch, settin
     monkeypatch.setattr(registry, "_made", {})
     provider = registry.provider_for("new")
     request = ModelRequest("new", ({"role": "user", "content": "x"},), 5)
-    with pytest.raises(ProviderError, match=r"127\.0\.0\.1:8089: .*only an operator can allow it") as refused:
+    with pytest.raises(ProviderError, match=r"127\.0\.0\.1:8089: .*only the configuration can allow it") as refused:
         provider.stream(request, lambda chunk: None)
     assert (refused.value.contacted, refused.value.fault) == (False, "not_served")
     provider._inner.close()

@@ -9,7 +9,7 @@ from django.db import DatabaseError, OperationalError
 
 from agents.enums import Outcome, Purpose, ToolIntent
 from agents.ledger import prices
-from agents.ledger.journal import Attempt, inference_record
+from agents.ledger.journal import Attempt, inference_log
 from agents.ledger.prices import estimate_model_call, estimate_tool_cost, invalidate_estimates, judges_within_budget
 from agents.models import InferenceLog
 from agents.types import Usage
@@ -212,7 +212,7 @@ def test_a_guess_is_not_logged_as_a_cost(usage, tokens, cost):
         actual_usd=Decimal("0.0105"),
     )
     attempt = Attempt(2, "scripted", usage=usage, contacted=True, latency_ms=12)
-    inference_record(call, attempt, purpose=Purpose.PRECHECK, booked=Decimal("0.0105"), now=NOW)
+    inference_log(call, attempt, purpose=Purpose.PRECHECK, booked=Decimal("0.0105"), now=NOW).save()
     row = InferenceLog.objects.get()
     assert (row.input_tokens, row.output_tokens) == tokens
     assert (row.cost_estimate, row.approved_usd) == (cost, Decimal("0.005"))

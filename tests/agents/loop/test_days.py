@@ -10,7 +10,7 @@ from agents.enums import Status, TerminalReason, TurnState
 from agents.loop.pacing import day_of
 from agents.loop.reads import loop_current
 from agents.models import AgentSession, GateDay
-from agents.roster.loops import loop_stop, loops_renew
+from agents.roster.loops import loop_stop, loops_revive
 from agents.types import Usage
 from tests.agents.conftest import script
 from tests.agents.loop.conftest import Driven
@@ -29,9 +29,9 @@ def through(loop, until):
         row = loop.until(until)
         if row.status in {Status.SLEEPING, Status.WAITING}:
             return loop
-        if not loops_renew(clock()):
+        if not loops_revive(clock()):
             loop.time.move_to(min(day_of(clock()) + 24 * HOUR, until))
-            if not loops_renew(clock()):
+            if not loops_revive(clock()):
                 return loop
         loop = Driven(loop_current(agent_id), loop.time)
 
@@ -116,7 +116,7 @@ def test_sleep_over_midnight_continues_with_pending_alerts(agent, drive, time):
         first.alert("weather")
         first.sleep_out()
         assert first.task() == Status.COMPLETED
-        assert loops_renew(clock()) == 1
+        assert loops_revive(clock()) == 1
         assert len(model.requests) == 1
     second = Driven(loop_current(first.session.agent_id), time)
     assert (second.row.status, second.row.next_wake_at) == (Status.SLEEPING, datetime(2026, 3, 17, 3, tzinfo=UTC))
@@ -131,10 +131,10 @@ def test_loop_at_its_cap_is_renewed_the_next_day(agent, drive, time):
         first.for_(hours=1)
     assert first.row.terminal_reason == TerminalReason.COST_CAP_REACHED
     time.move_to(datetime(2026, 3, 16, 23, 59, tzinfo=UTC))
-    assert loops_renew(clock()) == 0
+    assert loops_revive(clock()) == 0
     time.move_to(datetime(2026, 3, 17, tzinfo=UTC))
-    assert loops_renew(clock()) == 1
-    assert loops_renew(clock()) == 0
+    assert loops_revive(clock()) == 1
+    assert loops_revive(clock()) == 0
     assert loop_current(first.session.agent_id).restarted_from == first.row
 
 
@@ -150,7 +150,7 @@ def test_stopped_or_disabled_loops_are_not_renewed(agent, drive, time, how):
     if how == "switched off":
         type(loop.session.agent).objects.update(enabled=False)
     time.move_to(datetime(2026, 3, 18, tzinfo=UTC))
-    assert loops_renew(clock()) == 0
+    assert loops_revive(clock()) == 0
 
 
 def test_turn_waiting_over_midnight_finishes_before_the_renewal(agent, drive, time, approver):

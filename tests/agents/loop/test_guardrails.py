@@ -7,10 +7,10 @@ import pytest
 
 from agents.ask.chats import chat, chat_send
 from agents.conf import clock
-from agents.enums import EventKind, Outcome, Status, TerminalReason
+from agents.enums import EventKind, NoticeKind, Outcome, Status, TerminalReason
 from agents.loop.guardrails import ActionRate
 from agents.loop.pacing import Pace
-from agents.models import Agent, Budget, Installation, Message, Profile, ToolCall
+from agents.models import Agent, Budget, Installation, Message, Notification, Profile, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
@@ -193,21 +193,22 @@ def idling(time, seconds):
 
 def test_idle_timeout_ends_the_loop(agent, drive, time):
     loop = drive(agent(autonomous(idle_timeout=600)))
-    with script(*(idling(time, 200 + number) for number in range(5))):
+    with script(*(idling(time, 199 + number) for number in range(5))):  # the first turn is the chance to act
         row = loop.for_(hours=1)
     assert (row.status, row.terminal_reason) == (Status.HALTED, TerminalReason.IDLE_TIMEOUT)
-    assert len(loop.turns()) == 3
+    assert len(loop.turns()) == 4
     [told] = loop.events(EventKind.GUARDRAIL_TRIGGERED)
     assert told.data == {"guardrail": "idle_timeout", "idle_seconds": 603, "limit": 600}
 
 
 def test_lowered_idle_limit_applies_before_the_next_turn(agent, drive, time):
     loop = drive(agent(autonomous(idle_timeout=600)))
-    with script(idling(time, 200)) as model:
+    with script(GO_ON, idling(time, 200)) as model:
+        loop.task()
         loop.task()
         Agent.objects.update(definition=autonomous(idle_timeout=100))
         assert loop.task() == Status.HALTED
-    assert (len(model.requests), loop.guardrails()) == (1, ["idle_timeout"])
+    assert (len(model.requests), loop.guardrails()) == (2, ["idle_timeout"])
 
 
 def test_action_resets_the_idle_time(agent, drive, time):
@@ -306,16 +307,33 @@ def test_own_cost_cap_ends_the_loop(agent, drive):
 DOWN = Step(error=ProviderError("no such key", fault=Fault.AUTH, contacted=True))
 
 
+REFUSED = Step("I cannot help with that.", stop_reason="refusal")
+
+
 def test_failed_turns_are_retried_and_five_in_a_row_end_the_loop(agent, drive):
     loop = drive(agent())
     pauses = []
-    with script(DOWN):
+    with script(REFUSED):
         while loop.task() == Status.SLEEPING:
             pauses.append((loop.row.next_wake_at - clock()).total_seconds())
             loop.sleep_out()
     assert pauses == [5, 10, 20, 40]
-    assert (loop.row.status, loop.row.terminal_reason) == (Status.FAILED, TerminalReason.PROVIDER_ERROR)
+    assert (loop.row.status, loop.row.terminal_reason) == (Status.FAILED, TerminalReason.REFUSED)
     assert {turn.state for turn in loop.turns()} == {"failed"}
+
+
+def test_model_that_refuses_its_key_for_a_day_does_not_end_the_loop(agent, drive):
+    loop = drive(agent())
+    with script(DOWN):
+        loop.for_(hours=24)
+    assert loop.row.status == Status.SLEEPING
+    assert len(loop.turns()) < 40, "the pauses grow to an hour"
+    [notice] = Notification.objects.all()
+    assert (notice.kind, notice.owner_id) == (NoticeKind.LOOP_WAITING, loop.row.owner_id)
+    with script(sleeps(60)):
+        loop.sleep_out()
+        assert loop.task() == Status.SLEEPING
+    assert loop.turns()[-1].state == "done"
 
 
 def test_completed_turn_resets_the_error_count(agent, drive):

@@ -153,7 +153,7 @@ def test_command_starts_shows_and_stops(agent):
     assert (told["loop"]["status"], told["loop"]["turn"]) == ("queued", 0)
     assert told["heartbeat"]["next_wake_at"] == "2026-03-16T09:30:00+00:00"
     assert json.loads(run("start", str(watcher.public_id), "--json"))["loop"] == told["loop"]
-    assert "queued, turn 0.\nHeartbeat: next at 2026-03-16T09:30:00+00:00." in run("status", "Watcher")
+    assert "queued, turn 0.\nHeartbeat: next at 2026-03-16 09:30:00 UTC." in run("status", "Watcher")
     again = json.loads(run("restart", "Watcher", "--json", "--user", watcher.owner.get_username()))
     assert again["loop"]["session"] != told["loop"]["session"]
     assert run("stop", "Watcher").startswith("Stopped.\nWatcher has no loop and no heartbeat running.\n")
@@ -170,8 +170,8 @@ def test_command_says_how_the_last_loop_ended(agent, drive):
         loop.for_(hours=1)
 
     told = run("status", "Watcher")
-    assert f"Its last loop, {loop.session.public_id}, ended at 2026-03-16T09:00:00+00:00: " in told
-    assert "It starts again at 00:00 UTC." in told
+    assert f"Its last loop, {loop.session.public_id}, ended at 2026-03-16 09:00:00 UTC: " in told
+    assert "It starts again at 2026-03-17 00:00:00 UTC." in told
     assert json.loads(run("status", "Watcher", "--json"))["last_loop"]["status"] == "halted"
     assert run("stop", "Watcher").startswith("Stopped.\n")
     assert "begins anew" not in run("status", "Watcher")

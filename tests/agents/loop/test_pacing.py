@@ -87,13 +87,31 @@ def test_skip_never_shortens_the_agent_s_sleep(sleep, skips):
     assert max(sleep, GATE_LEAST) <= length <= max(sleep, 300)
 
 
+def failures(*reasons, pace=None):
+    """The moves after turns that failed for these reasons, one after the other."""
+    moves = []
+    for reason in reasons:
+        moves.append(after_failure(moves[-1].pace if moves else pace or Pace(), reason, now=NOW))
+    return moves
+
+
 def test_failed_turns_back_off_and_five_end_the_loop():
-    pace, moves = Pace(), []
-    for _ in range(5):
-        moves.append(after_failure(pace, now=NOW))
-        pace = moves[-1].pace
+    moves = failures(*[TerminalReason.WORKER_ERROR] * 5)
     assert [seconds(move) for move in moves[:4]] == [5, 10, 20, 40]
-    assert moves[4].end == Finished(TerminalReason.PROVIDER_ERROR)
+    assert moves[4].end == Finished(TerminalReason.WORKER_ERROR)
+
+
+def test_failures_of_the_model_never_end_the_loop():
+    moves = failures(*[TerminalReason.PROVIDER_ERROR] * 30)
+    assert [seconds(move) for move in moves[:5]] == [5, 10, 20, 40, 80]
+    assert {seconds(move) for move in moves[10:]} == {3_600}
+
+
+def test_failures_of_the_model_do_not_count_to_those_that_end_the_loop():
+    model, other = TerminalReason.PROVIDER_ERROR, TerminalReason.REFUSED
+    moves = failures(*[model] * 20, *[other] * 4, model, other)
+    assert all(isinstance(move.end, Asleep) for move in moves[:-1])
+    assert moves[-1].end == Finished(other)
 
 
 @pytest.mark.parametrize(

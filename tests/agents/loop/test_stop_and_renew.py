@@ -15,7 +15,7 @@ from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.roster.agents import agent_autonomous_sessions, agent_start, agent_stop
 from agents.roster.files import definition_write
-from agents.roster.loops import loop_awaits_renewal, loops_renew
+from agents.roster.loops import loop_next_start, loops_revive
 from agents.sensors.rows import loops_going
 from agents.sessions.leases import sleepers_wake
 from agents.types import Usage
@@ -53,12 +53,12 @@ def spent(agent, drive):
 
 
 def test_agent_waiting_for_the_new_day_can_be_stopped(spent, time):
-    assert loop_awaits_renewal(spent)
+    assert loop_next_start(spent)
     assert stop(spent) is True
     time.move_to(MIDNIGHT + timedelta(minutes=1))
 
-    assert not loop_awaits_renewal(spent)
-    assert loops_renew(clock()) == 0
+    assert not loop_next_start(spent)
+    assert loops_revive(clock()) == 0
     assert loop_current(spent.pk) is None
     assert stop(spent) is False
     assert AuditEvent.objects.filter(kind="agent.stopped").count() == 1
@@ -66,8 +66,8 @@ def test_agent_waiting_for_the_new_day_can_be_stopped(spent, time):
 
 def test_agent_that_was_not_stopped_is_renewed(spent, time):
     time.move_to(MIDNIGHT + timedelta(minutes=1))
-    assert loops_renew(clock()) == 1
-    assert not loop_awaits_renewal(spent)
+    assert loops_revive(clock()) == 1
+    assert not loop_next_start(spent)
 
 
 def test_stop_between_day_end_and_renewal_prevents_it(agent, drive, time):
@@ -80,7 +80,7 @@ def test_stop_between_day_end_and_renewal_prevents_it(agent, drive, time):
         assert loop.task() == Status.COMPLETED
     stop(watcher)
 
-    assert loops_renew(clock()) == 0
+    assert loops_revive(clock()) == 0
     assert loop_current(watcher.pk) is None
 
 
@@ -88,7 +88,7 @@ def test_agent_switched_off_and_on_is_not_renewed(spent, time):
     define(spent, f"enabled: false\nmax_cost_usd: 0.01\n{DAILY}")
     define(spent, f"enabled: true\nmax_cost_usd: 0.01\n{DAILY}")
     time.move_to(MIDNIGHT + timedelta(minutes=1))
-    assert loops_renew(clock()) == 0
+    assert loops_revive(clock()) == 0
 
 
 def test_agent_that_shut_down_is_not_renewed(agent, drive):
@@ -96,7 +96,7 @@ def test_agent_that_shut_down_is_not_renewed(agent, drive):
     loop = drive(watcher)
     with script(SHUT_DOWN):
         loop.task()
-    assert not loop_awaits_renewal(watcher)
+    assert not loop_next_start(watcher)
 
 
 # --- Definitions without a loop or heartbeat ---
@@ -156,7 +156,7 @@ def test_loop_of_a_deactivated_owner_ends_without_a_turn(agent, drive):
 def test_nothing_starts_for_a_deactivated_owner(spent, time):
     leave(spent)
     time.move_to(MIDNIGHT + timedelta(minutes=1))
-    assert loops_renew(clock()) == 0
+    assert loops_revive(clock()) == 0
     with pytest.raises(NotAllowed):
         agent_start(agent=spent, by=None, now=clock())
     assert not AgentSession.objects.active().filter(mode=Mode.LOOP).exists()

@@ -67,6 +67,7 @@ def test_load_agents_loads_a_folder_and_records_the_user(capsys, ada, folder):
         f"  NOTE {folder}/trader.yml:2: hot_state.fields.cash.refresh_tool: ",
         f"  NOTE {folder}/trader.yml:7: sensors[0].source.tool: ",
         f"  NOTE {folder}/trader.yml:9: sensors[0].signals[0].model: ",
+        "  Next: `manage.py agent start trader`.",
         f"{folder}/watch.yaml: Watch is at version 1.",
         "  Trigger 'Ring' created.",
     ]
@@ -99,6 +100,7 @@ def test_load_agents_prints_json(capsys, ada, folder):
             "digest": agent.definition_digest,
             "changed": True,
             "told": ["Trigger 'Ring' created."],
+            "next": [],
             "broken_sensors": [{"name": "s", "problem": definition_of(agent).broken_sensors[0].problem.replace(
                 "agent.yaml", f"{folder}/watch.yaml")}],
             "notes": [],

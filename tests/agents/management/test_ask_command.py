@@ -40,8 +40,8 @@ def ends_as(monkeypatch, **fields):
 
 
 def test_fast_path_is_printed(scene):
-    assert said("list waiting sessions").startswith("1 run:\n- ")
-    found = json.loads(said("list waiting sessions", "--json"))
+    assert said("runs waiting").startswith("1 run:\n- ")
+    found = json.loads(said("runs waiting", "--json"))
     assert (found["kind"], found["path"], found["data"]["count"]) == ("answer", "list_sessions", 1)
 
 
@@ -57,31 +57,17 @@ def test_output_links_to_the_session(scene, settings, client):
     User.objects.filter(username="ada").update(is_staff=True, is_superuser=True)
     client.force_login(User.objects.get(username="ada"))
     for text in ("What day is it?", "Investigate why the supplier raised its prices"):
-        out = said(text)
+        out = said(text, "--agent", "Clerk")
         session = AgentSession.objects.order_by("-pk").first()
         assert "--wait SECONDS" in out
-        assert f'manage.py ask "show receipt {str(session.public_id)[:8]}" --user ada' in out
+        assert f'manage.py ask "receipt {str(session.public_id)[:8]}" --user ada' in out
         page = out.partition("https://ops.example")[2].partition(";")[0]
         assert client.get(page).status_code == 200
 
 
-def test_wait_for_a_goal_prints_its_findings(scene, monkeypatch):
-    def work(_seconds):
-        session = AgentSession.objects.order_by("-pk").first()
-        AgentSession.objects.filter(pk=session.pk).update(
-            status="completed", terminal_reason="completed", completed_at=NOW
-        )
-        for title in ("Letter", "Open question"):
-            session.findings.create(title=title, content=f"{title} in full.")
-
-    monkeypatch.setattr(base.time, "sleep", work)
-    out = said("Investigate why the supplier raised its prices", "--wait", "5")
-    assert out.endswith("(completed).\ninfo: Letter\nLetter in full.\n\ninfo: Open question\nOpen question in full.\n")
-
-
 def test_wait_prints_the_answer(scene, monkeypatch):
     ends_as(monkeypatch, status="completed", terminal_reason="completed")
-    out = said("What day is it?", "--wait", "5")
+    out = said("What day is it?", "--agent", "Clerk", "--wait", "5")
     assert out.endswith("completed (completed).\nIt is Tuesday.\n")
     ends_as(monkeypatch, status="completed", terminal_reason="completed")
     found = json.loads(said("What day is it?", "--wait", "5", "--json", "--agent", str(scene.agent.public_id)))
@@ -91,9 +77,9 @@ def test_wait_prints_the_answer(scene, monkeypatch):
 def test_session_that_does_not_complete_is_an_error(scene, monkeypatch):
     ends_as(monkeypatch, status="failed", terminal_reason="worker_error")
     with pytest.raises(CommandError, match="worker_error"):
-        said("What day is it?", "--wait", "5")
+        said("What day is it?", "--agent", "Clerk", "--wait", "5")
     with pytest.raises(CommandError, match="queued"):
-        said("What day is it?", "--wait", "0")
+        said("What day is it?", "--agent", "Clerk", "--wait", "0")
 
 
 @pytest.mark.parametrize("wait", ["nan", "inf", "-1", "long"])
@@ -104,13 +90,32 @@ def test_invalid_wait_is_refused_before_anything_starts(scene, wait):
     assert AgentSession.objects.count() == before
 
 
-def test_draft_is_printed(scene):
-    assert "switched off" in said("every hour run Lease on Leases")
+def test_wanted_change_is_printed_as_the_command_that_makes_it(scene):
+    assert f"To do it, run: manage.py halt {scene.s} --user ada" in said(f"halt {scene.s}")
+    out = said("pause Clerk")
+    scene.agent.refresh_from_db()
+    assert scene.agent.enabled
+    token = out.partition("ask --confirm ")[2].split()[0]
+    done = io.StringIO()
+    call_command("ask", "--confirm", token, "--user", "ada", stdout=done)
+    scene.agent.refresh_from_db()
+    assert (done.getvalue().startswith("Agent Clerk is off"), scene.agent.enabled) == (True, False)
+
+
+def test_question_without_a_model_prints_commands_and_rows(scene):
+    out = said("who is the clerk", "--no-model")
+    assert "Nearest commands" in out
+    assert "agent Clerk" in out
+
+
+def test_request_and_confirmation_exclude_each_other(scene):
+    with pytest.raises(CommandError, match="one of the two"):
+        call_command("ask", "--user", "ada")
 
 
 def test_next_message_stays_in_the_chat(scene, monkeypatch):
     ends_as(monkeypatch, status="completed", terminal_reason="completed")
-    first = json.loads(said("What day is it?", "--wait", "5", "--json"))
+    first = json.loads(said("What day is it?", "--agent", "Clerk", "--wait", "5", "--json"))
     second = json.loads(said("Are you sure?", "--chat", first["data"]["chat"], "--json"))
     assert second["data"]["chat"] == first["data"]["chat"]
 
@@ -132,13 +137,3 @@ def test_refusal_is_an_error(scene, text, options, why):
 def test_unknown_user_is_refused():
     with pytest.raises(CommandError, match="no active user"):
         call_command("ask", "help", "--user", "nobody")
-
-
-def test_dry_run_prints_the_route_and_does_nothing(scene):
-    assert said("pause agent Clerk", "--dry-run") == "switch_agent: Switches agent Clerk off.\n"
-    assert "You have no run" in said("halt session 1f2e3d4c", "--dry-run")
-    found = json.loads(said("What day is it?", "--dry-run", "--json"))
-    assert (found["strategy"], found["kind"], found["lever"]) == ("DIRECT_RESPONSE", "session", True)
-    scene.agent.refresh_from_db()
-    assert scene.agent.enabled
-    assert not AgentSession.objects.filter(mode="chat").exists()

@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.urls import reverse
 
-from agents import doctor
+from agents.checks import doctor
 from agents.conf import clock
 from agents.enums import HaltState, Status
 from agents.management.commands import up
@@ -28,7 +28,7 @@ from tests.embeddings_wire import embedding
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.table import every_row
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("durable_commits")]
 
 
 def run(capsys, *arguments):

@@ -7,10 +7,10 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
+from agents.checks.model_test import QUESTIONS, model_test
 from agents.conf import clock
 from agents.enums import Status
 from agents.exceptions import Invalid
-from agents.model_test import QUESTIONS, model_test
 from agents.models import AgentSession, DeclaredModel, InferenceLog, ModelOutage, ModelServer, QueryVector, ToolCall
 from agents.providers import registry
 from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
@@ -244,7 +244,7 @@ def silent(connection, body):
 
 def test_a_test_that_somebody_waits_for_ends_in_time_and_makes_no_outage(served, monkeypatch):
     served(silent, total_seconds=5)
-    monkeypatch.setattr("agents.model_test.TEST_SECONDS", 0.4)
+    monkeypatch.setattr("agents.checks.model_test.TEST_SECONDS", 0.4)
     found = model_test(model="m", by=User.objects.get(), now=clock())
     [answer_] = found["answers"]
     assert (found["ok"], answer_["answered"], answer_["took_ms"] < 4_000) == (False, False, True)
@@ -254,7 +254,7 @@ def test_a_test_that_somebody_waits_for_ends_in_time_and_makes_no_outage(served,
 
 def test_questions_beyond_the_time_of_a_test_are_not_asked(served, monkeypatch):
     server = served(answering)
-    monkeypatch.setattr("agents.model_test.TEST_SECONDS", 0)
+    monkeypatch.setattr("agents.checks.model_test.TEST_SECONDS", 0)
     [answer_] = model_test(model="m", by=User.objects.get(), now=clock())["answers"]
     assert (answer_["error"], server.requests) == ("Not asked: 0 seconds are over.", [])
 
@@ -290,6 +290,13 @@ def test_a_model_that_only_thinks_has_failed(served, capsys):
     with pytest.raises(CommandError, match="The test failed for m"):
         call_command("models", "test", "m")
     assert "used all its tokens before it answered; declare more of them (max_tokens)" in capsys.readouterr().out
+
+
+def test_answer_that_was_cut_off_says_what_to_raise(served, capsys):
+    used = {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 5}}
+    served(raw(SSE_HEAD, events(delta("It sno"), delta("", "length"), used)))
+    out = run(capsys, "test", "m", "--role", "console")
+    assert "Answer of 2 words read. The answer was cut off at its maximum of tokens: raise max_tokens" in out
 
 
 def test_what_an_anthropic_model_refuses_is_remembered(served, capsys):

@@ -43,7 +43,7 @@ def test_run_now_runs_a_playbook_and_names_the_session(owner, capsys):
         "--project", project.name, "--max-cost", "0.001", "--artifacts", "--analysis", "agentic", "--user", "ada",
     )  # fmt: skip
     session = AgentSession.objects.get()
-    assert out == f"Session {session.public_id}: queued, $0.00.\n"
+    assert out == f"Run {session.public_id}: queued, $0.00.\n"
     assert (session.owner, session.project, session.max_cost_usd) == (owner, project, Decimal("0.001"))
     assert session.params["collection"] == str(collection.public_id)
     assert (session.params["emit_artifacts"], session.params["analysis_mode"]) == (True, "agentic")
@@ -62,6 +62,8 @@ def test_run_now_runs_a_skill_over_a_document(owner, capsys):
         "terminal_reason": None,
         "result": "",
         "result_reason": "",
+        "spent_usd": "0.000000",
+        "charged_usd": "0.000000",
         "cost_usd": "0.000000",
         "actual_usd": "0.000000",
         "max_cost_usd": "5.000000",
@@ -309,6 +311,7 @@ def test_triggers_lists_active_triggers(owner, capsys):
         "next_run_at": NOW.isoformat(),
         "zone": "Europe/Paris",
         "sessions": 1,
+        "spent_usd": "0.250000",
         "charged_usd": "0.250000",
         "actual_usd": "0.200000",
     }

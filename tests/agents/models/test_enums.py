@@ -48,10 +48,11 @@ CLOSED = {
     "NoticeKind": (
         "agent run_stopped approval_waiting approval_escalated delegated question_waiting trigger_paused "
         "outcome_unknown watch_behind "
-        "sensor_failing model_away model_back input_given_up fault"
+        "sensor_failing model_away model_back loop_waiting input_given_up finding fault"
     ),
     "InputState": "queued retrying given_up dismissed",
     "QuestionStatus": "pending answered expired cancelled",
+    "FindingState": "open acknowledged dismissed resolved",
     "QuoteCheck": "verified unverified",
     "AnalysisMode": "single agentic",
     "TurnState": "open done skipped failed",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agents.enums import Outcome, Phase, ToolIntent
 from agents.models import Message, SharedText, ToolCall, shared_texts
-from agents.models.shared_texts import MARK, _restored, _stored
+from agents.models.shared_texts import MARK, _restored, stored
 from agents.text.blocks import render_block
 from tests.agents.walk.scene import Scene, model, reply, run
 from tests.factories import NOW, make_session
@@ -91,4 +91,4 @@ VALUES = st.recursive(st.none() | st.integers() | TEXTS, lambda inner: st.lists(
 
 @given(value=VALUES)
 def test_every_value_comes_back_as_it_was(value):
-    assert _restored(_stored(value)) == value
+    assert _restored(stored(value)) == value

@@ -36,8 +36,8 @@ def test_system_resolver_is_the_default(monkeypatch):
 
 @pytest.mark.parametrize("error", [socket.gaierror(-2, "unknown"), TimeoutError(), UnicodeError("label too long")])
 def test_name_without_an_address_is_refused(error):
-    assert reason_of(raising(error)) == "unresolved"
-    assert reason_of(lambda host: []) == "unresolved"
+    assert reason_of(raising(error)) == "no_address"
+    assert reason_of(lambda host: []) == "no_address"
 
 
 def test_error_of_the_resolver_is_raised():

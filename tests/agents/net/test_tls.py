@@ -8,7 +8,7 @@ import time
 import pytest
 
 from agents.net import FetchFailed, Limits
-from agents.net.client import _public_tls
+from agents.net.client import public_tls
 from tests.agents.net.world import FIRST, OK, STALLED, Server, hang
 
 SITE = "https://site.example.com/"
@@ -77,7 +77,7 @@ def test_untrusted_certificate_is_refused(fetch, secure, monkeypatch, certificat
 
 
 def test_certificates_and_names_are_checked_by_default():
-    context = _public_tls()
+    context = public_tls()
 
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname is True

@@ -98,13 +98,14 @@ def test_names_that_do_not_exist_are_found(settings):
     assert unknown_names() == ["agents.losen", "aprover"]
 
 
+@pytest.mark.usefixtures("durable_commits")
 def test_doctor_warns_of_people_who_decide_without_a_factor():
     person("approver", username="ada")
     out = StringIO()
 
     call_command("doctor", stdout=out)
 
-    assert "People who decide have no second factor: ada." in out.getvalue()
+    assert "People who may decide, loosen or halt everything have no second factor: ada." in out.getvalue()
     assert "LQOPS_SECOND_FACTOR_FOR" in out.getvalue()
 
 

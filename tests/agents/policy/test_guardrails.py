@@ -316,6 +316,10 @@ def test_counters_are_kept_under_their_agreed_names():
         "nudged": True,
         "near_budget_warned": True,
         "worked_ms": 0,
+        "recent": [],
+        "last_error": "",
+        "same_errors": 0,
+        "silent_turns": 0,
     }
     assert Counters.from_json(json.loads(json.dumps(SOME.to_json()))) == SOME
 
@@ -358,6 +362,8 @@ def test_every_message_carries_its_reason():
         "read_only_nudge",
         "near_budget",
         "budget",
+        "same_error",
+        "monologue",
     }
     for message in messages:
         assert json.loads(json.dumps(message.data)) == {"reason": message.reason.value}
@@ -384,6 +390,6 @@ def test_saying_what_is_left_is_not_counted():
 
 
 def test_errors_say_what_happened_and_name_the_limit():
-    assert "may run 3 times in a row (max_repeated_tool_steps)" in stuck_error(DEFAULTS)
+    assert "may run 3 times in a row (max_repeated_tool_steps)" in stuck_error(DEFAULTS, Counters())
     assert "refused" in guardrails.REFUSAL_ERROR
     assert "was not run" in guardrails.CUT_CALL_ERROR

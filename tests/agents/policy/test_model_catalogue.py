@@ -89,6 +89,7 @@ def test_only_keys_of_models_can_be_sent_and_the_files_only_to_its_server(variab
         ({"url": "https://[::1/v1"}, "url is not a valid address"),
         ({"url": "https://x:port/v1"}, "url is not a valid address"),
         ({"url": "https:///v1"}, "url names no host"),
+        ({"url": "https://x/v1/chat/completions/"}, "url ends with /chat/completions; leave that out, lqops adds it"),
         ({"url": "https://me:pass@x/v1"}, "url holds a user, a password"),
         ({"max_tokens": 0}, "max_tokens.default is 0"),
         ({"context_window": 50}, "max_tokens=100 leaves no room"),
@@ -129,7 +130,7 @@ def test_role_that_is_set_replaces_the_files_and_judges_stand_side_by_side():
 def test_two_models_cannot_have_the_same_single_role():
     models, problems = overridden(BASE, {"other": {"roles": ["main"]}, "new": {**NEW, "roles": ["main"]}})
     assert models.roles["main"] == ["new"]
-    assert problems == {"other": "roles: main is set here for new already; take it from that model first."}
+    assert problems == {"other": "roles: main is set here for both new and other; take it from one first."}
 
 
 def test_rows_may_name_each_other_and_one_that_cannot_be_used_takes_its_users_along():

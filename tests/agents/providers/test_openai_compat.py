@@ -179,11 +179,23 @@ def test_a_query_of_the_address_and_further_fields_are_sent():
 
 
 def test_a_server_that_speaks_no_tls_was_not_contacted():
-    with serving(answer()) as server:
-        found = OpenAICompatible("local", Endpoint(server.url.replace("http:", "https:"), "m", timeouts=PATIENT))
+    """It answers the greeting as servers without TLS do, as soon as it has seen a part of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        url = f"https://127.0.0.1:{listening.getsockname()[1]}/v1"
+        found = OpenAICompatible("local", Endpoint(url, "m", timeouts=PATIENT))
         with pytest.raises(ProviderError) as raised:
             found.stream(REQUEST, ignore)
         found.close()
+        thread.join()
     assert (raised.value.fault, raised.value.contacted) == (Fault.CONNECTION, False)
 
 

@@ -77,7 +77,7 @@ def as_field(spec):
 
 
 def poll(url=None, *, name="feed", interval=1, updates=("value",), signals=(), **source):
-    given = {"url": url} if url else source
+    given = {"url": url, **source} if url else source
     return sensor(name, "poll", given, updates, signals, interval=interval)
 
 

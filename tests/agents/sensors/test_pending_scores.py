@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from agents.ledger.prices import invalidate_estimates
-from agents.models import Alert, HotField, ModelPrice, Sensor
+from agents.models import Alert, HotField, ModelPrice, Notification, Sensor
 from agents.sensors.signals import DATA_CHARS, PendingScore
 from tests.agents.sensors.conftest import MODEL
 from tests.agents.sensors.scene import Scene, poll, running_slice, stream, watch
@@ -242,7 +242,41 @@ def test_reading_without_a_score_is_retried_and_then_dropped(serving, model):
 
     assert len(asked.requests) == 3
     assert (state_of(scene)["said"], state_of(scene)["let_go"]) == ("I think so", 1)
-    assert scene.errors() == ["anomaly could not be judged: the model gave no score 3 times"]
+    fault = "anomaly could not be judged: the model gave no score 3 times, but 'I think so'"
+    assert scene.errors() == [fault]
+    assert (scene.sensor().state, scene.sensor().problem) == ("failing", fault), "it stands while polls succeed"
+    assert state_of(scene)["unscored"] == 1
+
+
+def test_replies_without_a_score_are_a_fault_at_any_pace(serving, model):
+    asked, numbers = model("maybe"), itertools.count(1)
+    can_be_asked()
+    scene = Scene(poll(serving(Web, lambda request: {"n": next(numbers)}).url, signals=[signal()]), fields=FIELDS)
+    with running_slice(time_scale=0.02):  # every reading differs, and replaces the one before
+        until(lambda: scene.sensor().signals.get("anomaly", {}).get("no_score", 0) >= 10)
+        until(Notification.objects.exists)
+
+    assert len(asked.requests) >= 10
+    assert scene.errors() == ["anomaly could not be judged: the model gave no score 3 times, but 'maybe'"]
+    assert scene.sensor().state == "failing"
+    assert "the model gave no score" in scene.sensor().problem
+    assert state_of(scene)["unscored"] >= 7
+    [notice] = Notification.objects.all()
+    assert (notice.kind, "gets no scores" in notice.title) == ("sensor_failing", True)
+
+
+def test_fault_ends_with_the_first_score(serving, model):
+    model("maybe", "maybe", "maybe", "0.1")
+    can_be_asked()
+    now = {"n": 1}
+    scene = Scene(poll(serving(Web, lambda request: now).url, signals=[signal()]), fields=FIELDS)
+    with running_slice(time_scale=0.05):
+        until(lambda: scene.sensor().state == "failing")
+        now["n"] = 2
+        until(lambda: scene.sensor().state == "fine")
+
+    assert scene.sensor().problem == ""
+    assert state_of(scene)["score"] == "0.1"
 
 
 def test_retried_reading_fires_when_it_gets_a_score(serving, model):

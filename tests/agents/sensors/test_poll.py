@@ -212,9 +212,18 @@ def test_bad_answer_is_a_failure_that_says_why(serving, answer, problem):
 def test_private_address_is_refused(url):
     scene = Scene(poll(url), fields={"value": "object"})
     with running_slice():
+        until(lambda: scene.sensor().state == SensorState.INVALID)
+
+    assert "only the configuration can allow it" in scene.sensor().problem
+
+
+def test_name_that_leads_to_a_private_address_is_refused_with_each_look(monkeypatch):
+    monkeypatch.setattr("agents.net.urls.system_resolve", lambda host: ["10.0.0.1"])
+    scene = Scene(poll("http://site.example.com/"), fields={"value": "object"})
+    with running_slice():
         until(lambda: scene.sensor().failures > 0)
 
-    assert "only an operator can allow it" in scene.sensor().problem
+    assert "only the configuration can allow it" in scene.sensor().problem
 
 
 def test_source_that_sends_no_json_is_read_as_text(serving):

@@ -38,6 +38,7 @@ def sample(name):
 def begin(text):
     """Import an agent from a file, start its loop and run its first turn."""
     owner = make_user()
+    text = text.replace("autonomy:\n", "autonomy:\n  start: at_once\n")
     agent = agent_import(text=text, file="agent.yaml", owner=owner, by=owner, now=clock()).agent
     loop = loop_start(agent=agent, by=owner, now=clock())
     turn(loop)

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from agents.sensors import watch
-from agents.sensors.watch import PathRefused, changes, present, scan
+from agents.sensors.paths import PathRefused
+from agents.sensors.watch import changes, present, scan
 
 
 @pytest.fixture

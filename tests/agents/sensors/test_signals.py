@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.definitions.schema import Signal
-from agents.sensors.signals import DATA_CHARS, data_text, fires, is_cooling, read_score, score_messages
+from agents.sensors.rows import is_cooling
+from agents.sensors.signals import DATA_CHARS, data_text, fires, read_score, score_messages
 from agents.text.blocks import parse_blocks
 
 NOW = datetime(2026, 3, 14, 9, 0, tzinfo=UTC)
@@ -37,25 +38,38 @@ SIGNAL = Signal(name="anomaly", prompt="Is it odd?", cooldown=60)
         ('{"score": "0.8"}', "0.8"),
         ("0.8/1", "0.8"),
         ("0.8 / 1.0", "0.8"),
+        ("0.9 (high)", "0.9"),
+        ("<think></think> 0.9", "0.9"),
+        ("<think>\nNot 0.2, rather more.\n</think>\n\n0.9", "0.9"),
+        ("I would say 0.9.", "0.9"),
+        ("about 0.9", "0.9"),
+        ("0.9 because the price fell", "0.9"),
+        ("0.9, as 3 of 4 items are late", "0.9"),
+        ("On a scale from 0 to 1: 0.7", "0.7"),
+        ("0.7 (between 0 and 1)", "0.7"),
+        ("0.9. So: 0.9", "0.9"),
+        ("[0.8]", "0.8"),
+        ('{"score": 0.8, "why": "x"}', "0.8"),
         ("0.123456789012345678901234567890", "0.123456789012345678901234567890"),
     ],
 )
-def test_plain_number_from_0_to_1_is_the_score(said, score):
+def test_only_number_from_0_to_1_is_the_score(said, score):
     assert read_score(said) == Decimal(score)
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        "", " ", "\n", "yes", "no", "It looks anomalous to me.", "I would say 0.9.", "about 0.9", "0.2 or 0.9",
-        "0.9 because the price fell", "between 0 and 1", "NaN", "nan", "-nan", "inf", "Infinity", "-Infinity", "1e999",
+        "", " ", "\n", "yes", "no", "It looks anomalous to me.", "0.2 or 0.9", "1. It is odd: 0.9",
+        "<think>0.9</think>", "<think>0.9", "1 of 10", "1 out of 10", "2026-01-01", "12:01",
+        "between 0 and 1", "NaN", "nan", "-nan", "inf", "Infinity", "-Infinity", "1e999",
         "1E999", "1e-1", "8e-1", "0x1", "1.01", "1.0000001", "2", "10", "100", "-0.1", "-1", "+0.8", "0,8", "0.8/10",
-        "8/10", "80%", "0.8%", "0..8", "0.8.1", ".", "..", "score", "Score:", "{}", '{"score": null}', "[0.8]",
-        '{"score": 0.8, "why": "x"}', "\u0660.\u0668", "\uff10.\uff18", "\u00bd", "0.8\x00", "9" * 100_000,
+        "8/10", "80%", "0.8%", "0..8", "0.8.1", ".", "..", "score", "Score:", "{}", '{"score": null}', "\u0660.\u0668",
+        "\uff10.\uff18", "\u00bd", "9" * 100_000,
         "0." + "9" * 100_000, "true", "None",
     ],
 )  # fmt: skip
-def test_anything_else_is_no_score(said):
+def test_reply_without_one_number_is_no_score(said):
     assert read_score(said) is None
 
 

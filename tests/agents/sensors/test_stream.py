@@ -247,9 +247,9 @@ def test_server_without_websocket_is_a_failure(serving):
 def test_private_websocket_is_refused():
     scene = logged("ws://10.1.2.3/feed")
     with running_slice():
-        until(lambda: scene.sensor().failures > 0)
+        until(lambda: scene.sensor().state == "invalid")
 
-    assert "only an operator can allow it" in scene.sensor().problem
+    assert "only the configuration can allow it" in scene.sensor().problem
 
 
 # --- Buffer ---

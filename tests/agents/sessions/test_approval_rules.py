@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 from django.contrib.auth.models import Group
 
+from agents.checks.doctor import warnings
 from agents.conf import clock
 from agents.enums import Outcome, Phase, Risk, Status, ToolIntent
 from agents.exceptions import Invalid, NotAllowed
@@ -137,10 +138,10 @@ def test_a_standing_approval_does_not_cover_what_a_rule_asks_about_since(ask, ap
 
 
 def test_a_role_that_a_rule_names_decides_and_nobody_else(ask, approver, client):
+    chief = writer("admin")
     rule("ask", skill="act", role="admin", name="Large payments")
     assert ask("act", "a", what="it").outcome == WAITS
     ticket = Approval.objects.get()
-    chief = writer("admin")
     assert not Notification.objects.filter(owner=approver).exists()
     with pytest.raises(NotAllowed, match="The rule Large payments needs people of the role admin"):
         approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
@@ -155,6 +156,7 @@ def test_a_rule_that_names_a_role_since_has_an_approved_call_asked_about_again(a
     assert ask("act", "a", what="it").outcome == WAITS
     ticket = Approval.objects.get()
     approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    writer("admin")
     rule("ask", skill="act", role="admin")
     assert ask("act", "a", what="it").outcome == WAITS
     ticket.refresh_from_db()
@@ -169,6 +171,7 @@ def edit(by, **arguments):
 
 
 def test_an_edit_passes_no_rule(ask, approver):
+    writer("admin")
     rule("deny", skill="act", conditions=[{"argument": "what", "operator": "is", "value": "harm"}], name="No harm")
     rule("ask", skill="act", role="admin", conditions=[{"argument": "what", "operator": "is", "value": "much"}])
     assert ask("act", "a", what="it").outcome == WAITS
@@ -185,6 +188,7 @@ def test_an_edit_passes_no_rule(ask, approver):
 def test_a_rule_holds_for_a_call_that_was_edited_before_it(ask, approver, fields, detail):
     assert ask("act", "a", what="it").outcome == WAITS
     edit(approver, what="much")
+    writer("admin")
     about = [{"argument": "what", "operator": "is", "value": "much"}]
     rule_create(by=None, now=NOW, **{"name": "x", "effect": "ask", "enabled": True, "conditions": about, **fields})
     result = ask("act", "a", what="it")
@@ -305,6 +309,18 @@ def test_a_rule_that_cannot_be_used_is_not_written(fields, says):
     with pytest.raises(Invalid, match=says):
         rule_create(by=None, now=NOW, **{"name": "x", "effect": "ask", **fields})
     assert not ApprovalRule.objects.exists()
+
+
+def test_a_rule_in_force_names_a_role_of_which_somebody_may_decide(approver):
+    with pytest.raises(Invalid, match="Nobody of the role viewer may decide on approvals"):
+        rule("ask", role="viewer")
+    draft = rule("ask", role="viewer", enabled=False)
+    approver.groups.add(Group.objects.get(name="viewer"))
+    rule_change(draft, by=None, now=NOW, enabled=True)
+    assert not [told for told in warnings() if "viewer" in told]
+
+    approver.groups.clear()
+    assert [told for told in warnings() if "asks people of the role viewer, of whom nobody may decide" in told]
 
 
 # --- Trying ---

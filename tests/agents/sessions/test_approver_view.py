@@ -11,9 +11,9 @@ from django.core.management import call_command
 from django.test import Client
 
 from agents.ask.entry import ask
+from agents.ask.proposals import propose
 from agents.conf import clock
 from agents.enums import Level, Outcome, Status, ToolIntent, WaitingOn
-from agents.exceptions import NotAllowed
 from agents.guard import guarded_tool_call
 from agents.models import Approval
 from agents.sessions.approvals import approval_approve
@@ -129,15 +129,20 @@ def in_command(approval, by):
 
 def in_ask(approval, by):
     """What ask shows; None if it cannot be approved there."""
-    answer = ask(text=f"approve {approval.public_id}", by=by, now=clock())
-    if answer.data["approval"]["shown"]:
-        assert answer.data["approval"]["repeat"] in answer.text
-        return answer.text[answer.text.index("arguments: {") + 11 : answer.text.index("\n}") + 2]
-    assert approval.digest[:12] not in answer.text
-    assert "digest" not in answer.data["approval"]
-    with pytest.raises(NotAllowed, match="too many to show here"):
-        ask(text=f"approve {approval.public_id} {approval.digest}", by=by, now=clock())
+    proposal = proposed(approval, by)
+    text = "\n".join(proposal.details)
+    if proposal.token:
+        return text[text.index("arguments: {") + 11 : text.index("\n}") + 2]
+    assert "too many to show here" in proposal.refused
+    assert approval.digest[:12] not in text
     return None
+
+
+def proposed(approval, by):
+    [wanted] = (
+        one for one in ask(text=f"approve {approval.public_id}", by=by, now=clock()).wanted if one.action == "approve"
+    )
+    return propose(wanted, by=by, now=clock())
 
 
 SURFACES = [on_page, in_confirmation, in_api, in_command, in_ask]
@@ -148,7 +153,7 @@ def person(client):
     return sign_in(client)
 
 
-@pytest.mark.parametrize("sets", [30, pytest.param(200, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("sets", [10, pytest.param(200, marks=pytest.mark.stress)])
 def test_every_deciding_surface_shows_every_character_of_hostile_calls(person, sets):
     refused = 0
     for number in range(sets):
@@ -193,7 +198,7 @@ def test_what_could_be_overlooked_stands_beside_the_call(person):
         html.unescape(text_of(client.get(page(Approval, "change", approval.pk)))),
         html.unescape(text_of(client.get(page(Approval, "act", approval.pk, "approve")))),
         "\n".join(client_of(person).get(f"/api/v1/approvals/{approval.public_id}").json()["shown"]["warnings"]),
-        ask(text=f"approve {approval.public_id}", by=person, now=clock()).text,
+        "\n".join(proposed(approval, person).details),
     ):
         assert "reads like apple@example.org, but \u0430 is CYRILLIC SMALL LETTER A." in found
         assert "invisible characters: U+202E RIGHT-TO-LEFT OVERRIDE." in found

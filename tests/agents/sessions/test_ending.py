@@ -30,7 +30,7 @@ def test_a_run_that_was_stopped_is_told_in_counts_with_the_way_to_its_receipt(re
     assert notice.body.splitlines() == [
         "Result: partial.",
         "Findings: 1 critical, 2 warn, 1 other.",
-        "Calls: 0. Cost: $0.00.",
+        "Calls: 0. Spent: $0.00.",
         f"Receipt: {receipt_path(session)}",
     ]
     assert "canary" not in notice.title + notice.body

@@ -13,9 +13,10 @@ from django.test import Client
 from django.urls import reverse
 
 from agents.ask.entry import ask
+from agents.ask.proposals import confirm, propose
 from agents.conf import clock
 from agents.enums import ApprovalStatus, Level, Mode, NoticeKind, Outcome, Status, ToolIntent, WaitingOn
-from agents.exceptions import InvalidTransition, LqopsError, NotAllowed, TicketRefused
+from agents.exceptions import InvalidTransition, LqopsError, NotAllowed, NotFound, TicketRefused
 from agents.guard import guarded_tool_call
 from agents.guard.calls import fitting
 from agents.knowledge.playbooks import skill_switch
@@ -32,7 +33,7 @@ from agents.models import (
 from agents.people.access import actor_of, person_of
 from agents.people.delegations import delegation_create, delegation_end
 from agents.policy.run_spec import RunSpec
-from agents.roster.loops import loop_renew
+from agents.roster.loops import loop_revive
 from agents.sessions import questions
 from agents.sessions.approvals import (
     approval_approve,
@@ -238,11 +239,19 @@ def by_key(approval, user):
 
 
 def by_words(approval, user):
-    try:
-        ask(text=f"approve {approval.public_id} {approval.digest[:12]}", by=user, now=clock())
-    except LqopsError as error:
-        return f"agents.resolve_approval {error}"
+    [proposal] = proposed(approval, user) or [None]
+    if proposal is None or proposal.refused:
+        return f"agents.resolve_approval {proposal and proposal.refused}"
+    confirm(proposal.token, by=user, now=clock())
     return ""
+
+
+def proposed(approval, user):
+    try:
+        answer = ask(text=f"approve {approval.public_id}", by=user, now=clock())
+    except NotFound:  # who decides nothing does not see it
+        return []
+    return [propose(wanted, by=user, now=clock()) for wanted in answer.wanted if wanted.action == "approve"]
 
 
 def by_command(approval, user):
@@ -301,7 +310,7 @@ def test_two_others_are_enough_on_every_surface_and_the_first_yes_is_shown(surfa
     call_command("approvals", stdout=out)
     call_command("approve", str(approval.public_id), user=second.username, stdout=out)
     assert out.getvalue().count(shown) == 2
-    assert shown in ask(text=f"approve {approval.public_id}", by=second, now=clock()).text
+    assert shown in "\n".join(proposed(approval, second)[0].details)
     assert shown in ask(text="list pending approvals", by=second, now=clock()).text
     assert SURFACES[surface](approval, second) == ""
     approval.refresh_from_db()
@@ -336,7 +345,7 @@ def test_surfaces_say_why_a_person_cannot_approve_and_offer_the_no():
     assert 'value="approve"' not in page
     assert "and you own the run" in client.get(reverse("admin:agents_approval_changelist")).content.decode()
     assert "you own the run" in client_of(owner).get("/api/v1/approvals").json()["results"][0]["refusal"]
-    assert "and you own the run" in ask(text=f"approve {approval.public_id}", by=owner, now=clock()).text
+    assert "and you own the run" in proposed(approval, owner)[0].refused
     out = io.StringIO()
     call_command("approve", str(approval.public_id), user=owner.username, stdout=out)
     assert f"{owner} cannot approve it. To them: A PRIVILEGED call" in out.getvalue()
@@ -449,7 +458,7 @@ def test_a_renewed_loop_was_started_by_who_started_the_first():
     session.refresh_from_db()
     session.agent.wanted = True
     session.agent.save()
-    assert loop_renew(last=session, now=NOW).metadata["asked_by"] == actor_of(starter)
+    assert loop_revive(last=session, now=NOW).metadata["asked_by"] == actor_of(starter)
 
 
 # --- Quorum ---

@@ -38,7 +38,8 @@ def show_process() -> dict[str, Any]:
         "entries": [path.name for path in Path.cwd().iterdir()],
         "umask": mask,
         "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
-        "pipes": [number for number in range(256) if is_pipe(number)],
+        "pipes": [number for number in range(256) if is_of(stat.S_ISFIFO, number)],
+        "sockets": [number for number in range(256) if is_of(stat.S_ISSOCK, number)],
         "open": [number for number in range(256) if is_open(number)],
         "django": "django.apps" in sys.modules and sys.modules["django.apps"].apps.ready,
         "limits": {
@@ -57,8 +58,8 @@ def is_open(number: int) -> bool:
     return True
 
 
-def is_pipe(number: int) -> bool:
-    return is_open(number) and stat.S_ISFIFO(os.fstat(number).st_mode)
+def is_of(kind: Any, number: int) -> bool:
+    return is_open(number) and kind(os.fstat(number).st_mode)
 
 
 def can_administer() -> bool:
@@ -274,7 +275,7 @@ GARBAGE = {
 @skill(**APART, timeout_seconds=60)
 def write_back(what: str) -> str:
     """Writes into the pipe that its result goes through."""
-    [pipe] = [number for number in range(3, 256) if is_pipe(number)]
+    [pipe] = [number for number in range(3, 256) if is_of(stat.S_ISFIFO, number)]
     if what == "gigabyte":
         for _ in range(1024):
             os.write(pipe, b"x" * 1024 * 1024)
@@ -325,3 +326,33 @@ def use_database(how: str) -> str:
 def ask_a_model(context: SkillContext) -> str:
     """Asks a model."""
     return context.infer().text
+
+
+# --- The way to the web ---
+
+
+@skill(level=Level.SAFE, isolation="process", addresses=("url",))
+def send_apart(context: SkillContext, url: str, method: str = "GET", body: str = "", also: str = "") -> Any:
+    """Sends a request through the worker, and another one to another address."""
+    answer = context.fetch(url, method=method, headers={"X-Kind": "test"}, content=body)
+    if also:
+        context.fetch(also)
+    return [answer.status, answer.url, answer.headers["content-type"], answer.text, answer.json()]
+
+
+@skill(level=Level.SAFE, isolation="process", addresses=("url",))
+def survive_a_refusal(context: SkillContext, url: str) -> str:
+    """Goes on without an answer."""
+    try:
+        context.fetch(url, method="POST")
+    except Exception as error:  # noqa: BLE001 whatever it is
+        return f"{type(error).__name__}: {error}"
+    return "answered"
+
+
+@skill(level=Level.SAFE, isolation="process", addresses=("url",))
+def talk_nonsense(context: SkillContext, url: str, what: str) -> str:
+    """Writes something else to the connection."""
+    web = context.fetch.__self__
+    os.write(web._requests.fileno(), what.encode() + b"\n")
+    return web._answers.readline().decode()

@@ -61,6 +61,6 @@ def test_agents_are_offered_them_only_when_they_are_named_or_all_are(bare, monke
     assert not offered("") & forgotten
     assert not skills_of(None, phase=Phase.TURN).keys() & forgotten
     assert offered("skills: [get_balance]\n") == {"get_balance"}
-    assert offered("skills: all\n") == installed.keys()
+    assert offered("skills: all\n") == {name for name, one in installed.items() if not one.console}
     assert not {"fetch_url", "send_email"} & offered("")
     assert {"search_documents", "remember", "ask_person"} <= offered("")

@@ -15,8 +15,8 @@ import pytest
 
 from agents.skills import isolated, process
 from agents.skills.limits import DEFAULT_LIMITS
-from agents.skills.no_database import stand_in
 from agents.skills.process import own_folder
+from agents.text.no_database import stand_in
 
 SAMPLES = "tests.agents.skills.samples"
 CONTEXT = {"session_pk": 1, "session_id": str(uuid4()), "owner_id": 1, "call_id": str(uuid4())}
@@ -32,7 +32,8 @@ def answer(monkeypatch):
         job = {"module": module, "skill": skill, "arguments": arguments, "context": CONTEXT, "strict": strict}
         job |= {"limits": vars(DEFAULT_LIMITS), "reads": ["/usr"], "writes": ["/dev/null"]}
         job |= {"system_calls": base64.b64encode(b"filter").decode()}
-        monkeypatch.setattr("sys.argv", ["-c", "17"])
+        connection = os.open(os.devnull, os.O_RDWR)
+        monkeypatch.setattr("sys.argv", ["-c", "17", str(connection)])
         monkeypatch.setattr(isolated, "end_with_parent", lambda parent: asked.update(parent=parent))
         monkeypatch.setattr("sys.stdin", StringIO(json.dumps(job)))
         monkeypatch.setattr(isolated, "set_limits", lambda limits: unlimited)
@@ -42,6 +43,7 @@ def answer(monkeypatch):
         monkeypatch.setattr(isolated.os, "dup2", lambda *numbers: None)
         isolated.main()
         os.close(out)
+        os.close(connection)
         with os.fdopen(into) as written:
             return [json.loads(line) for line in written]
 

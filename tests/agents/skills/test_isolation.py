@@ -75,13 +75,13 @@ def test_environment_holds_no_settings_and_keys(monkeypatch):
     assert (seen["SKILL_SHOWN"], seen["TZ"]) == ("declared", "Europe/Vienna")
 
 
-def test_process_has_a_folder_a_group_and_one_pipe_of_its_own():
+def test_process_has_a_folder_a_group_one_pipe_and_one_connection_of_its_own():
     seen = call(hostile.show_process)
 
     assert seen["entries"] == []
     assert (seen["umask"], seen["leads"], seen["django"]) == (0o077, True, False)
-    assert len(seen["pipes"]) == 1
-    assert set(seen["open"]) == {0, 1, 2, *seen["pipes"]}
+    assert len(seen["pipes"]) == len(seen["sockets"]) == 1
+    assert set(seen["open"]) == {0, 1, 2, *seen["pipes"], *seen["sockets"]}
     assert not Path(seen["folder"]).exists()
 
 
@@ -362,7 +362,8 @@ def test_probe_is_able_to_do_everything_where_nothing_confines_it(tmp_path, serv
     (tmp_path / "file").write_text("")
     files = [str(tmp_path / "file"), str(tmp_path / "missing")]
 
-    with patch("os.getppid", os.getpid):  # the parent of a test may be anybody's
+    less = patch("agents.skills.probe.DEFAULT_LIMITS", replace(DEFAULT_LIMITS, memory_mb=64))  # it is really taken
+    with less, patch("os.getppid", os.getpid):  # the parent of a test may be anybody's
         able = probe.run(variables=[], files=files, port=int(servers["tcp"]), path=servers["unix"])
 
     assert len(able["environment"]) > 1

@@ -26,7 +26,7 @@ from tests.table import every_row
 
 BUILT_IN = {
     "calculate", "extract_fields", "fetch_url", "http_request", "now", "read_document", "render_report",
-    "search_documents", "send_email", "set_state",
+    "search_documents", "send_email", "set_state", "instruct_loop", "start_run", "run_result",
 }  # fmt: skip
 DECLARED = '''
 from agents.skills.skill import skill
@@ -92,9 +92,12 @@ def test_builtin_skills_declare_their_levels():
         "search_documents": Level.SAFE,
         "send_email": Level.RESTRICTED,
         "set_state": Level.CONTROLLED,
+        "instruct_loop": Level.CONTROLLED,
+        "start_run": Level.RESTRICTED,
+        "run_result": Level.SAFE,
     }
     acting = {name for name in BUILT_IN if installed_skills()[name].side_effects}
-    assert acting == {"http_request", "send_email", "set_state"}
+    assert acting == {"http_request", "send_email", "set_state", "instruct_loop", "start_run"}
 
 
 @every_row("name", sorted(BUILT_IN))
@@ -238,6 +241,7 @@ def test_missing_module_is_logged(settings, caplog):
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("durable_commits")
 def test_missing_module_is_shown_by_doctor_command_and_pages(settings, client, capsys):
     settings.LQOPS_SKILL_MODULES = ["my_skils"]
     told = "The skills of my_skils are left out: ModuleNotFoundError"

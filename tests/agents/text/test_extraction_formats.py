@@ -33,6 +33,7 @@ from tests.agents.text.files import (
     xlsx_of,
     zip_of,
 )
+from tests.agents.text.reading import extract_here, read_here
 from tests.table import every_row
 
 FILES = one_of_each()
@@ -41,10 +42,7 @@ DAY = dt.datetime(2026, 3, 2)  # noqa: DTZ001 a spreadsheet knows no zones
 
 def read(kind, data):
     """As its own process reads it, in this one."""
-    answer = extraction.answer(kind, data)
-    if "refused" in answer:
-        raise Invalid(answer["refused"])
-    return answer["text"]
+    return read_here(data, kind)[0]
 
 
 def location(data, name, quote):
@@ -67,7 +65,7 @@ def test_every_kind_is_read(name):
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in {"a.txt", "a.md", "a.csv", "a.eml"}])
 def test_a_kind_is_told_by_its_content_without_a_name(name):
-    assert extract(FILES[name]).media_type == extract(FILES[name], name=name).media_type
+    assert extract_here(FILES[name]).media_type == extract_here(FILES[name], name=name).media_type
 
 
 def test_every_kind_has_a_limit_on_its_time():
@@ -94,32 +92,32 @@ def test_a_quote_has_a_location(name, quote, place):
 
 
 def test_pages_are_numbered_as_they_stand_in_the_file():
-    found = extract(pdf_of("The first page", "", "The third"), name="a.pdf")
+    found = extract_here(pdf_of("The first page", "", "The third"), name="a.pdf")
 
     assert found.text == "The first page\n\nThe third"
     assert found.marks == [(0, "page 1"), (16, "page 3")]
 
 
 def test_lines_of_a_page_stay_lines():
-    assert extract(pdf_of("one\ntwo"), name="a.pdf").text == "one\ntwo"
+    assert extract_here(pdf_of("one\ntwo"), name="a.pdf").text == "one\ntwo"
 
 
 def test_a_pdf_may_begin_with_a_few_other_bytes_if_it_is_called_one():
-    assert extract(b"\x01\x02" + make_pdf("words"), name="a.pdf").text == "words"
+    assert extract_here(b"\x01\x02" + make_pdf("words"), name="a.pdf").text == "words"
 
 
 def test_a_scan_asks_for_text_recognition():
     with pytest.raises(Invalid, match=r"no text: its pages are images.*\(OCR\).*lqops does none"):
-        extract(pdf_of("", ""), name="scan.pdf")
+        extract_here(pdf_of("", ""), name="scan.pdf")
 
 
 def test_a_scanned_page_among_others_is_named():
-    mixed = extract(pdf_of("words", IMAGE, ""), name="a.pdf")
+    mixed = extract_here(pdf_of("words", IMAGE, ""), name="a.pdf")
 
     assert mixed.text == "words\n\n[This page is an image and was not read: lqops does no text recognition (OCR).]"
     assert [label for _, label in mixed.marks] == ["page 1", "page 2"]
     with pytest.raises(Invalid, match="OCR"):
-        extract(pdf_of(IMAGE), name="a.pdf")
+        extract_here(pdf_of(IMAGE), name="a.pdf")
 
 
 def test_a_pdf_with_too_many_pages_is_refused(monkeypatch):
@@ -156,7 +154,7 @@ def encrypted(password, algorithm):
 
 
 def test_an_encrypted_pdf_without_a_password_is_read():
-    assert extract(pdf_of("secret terms", password=""), name="a.pdf").text == "secret terms"
+    assert extract_here(pdf_of("secret terms", password=""), name="a.pdf").text == "secret terms"
 
 
 # --- Protected files ---
@@ -172,7 +170,7 @@ PROTECTED = {
 @pytest.mark.parametrize("name", PROTECTED)
 def test_a_file_with_a_password_is_refused(name):
     with pytest.raises(Invalid, match=r"protected by a password\. Save it without one"):
-        extract(PROTECTED[name], name=name)
+        extract_here(PROTECTED[name], name=name)
 
 
 def test_an_archive_with_a_password_is_refused():
@@ -180,20 +178,20 @@ def test_an_archive_with_a_password_is_refused():
     for sign, flags in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
         data[data.index(sign) + flags] |= 1
     with pytest.raises(Invalid, match="protected by a password"):
-        extract(bytes(data), name="a.docx")
+        extract_here(bytes(data), name="a.docx")
 
 
 @pytest.mark.parametrize("algorithm", ["RC4-128", "AES-128", "AES-256"])
 def test_an_encrypted_pdf_is_read_unless_it_needs_a_password(algorithm):
-    assert extract(encrypted("", algorithm), name="a.pdf").text == "secret terms"
+    assert extract_here(encrypted("", algorithm), name="a.pdf").text == "secret terms"
     with pytest.raises(Invalid, match="protected by a password"):
-        extract(encrypted("sesame", algorithm), name="a.pdf")
+        extract_here(encrypted("sesame", algorithm), name="a.pdf")
 
 
 @every_row("kind", ["multipart/encrypted; boundary=x", "application/pkcs7-mime; smime-type=enveloped-data"])
 def test_an_encrypted_mail_is_refused(kind):
     with pytest.raises(Invalid, match="mail is encrypted"):
-        extract(eml_of("rubbish", kind=kind), name="a.eml")
+        extract_here(eml_of("rubbish", kind=kind), name="a.eml")
 
 
 # --- Files that are not read ---
@@ -216,7 +214,7 @@ def test_an_encrypted_mail_is_refused(kind):
 )
 def test_other_files_are_refused_with_what_to_do(name, data, says):
     with pytest.raises(Invalid, match=says) as refused:
-        extract(data, name=name)
+        extract_here(data, name=name)
     assert KINDS in str(refused.value) or "OCR" in str(refused.value)
 
 
@@ -230,7 +228,7 @@ def paragraph(text):
 def test_text_of_a_docx_with_its_tables_in_order():
     data = docx_of("Services Agreement", table=[["Item", "Price", "Unit"], ["Fee", "", "EUR"], ["Term", "", ""]])
 
-    found = extract(data, name="a.docx")
+    found = extract_here(data, name="a.docx")
 
     assert found.text == "Services Agreement\n| Item | Price | Unit |\n| Fee | | EUR |\n| Term |"
     assert read("docx", data) == found.text
@@ -319,7 +317,7 @@ def test_the_notes_of_a_docx_come_after_its_text():
 )
 def test_a_damaged_archive_is_refused(data, says):
     with pytest.raises(Invalid, match=says):
-        extract(data, name="a.bin")
+        extract_here(data, name="a.bin")
 
 
 # --- XLSX ---
@@ -330,7 +328,7 @@ def test_sheets_become_tables_under_their_names():
         {"Prices": [["Item", "", "Price"], [], ["Fee", "", 100.5]], "Empty": [], "Notes": [["one"], ["two"]]}
     )
 
-    found = extract(data, name="a.xlsx")
+    found = extract_here(data, name="a.xlsx")
 
     assert found.text == "# Sheet Prices\n\n| Item | Price |\n| Fee | 100.5 |\n\n# Sheet Notes\n\none\ntwo"
     assert found.marks == [(0, "sheet Prices"), (50, "sheet Notes")]
@@ -371,7 +369,7 @@ def test_slides_have_headings_notes_and_tables():
         hidden=[2],
     )
 
-    found = extract(data, name="a.pptx")
+    found = extract_here(data, name="a.pptx")
 
     assert found.text == (
         "# Slide 1\n\nTitle\nPoint\n\nNotes:\nSay it slowly.\n\n# Slide 3\n\n| Item | Price |\n| Fee | 100 |"
@@ -464,7 +462,7 @@ def test_a_mail_has_headers_a_body_and_attachments():
         attachments=[("terms.pdf", pdf_of("one", SENTENCE)), ("photo.png", b"\x89PNG rubbish")],
     )
 
-    found = extract(data, name="a.eml")
+    found = extract_here(data, name="a.eml")
 
     assert found.text == (
         "From: Ada Lovelace <ada@example.org>\nTo: Bob <bob@example.org>, Eve <eve@example.org>\n"
@@ -532,7 +530,7 @@ def test_an_outlook_mail_has_headers_a_body_and_attachments():
     book = xlsx_of({"Fees": [["Fee", 100]]})
     data = msg_of(attachments=[("fees.xlsx", book), ("long.txt", b"words " * 2_000)], p0E03="Max")
 
-    found = extract(data, name="a.msg")
+    found = extract_here(data, name="a.msg")
 
     assert found.text.startswith(
         "From: Ada Lovelace <ada@example.org>\nTo: Bob; Eve\nCc: Max\nDate: Tue, 03 Mar 2026 17:30:00 +0000\n"

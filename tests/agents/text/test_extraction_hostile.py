@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agents.exceptions import Invalid
-from agents.text import extraction
 from agents.text.extraction import extract
 from agents.text.formats import archives
 from agents.text.formats.limits import MAX_CHARS
@@ -26,6 +25,7 @@ from tests.agents.text.files import (
     xlsx_of,
     zip_of,
 )
+from tests.agents.text.reading import read_here
 
 MB = 1_000_000
 FILES = one_of_each()
@@ -263,14 +263,6 @@ SEEDS = [
     FILES["a.msg"][:600],
 ]
 NAMES = st.sampled_from([*FILES, "", "a"])
-
-
-def read_here(data, kind):
-    """As the reader's process answers, without the process: many more examples in the same time."""
-    answer = extraction.answer(kind, data)
-    if "refused" in answer:
-        raise Invalid(answer["refused"])
-    return answer["text"], answer["marks"]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -24,6 +24,8 @@ def test_json_is_sorted_and_spelled_out():
         ("text", f"{CYRILLIC_A}pple.com", f"{CYRILLIC_A}⟨U+0430⟩pple.com", "apple.com"),
         ("text", f"p{CYRILLIC_A}y", f"p{CYRILLIC_A}⟨U+0430⟩y", "pay"),
         ("text", "\uff50ay@x.org", "\uff50⟨U+FF50⟩ay@x.org", "pay@x.org"),
+        ("text", "pay\u4e00pal.com", "pay\u4e00⟨U+4E00⟩pal.com", "pay-pal.com"),
+        ("account", "my\u30fcbank", "my\u30fc⟨U+30FC⟩bank", "my-bank"),
         ("account", "k\u0131z", "k\u0131⟨U+0131⟩z", "kiz"),
         ("to", "\u0440\u0430\u0443", "\u0440⟨U+0440⟩\u0430⟨U+0430⟩\u0443⟨U+0443⟩", "pay"),
     ],
@@ -37,7 +39,15 @@ def test_look_alike_letters_of_hosts_addresses_and_names_are_marked(name, text, 
 
 @pytest.mark.parametrize(
     "text",
-    ["Привет, как дела?", "Käthe in Zürich, naïve, k\u0131z\u0131l", "東京", "Ελλάδα", "plain ASCII, 1l O0", "köln.de"],
+    [
+        "Привет, как дела?",
+        "Käthe in Zürich, naïve, k\u0131z\u0131l",
+        "東京",
+        "コーヒー.jp",
+        "Ελλάδα",
+        "plain ASCII, 1l O0",
+        "köln.de",
+    ],
 )
 def test_ordinary_text_is_left_alone(text):
     found = shown({"text": text})

@@ -149,6 +149,6 @@ def test_what_a_trigger_has_cost_to_date():
     trigger = make_trigger()
     assert trigger_spend(trigger) == TriggerSpend()
     for cost in ("0.25", "0.5"):
-        make_session(trigger=trigger, cost_total_usd=Decimal(cost), cost_actual_usd=Decimal("0.1"))
+        make_session(trigger=trigger, cost_total_usd=Decimal(cost), cost_actual_usd=Decimal("0.3"))
     make_session(cost_total_usd=Decimal(9))
-    assert trigger_spend(trigger) == TriggerSpend(2, Decimal("0.75"), Decimal("0.2"))
+    assert trigger_spend(trigger) == TriggerSpend(2, Decimal("0.8"), Decimal("0.75"), Decimal("0.6"))

@@ -30,7 +30,7 @@ WHOLE = {
     "analyst": {"notes": ["one rule was not understood"]},
 }  # fmt: skip
 PARSED = Analysis(
-    findings=(ParsedFinding("Late payment", "critical", "60 days", "d1", " within 60 days ", 12),),
+    findings=(ParsedFinding("Late payment", "critical", "60 days", "d1", " within 60 days ", 12, "Payment"),),
     memories=("Pays late",),
     precedents=(ParsedPrecedent("late", "Late again"),),
     artifacts=(ParsedArtifact("letter", "# Dear"),),
@@ -123,7 +123,7 @@ def test_other_names_of_the_same_thing_are_read():
             }
         )
     )
-    assert read.findings == (ParsedFinding("Late", "info", "Due in May", "7"),)
+    assert read.findings == (ParsedFinding("Late", "info", "Due in May", "7", position="Late"),)
     assert read.precedents == (ParsedPrecedent("late", "Again"),)
     assert read.scope_concerns == ("Beyond the order",)
 

@@ -44,6 +44,35 @@ def test_a_quote_that_the_model_set_otherwise_is_stored_as_the_document_says_it(
     assert document.text[found.quote_start : found.quote_end] == found.quote
 
 
+def test_findings_name_the_position_of_the_playbook_that_they_are_about(scene):
+    told = {
+        "Pays late": {"position": "payment  TERMS"},
+        "Payment terms: 60 days, not 30": {"position": "Made up"},
+        "Prepayment terms are missing": {},
+        "Renews": {"position": "<script>x</script>"},
+    }
+    with model(reply(findings=[{"title": title, "content": "c", **more} for title, more in told.items()])):
+        session = run(scene.of_document())
+
+    found = {row.title: (row.playbook, row.position, row.about_run) for row in session.findings.all()}
+    about = (scene.playbook, "Payment terms", False)
+    assert found == {
+        "Pays late": about,
+        "Payment terms: 60 days, not 30": about,
+        "Prepayment terms are missing": (None, "", False),
+        "Renews": (None, "", False),
+        "Ethics review: none flagged": (None, "", True),
+    }
+
+
+def test_flagged_concerns_are_work_and_notes_of_the_run_are_not(scene):
+    with model(reply(findings=[], privilege_concerns=["Marked secret"])):
+        flagged = run(scene.of_document())
+    assert list(flagged.findings.values_list("title", "about_run")) == [("Ethics review: 1 flagged", False)]
+    empty = run(scene.session())
+    assert set(empty.findings.values_list("about_run", flat=True)) == {True}
+
+
 def test_a_whole_run_walks_five_phases_and_leaves_what_the_model_said(scene):
     document = scene.document()
     with model() as asked:
@@ -84,7 +113,7 @@ def test_the_notice_holds_counts_and_the_way_to_the_receipt_only(scene):
     assert notice.body.splitlines() == [
         "Findings: 1 critical, 1 warn, 1 other.",
         "1 memory proposed.",
-        "1 pattern noted.",
+        "1 precedent noted.",
         "Privilege or scope concerns: 1.",
         f"Receipt: /receipts/{session.chain}/",
     ]

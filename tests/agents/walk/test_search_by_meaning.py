@@ -5,8 +5,8 @@ from unittest import mock
 
 import pytest
 
+from agents.engine.indexing import index_start, run_index
 from agents.enums import Status
-from agents.indexing import index_start, run_index
 from agents.models import AgentSession, ModelOutage, SuspendedModel, ToolCall
 from agents.runner import run_session
 from agents.sessions.reads import read_by

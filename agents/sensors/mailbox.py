@@ -1,0 +1,196 @@
+"""Mailbox sensors: new messages of an IMAP folder by their UIDs, read-only and over TLS.
+
+The server's address passes the gate that all outgoing addresses pass. The folder is opened with EXAMINE and messages
+are fetched with PEEK: none is marked as read. What is there at the first look is not reported.
+"""
+
+import asyncio
+import imaplib
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from ssl import SSLContext, SSLError
+from time import monotonic
+from typing import Any, Final
+
+from agents.definitions.schema import Mailbox as MailboxSource
+from agents.net import UrlRefused, check_host
+from agents.net.client import public_tls
+from agents.sensors.poll import Poll
+from agents.sensors.sensing import Failed
+from agents.skills.skill import BadHandle, resolve_handles
+from agents.text.formats.html import html_text
+
+OPERATION_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 30.0
+MOST_MESSAGES: Final = 50  # in one look; the rest comes with the next
+MESSAGE_BYTES: Final = 64 * 1024  # of a message that are read
+TEXT_CHARS: Final = 8_000
+HEADER_CHARS: Final = 500
+ERROR_CHARS: Final = 200
+_UID: Final = re.compile(rb"UID (\d+)")
+
+
+class TooLarge(Exception):
+    """The server sends more than was asked for."""
+
+
+class _Connection(imaplib.IMAP4_SSL):
+    """A connection to a checked address, with the certificate checked for the host, and bounded answers."""
+
+    def __init__(self, host: str, port: int, addresses: tuple[str, ...], tls: SSLContext) -> None:
+        self._addresses = addresses
+        self._tls = tls
+        super().__init__(host, port, ssl_context=tls, timeout=OPERATION_SECONDS)
+
+    def _create_socket(self, timeout: float | None) -> socket.socket:
+        for address in self._addresses[:-1]:
+            with suppress(OSError):
+                return self._secured(address, timeout)
+        return self._secured(self._addresses[-1], timeout)
+
+    def _secured(self, address: str, timeout: float | None) -> socket.socket:
+        connected = socket.create_connection((address, self.port), timeout)
+        return self._tls.wrap_socket(connected, server_hostname=self.host)
+
+    def read(self, size: int) -> bytes:
+        if size > 2 * MESSAGE_BYTES:
+            raise TooLarge
+        return super().read(size)
+
+
+class Mailbox(Poll):
+    async def look(self) -> tuple[Any, str]:
+        source = self.spec.source.imap
+        if source is None:  # the schema sees to it
+            raise Failed("the sensor has no mailbox")
+        try:
+            password = str(resolve_handles({"password": source.password}, ("password",))["password"])
+        except BadHandle as error:
+            raise Failed(str(error)) from None
+        return await asyncio.get_running_loop().run_in_executor(
+            self.services.threads, new_messages, source, password, self.cursor.get("uids")
+        ), ""
+
+    async def sample(self) -> list[Any]:
+        """Return the newest message, if there is one."""
+        (_, uids, _), _ = await self.look()
+        self.cursor["uids"] = {**uids, "last": max(uids["last"] - 1, 0)}
+        (messages, *_), _ = await self.look()
+        return list(messages)
+
+    async def hand_in(self, payload: Any, digest: str, due: float) -> bool:
+        messages, uids, problem = payload
+        self.cursor["uids"] = uids
+        return await self.hand_in_reading(
+            messages, occurrence=self.occurrence(), unchanged=not messages, problem=problem, due=due
+        )
+
+
+def new_messages(
+    source: MailboxSource, password: str, kept: dict[str, int] | None
+) -> tuple[list[dict[str, Any]], dict[str, int], str]:
+    """Return messages that came after the last one known, oldest first, where to go on, and a problem."""
+    try:
+        host, addresses = check_host(source.host, source.port)
+        connection = _Connection(host, source.port, addresses, public_tls())
+    except UrlRefused as error:
+        raise Failed(str(error)) from None
+    except SSLError:
+        raise Failed("no secure connection to the mail server: its certificate was not accepted") from None
+    except (OSError, imaplib.IMAP4.error, TooLarge):
+        raise Failed("the mail server cannot be reached") from None
+    try:
+        return _read(connection, source, password, kept)
+    except TooLarge:
+        raise Failed("the mail server sends more than was asked for") from None
+    except imaplib.IMAP4.error as error:
+        raise Failed(f"the mail server refuses: {str(error)[:ERROR_CHARS]}") from None
+    except (OSError, EOFError, ValueError):
+        raise Failed("the connection to the mail server broke") from None
+    finally:
+        connection.shutdown()
+
+
+def _read(
+    connection: _Connection, source: MailboxSource, password: str, kept: dict[str, int] | None
+) -> tuple[list[dict[str, Any]], dict[str, int], str]:
+    end = monotonic() + LOOK_SECONDS
+    connection.login(_quoted(source.user), password)
+    status, said = connection.select(_quoted(source.folder), readonly=True)
+    if status != "OK":
+        raise Failed(f"the folder {source.folder} cannot be opened: {_text(said)[:ERROR_CHARS]}")
+    validity = _number(connection, "UIDVALIDITY")
+    last = _last_uid(connection)
+    if kept is None:
+        return [], {"validity": validity, "last": last}, ""
+    if kept["validity"] != validity:
+        problem = "the mail server has numbered its messages anew: those since the last look are not reported"
+        return [], {"validity": validity, "last": last}, problem
+    uids = [uid for uid in _search(connection, kept["last"]) if uid > kept["last"]][:MOST_MESSAGES]
+    messages: list[dict[str, Any]] = []
+    read = kept["last"]
+    for uid in uids:
+        if monotonic() > end:
+            break
+        messages += _fetch(connection, uid)
+        read = uid
+    return messages, {"validity": validity, "last": read}, ""
+
+
+def _number(connection: _Connection, name: str) -> int:
+    _, said = connection.response(name)
+    return int(_text(said) or 0)
+
+
+def _last_uid(connection: _Connection) -> int:
+    """Return the highest UID in use: the one before UIDNEXT or, if the server does not say, that of all messages."""
+    if following := _number(connection, "UIDNEXT"):
+        return following - 1
+    return max(_search(connection, 0), default=0)
+
+
+def _search(connection: _Connection, after: int) -> list[int]:
+    _, found = connection.uid("SEARCH", f"UID {after + 1}:*")
+    return sorted(int(word) for part in found if part for word in part.split())
+
+
+def _fetch(connection: _Connection, uid: int) -> Iterator[dict[str, Any]]:
+    _, parts = connection.uid("FETCH", str(uid), f"(UID RFC822.SIZE BODY.PEEK[]<0.{MESSAGE_BYTES}>)")
+    for part in parts:
+        if isinstance(part, tuple) and (named := _UID.search(part[0])) and int(named[1]) == uid:
+            yield {"uid": uid, **_summary(message_from_bytes(part[1], policy=policy.default))}
+
+
+def _summary(message: EmailMessage) -> dict[str, Any]:
+    headers = {name: str(message.get(name, ""))[:HEADER_CHARS] for name in ("from", "to", "subject", "date")}
+    attached = [str(part.get_filename() or "")[:HEADER_CHARS] for part in message.iter_attachments()][:50]
+    return {
+        **headers,
+        "id": str(message.get("message-id", ""))[:HEADER_CHARS],
+        "text": _body(message),
+        "files": attached,
+    }
+
+
+def _body(message: EmailMessage) -> str:
+    try:
+        part = message.get_body(("plain", "html"))
+        content = str(part.get_content()) if part is not None else ""
+    except (LookupError, ValueError, AttributeError):  # an unknown encoding, or a damaged part
+        return ""
+    is_html = part is not None and part.get_content_subtype() == "html"
+    return (html_text(content[: 4 * TEXT_CHARS]) if is_html else content).strip()[:TEXT_CHARS]
+
+
+def _quoted(folder: str) -> str:
+    escaped = folder.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _text(said: list[Any] | None) -> str:
+    first = (said or [None])[0]
+    return first.decode("utf-8", "replace") if isinstance(first, bytes) else ""

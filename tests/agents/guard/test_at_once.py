@@ -1,0 +1,313 @@
+"""One statement each to open and to settle a call: the same rows, refusals and money as step by step."""
+
+import random
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+from unittest.mock import patch
+
+import pytest
+from django.db import connection, transaction
+
+from agents.enums import BudgetScope, HaltState, Level, Outcome, Phase, Status, TerminalReason, ToolIntent
+from agents.exceptions import RetryLater
+from agents.guard import guard, guarded_tool_call, settlement
+from agents.guard.intents import override
+from agents.guard.tools import Tool, persisting
+from agents.ledger import at_once
+from agents.models import (
+    AgentSession,
+    Budget,
+    InferenceLog,
+    Installation,
+    ModelOutage,
+    ModelPrice,
+    SuspendedModel,
+    ToolCall,
+)
+from agents.providers.base import Fault, ProviderError
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.sessions.halts import halt_all_work
+from agents.types import Capability, Usage
+from audit import recorder
+from audit.models import AuditEvent, SkillAudit
+from audit.verify import verify_chain
+from tests.agents.conftest import MODEL, ask
+from tests.factories import NOW, make_agent, make_price, make_session
+from tests.serving import serving
+
+pytestmark = pytest.mark.django_db
+
+STATES = {
+    "usual": {},
+    "halt requested": {"halt_state": HaltState.HALT_REQUESTED},
+    "halted": {"halt_state": HaltState.HALTED, "terminal_reason": TerminalReason.EXTERNAL_HALT},
+    "paused": {"halt_state": HaltState.PAUSED},
+    "over": {"status": Status.COMPLETED, "terminal_reason": TerminalReason.COMPLETED, "completed_at": NOW},
+    "taken over": {"fencing": 9},
+    "another phase": {"current_phase": Phase.ANALYSIS},
+    "phase without grants": {"current_phase": Phase.INTAKE},
+    "tokens used up": {"token_budget": 10, "total_tokens": 10},
+    "tokens left": {"token_budget": 10, "total_tokens": 9},
+    "cap of nothing": {"max_cost_usd": Decimal(0)},
+    "cap passed": {"max_cost_usd": Decimal("0.006"), "cost_total_usd": Decimal("0.002")},
+    "cap to the last": {"max_cost_usd": Decimal("0.005"), "budget_warned": True},
+    "warned at 80 percent": {"max_cost_usd": Decimal("0.006")},
+    "billed to the cap": {"max_cost_usd": Decimal(1), "cost_actual_usd": Decimal(1)},
+    "held to the cap": {"max_cost_usd": Decimal(1), "cost_held_usd": Decimal("0.9999"), "budget_warned": True},
+    "room for half the answer": {"max_cost_usd": Decimal("0.0065"), "budget_warned": True},
+    "room for all of it": {"max_cost_usd": Decimal(5)},
+}
+BUDGETS = {
+    "usual": {},
+    "spent": {"cap_usd": Decimal("0.004")},
+    "near its warning": {"cap_usd": Decimal("0.006")},
+    "warned": {"cap_usd": Decimal("0.0061"), "warned": True},
+    "busy": {"cap_usd": Decimal(1), "held_usd": Decimal(1)},
+    "of nothing": {"cap_usd": Decimal(0)},
+}
+PRICES = ("known", "changed", "a longer one", "none")
+REPLIES = {
+    "usual": Step("ok", usage=Usage(10, 10)),
+    "without usage": Step("ok", usage=None),
+    "too dear": Step("ok", usage=Usage(0, 90_000)),
+    "refused": Step("", usage=Usage(1, 1), stop_reason="refusal"),
+    "failed": Step(error=ProviderError("no", fault=Fault.INVALID_REQUEST, contacted=True)),
+    "away": Step(error=ProviderError("no", fault=Fault.CONNECTION)),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    kind: str = "priced"
+    state: str = "usual"
+    scope: str = BudgetScope.INSTALLATION
+    budget: str = "usual"
+    price: str = "known"
+    reply: str = "usual"
+    model: str = "there"
+    all_work: bool = False
+    made_before: str = ""
+    result: str = "short"
+    more_events: bool = False
+    halted_within: bool = False
+
+
+def cases(count, seed):
+    """Cases that differ from the usual one in up to three ways, those that differ in one first."""
+    ways = {
+        "kind": ("priced", "remote", "local", "controlled"),
+        "state": tuple(STATES),
+        "scope": (BudgetScope.INSTALLATION, BudgetScope.AGENT),
+        "budget": tuple(BUDGETS),
+        "price": PRICES,
+        "reply": tuple(REPLIES),
+        "model": ("there", "suspended", "away"),
+        "all_work": (False, True),
+        "made_before": ("", Outcome.SUCCESS, Outcome.STARTED, Outcome.WORKER_LOST),
+        "result": ("short", "long", "failing", "not to be stored"),
+        "more_events": (False, True),
+        "halted_within": (False, True),
+    }
+    yield from (
+        replace(Case(kind=kind), **{way: value}) for kind in ways["kind"] for way in ways for value in ways[way]
+    )
+    chosen = random.Random(seed)
+    for _ in range(count):
+        differing = chosen.sample(sorted(ways), 3)
+        yield Case(**{way: chosen.choice(ways[way]) for way in differing})
+
+
+class World:
+    """One session and everything that a call of it depends on; what a call does to it is undone."""
+
+    def __init__(self, case, number):
+        self.case = case
+        agent = make_agent(name=f"agent-{number}")
+        self.session = make_session(agent=agent, owner=agent.owner, current_phase=Phase.TURN, fencing=3)
+        recorder.append(self.session.chain, "autonomous_session.started", now=NOW)
+        make_price(MODEL, input_usd="1", output_usd="1")
+        with serving(MODEL, ScriptedProvider([REPLIES["usual"]])):
+            guarded_tool_call(self.session, ToolIntent.RUN_SKILL, ask(), now=NOW)  # opens the day, shows the price
+        Budget.objects.filter(scope=case.scope).update(**BUDGETS[case.budget])
+        AgentSession.objects.filter(pk=self.session.pk).update(**STATES[case.state])
+        self.change_price()
+        if case.model == "suspended":
+            SuspendedModel.objects.create(model=MODEL, bound_usd=1, actual_usd=2, suspended_at=NOW)
+        if case.model == "away":
+            ModelOutage.objects.create(model=MODEL, since=NOW, next_try_at=NOW + timedelta(minutes=1), error="503")
+        if case.all_work:
+            halt_all_work(by=None, reason="test", now=NOW)
+
+    def change_price(self):
+        match self.case.price:
+            case "changed":
+                ModelPrice.objects.filter(model=MODEL).update(output_usd=Decimal(3))
+            case "a longer one":
+                make_price(MODEL[:-1], input_usd="9", output_usd="9")
+            case "none":
+                ModelPrice.objects.all().delete()
+
+    def act(self, context, params):
+        if self.case.more_events:
+            recorder.append(self.session.chain, "budget.warned", now=NOW, details={"budget": "session"})
+        if self.case.halted_within:
+            halt_all_work(by=None, reason="meanwhile", now=NOW)
+        if self.case.result == "failing":
+            raise ValueError("it does not work")
+        return {"long": "word " * 2_000, "not to be stored": float("nan")}.get(self.case.result, {"done": True})
+
+    def tool(self):
+        level = Level.CONTROLLED if self.case.kind == "controlled" else Level.SAFE
+        return Tool(self.act, Capability("act", level=level), remote=self.case.kind != "local")
+
+    def call(self):
+        """Make the call and return what came of it, for the caller and in the database."""
+        held = AgentSession.objects.get(pk=self.session.pk)
+        held.fencing = 3
+        held.current_phase = Phase.TURN
+        params = ask() if self.case.kind == "priced" else {"step": 1}
+        tools = {} if self.case.kind == "priced" else {ToolIntent.RUN_SKILL: self.tool()}
+        with serving(MODEL, ScriptedProvider([REPLIES[self.case.reply]])), override(tools), persisting(1):
+            try:
+                if self.case.made_before:
+                    self.make_before(held, params)
+                result = guarded_tool_call(held, ToolIntent.RUN_SKILL, params, key="here", now=NOW)
+                seen = (result.outcome, result.data, result.error, result.detail, result.cost_usd, result.replayed)
+            except RetryLater:  # at a moment that the clock has a part in
+                seen = (RetryLater.__name__,)
+            except Exception as error:  # noqa: BLE001 what the caller gets is compared
+                seen = (type(error).__name__, str(error))
+        return seen, self.rows()
+
+    def make_before(self, held, params):
+        guarded_tool_call(held, ToolIntent.RUN_SKILL, params, key="here", now=NOW)
+        open_again = {"settled_at": None} if self.case.made_before == Outcome.STARTED else {}
+        ToolCall.objects.filter(key="here").update(outcome=self.case.made_before, **open_again)
+
+    def rows(self):
+        assert verify_chain(self.session.chain).problems == []
+        ids = {str(pk): f"call {number}" for number, pk in enumerate(calls_in_order())}
+        return {
+            "session": dict(AgentSession.objects.filter(pk=self.session.pk).values().get(), last_activity_at=0),
+            "calls": [
+                dict(row, public_id=0, id=0, settled_at=row["settled_at"] is not None)
+                for row in ToolCall.objects.order_by("pk").values()
+            ],
+            "budgets": list(Budget.objects.order_by("pk").values()),
+            "logs": [
+                dict(row, id=0, latency_ms=0, created_at=0) for row in InferenceLog.objects.order_by("pk").values()
+            ],
+            "skills": SkillAudit.objects.count(),
+            "halted": Installation.objects.get().halt_id is not None,
+            "events": [
+                (chain, kind, {name: ids.get(value, value) for name, value in details.items() if name != "halt_id"})
+                for chain, kind, details in AuditEvent.objects.order_by("pk").values_list("chain", "kind", "details")
+                if "hash" not in str(details)
+            ],
+        }
+
+
+def calls_in_order():
+    return ToolCall.objects.order_by("pk").values_list("public_id", flat=True)
+
+
+def undone(work):
+    block = transaction.atomic()
+    block._from_testcase = True  # like the one around a test: calls take no notice of it
+    with block:
+        found = work()
+        transaction.set_rollback(True)
+    return found
+
+
+def step_by_step(world):
+    with (
+        patch.object(guard, "_may_pass_at_once", return_value=False),
+        patch.object(settlement, "settle_call", return_value=False),
+    ):
+        return world.call()
+
+
+def judged(case, number):
+    """Return both ways of a case, and how often the short one wrote something."""
+    world = World(case, number)
+    written = []
+    real = {name: getattr(guard, name) for name in ("open_call", "end_local")}
+
+    def counted(name):
+        def do(*args, **kwargs):
+            done = real[name](*args, **kwargs)
+            written.append(bool(done))
+            return done
+
+        return do
+
+    plain = undone(lambda: step_by_step(world))
+    with patch.object(guard, "open_call", counted("open_call")), patch.object(guard, "end_local", counted("end_local")):
+        short = undone(world.call)
+    return plain, short, sum(written)
+
+
+def compare(count, seed):
+    differing, short_ways = [], 0
+    for number, case in enumerate(cases(count, seed)):
+        plain, short, written = undone(lambda case=case, number=number: judged(case, number))
+        short_ways += written
+        if plain != short:
+            differing.append((case, difference(plain, short)))
+    assert differing == []
+    return short_ways
+
+
+def difference(plain, short):
+    if plain[0] != short[0]:
+        return plain[0], short[0]
+    return {name: (plain[1][name], short[1][name]) for name in plain[1] if plain[1][name] != short[1][name]}
+
+
+def test_both_ways_come_to_the_same_rows_refusals_and_money():
+    assert compare(60, seed=1) > 60
+
+
+@pytest.mark.stress
+def test_both_ways_come_to_the_same_in_thousands_of_cases():
+    assert compare(4_000, seed=random.SystemRandom().randrange(2**32)) > 1_000
+
+
+@pytest.mark.parametrize("kind", ["priced", "remote", "local"])
+def test_usual_call_takes_the_short_way(kind):
+    plain, short, written = judged(Case(kind=kind), 0)
+    assert (plain, written) == (short, 1)
+
+
+def test_local_call_that_a_halt_of_all_work_overtakes_leaves_nothing():
+    plain, short, written = judged(Case(kind="local", halted_within=True), 0)
+    assert (plain, written) == (short, 0)
+    assert plain[0][0] == "SessionHalted"
+    assert [row["key"] for row in plain[1]["calls"] if row["key"] == "here"] == []
+
+
+def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeypatch):
+    looks = []
+    world = World(Case(kind="remote"), 0)
+    monkeypatch.setattr(guard, "is_halted", lambda session: looks.append(session.pk))
+    monkeypatch.setattr(at_once, "WAITED_SECONDS", 60)
+    world.call()
+    assert looks == []
+    monkeypatch.setattr(at_once, "WAITED_SECONDS", 0)
+    undone(world.call)  # the first one is replayed
+    ToolCall.objects.all().delete()
+    world.call()
+    assert looks
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite takes several short statements")
+@pytest.mark.parametrize(("kind", "most"), [("priced", 2), ("remote", 2), ("local", 2)])
+def test_call_is_two_statements_beside_those_of_its_tool(kind, most):
+    world = World(Case(kind=kind), 0)
+    statements = []
+    real = at_once._fetch
+    with patch.object(at_once, "_fetch", side_effect=lambda *given: statements.append(given) or real(*given)):
+        world.call()
+    assert len(statements) == most
