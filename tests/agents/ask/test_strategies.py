@@ -1,12 +1,11 @@
 """The five strategies: labelled tables, and short, long, broken and hostile texts."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.ask.strategies import Strategy, classify, shortened
+from tests.effort import takes_at_most
 
 TABLE = """
 SCHEDULED_TASK  | Every Monday check the new leases against our playbook
@@ -161,11 +160,5 @@ def test_any_text_always_gets_the_same_strategy(text):
     ["x", "a-", "every ", "stop ", "first ", "at 1 ", "run a ", " ", "A B ", "create a ", "1) \n", "https://", "@a."],
 )
 def test_classification_takes_linear_time(piece):
-    def seconds(chars):
-        text = (piece * chars)[:chars]
-        started = time.perf_counter()
-        classify(text)
-        return time.perf_counter() - started
-
-    seconds(1_000)
-    assert min(seconds(100_000) for _ in range(2)) < 5
+    text = (piece * 100_000)[:100_000]
+    assert takes_at_most(5, lambda: classify(text))

@@ -1,7 +1,6 @@
 """Reading any file gives a definition or a list of errors, and no other exception."""
 
 import json
-import time
 
 import yaml
 from hypothesis import given
@@ -18,6 +17,7 @@ from agents.definitions.schema import (
     Source,
     TriggerSpec,
 )
+from tests.effort import takes_at_most
 
 KEYS = sorted({key for model in (AgentKeys, Autonomy, FieldSpec, SensorSpec, Signal, Source, TriggerSpec)
                for key in model.model_fields} | {"fields", "start", "end", "[key]", "x"})  # fmt: skip
@@ -84,7 +84,6 @@ def test_any_plain_word_is_read_or_refused(word):
 
 def test_largest_file_is_read_in_bounded_time():
     many = ", ".join(f"k{number}: {number}" for number in range(4_900))
-    started = time.process_time()
-    read(f"hot_state: {{fields: {{a: {{type: array, refresh_tool: t, refresh_params: {{{many}}}}}}}}}")
-    read("instructions: |\n" + "  words and words\n" * 3_000)
-    assert time.process_time() - started < 5
+    fields = f"hot_state: {{fields: {{a: {{type: array, refresh_tool: t, refresh_params: {{{many}}}}}}}}}"
+    assert takes_at_most(4, lambda: read(fields))
+    assert takes_at_most(1, lambda: read("instructions: |\n" + "  words and words\n" * 3_000))

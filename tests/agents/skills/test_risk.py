@@ -1,6 +1,5 @@
 """Risk of a call: destructive text counts in commands, not in prose."""
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from pydantic import JsonValue
 from agents.enums import Level, Risk
 from agents.skills.risk import MAX_CHARS, RiskAssessor
 from agents.skills.skill import skill
+from tests.effort import takes_at_most
 from tests.table import every_row
 
 assess, escalates = RiskAssessor().assess, RiskAssessor().escalates
@@ -372,13 +372,8 @@ PIECES = ["rm ", "rm -a ", "delete from a ", "git push ", "curl ", "(", "/*", "-
 def test_time_is_linear_in_the_text(piece):
     text = (piece * 30_000)[:30_000]
 
-    def seconds() -> float:
-        started = time.process_time()
-        for name in ("command", "what", "text"):
-            grade(**{name: text})
-        return time.process_time() - started
-
-    assert any(seconds() < 0.75 for _ in range(3))  # a busy machine may need another try
+    for name in ("command", "what", "text"):
+        assert takes_at_most(0.5, lambda name=name: grade(**{name: text}))
 
 
 VALUES = st.text(max_size=30) | st.integers() | st.none() | st.booleans() | st.floats()

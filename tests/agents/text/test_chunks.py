@@ -1,11 +1,10 @@
 """Chunks cover their text exactly, in order, and end where a reader would pause."""
 
-import time
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agents.text.chunks import LONGEST_CHARS, SHORTEST_CHARS, TARGET_CHARS, chunk_spans
+from tests.effort import takes_at_most
 
 # Long texts out of few parts: letters, pauses of every kind, and characters beyond the first plane
 TEXTS = st.lists(
@@ -70,6 +69,6 @@ def test_no_chunk_ends_before_the_shortest_length():
 
 
 def test_a_very_long_text_is_cut_quickly():
-    started = time.process_time()
-    assert len(chunk_spans("some words. " * 400_000)) > 2_000
-    assert time.process_time() - started < 2
+    text = "some words. " * 400_000
+    assert len(chunk_spans(text)) > 2_000
+    assert takes_at_most(2, lambda: chunk_spans(text))

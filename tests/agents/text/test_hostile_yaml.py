@@ -1,7 +1,5 @@
 """Hostile YAML: nothing is executed, and each trick is refused within a second, with a reason."""
 
-import time
-
 import pytest
 import yaml
 
@@ -9,6 +7,7 @@ from agents.definitions.playbooks import read_playbook
 from agents.exceptions import Invalid
 from agents.text import strict_yaml
 from agents.text.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from tests.effort import takes_at_most
 from tests.table import every_row
 
 GOOD = "name: n\npositions: [{issue: i}]\n"
@@ -115,9 +114,7 @@ def refused(text):
 
 @every_row("name", PAYLOADS)
 def test_a_hostile_text_is_refused_at_once(name):
-    began = time.process_time()  # of this process alone: other work on the machine does not count
-    assert refused(PAYLOADS[name])
-    assert time.process_time() - began < 1
+    assert takes_at_most(1, lambda: refused(PAYLOADS[name]))
 
 
 @every_row("name", sorted(PAYLOADS.keys() - LARGE.keys()))

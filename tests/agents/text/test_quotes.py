@@ -1,12 +1,11 @@
 """A quote is verified if its words stand in the source, however they are set; the result is a slice of the source."""
 
-import time
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.text.quotes import LEFT_OUT_CHARS, LONGEST_QUOTE, _cuts_number, find_quote, is_verifiable_quote
 from audit.redaction import redact
+from tests.effort import takes_at_most
 from tests.table import every_row
 
 SOURCE = "Pay within 60 days. Notice: 60 days. Pay within 60 days."
@@ -205,6 +204,5 @@ def test_every_mangled_slice_of_a_document_is_verified_and_a_changed_word_is_not
     ],
 )
 def test_a_repetitive_text_is_searched_quickly(source, quote):
-    started = time.process_time()
     assert find_quote(quote, source, len(source) // 2) is None
-    assert time.process_time() - started < 1
+    assert takes_at_most(1, lambda: find_quote(quote, source, len(source) // 2))

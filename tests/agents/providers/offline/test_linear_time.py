@@ -1,7 +1,5 @@
 """Reading takes linear time, so that no document stalls its worker."""
 
-import time
-
 import pytest
 
 from agents.providers.offline import other_purposes, provider
@@ -12,12 +10,12 @@ from agents.text.blocks import render_block
 from agents.walk.parsing import parse_analysis, parse_judgement
 from tests.agents.providers.offline.corpora import clauses
 from tests.agents.providers.offline.offline_calls import NONCE, analysis, document, playbook
+from tests.effort import grows_too_fast, takes_at_most
 from tests.table import every_row
 
 # What a run of marks stands between decides whether a pattern finds its end.
 SHAPES = [("", ""), ("no 30 (30", "x"), ("a over", " x")]
 SMALL, TIMES = 1_500, 4
-SLACK = 0.02  # seconds; a clock is no finer on a busy machine
 
 MARKS = list(".!?\u2026,;:'\"\u201c\u201d\u2019()[]{}<>-\u2013*#|/%$=+_&~`\\ \t\n\r0aA\u56fd\u0301\u00ad\u3002\u0663")
 MIXES = [
@@ -57,31 +55,17 @@ READERS = {
 }
 
 
-def seconds(read, text, rounds=1):
-    best = float("inf")
-    for _ in range(rounds):
-        started = time.process_time()
-        read(text)
-        best = min(best, time.process_time() - started)
-    return best
-
-
 def in_shape(size, begins, piece, ends):
     return begins + (piece * size)[:size] + ends
 
 
-def grows_too_fast(read, make):
-    """True when four times the text takes more than eight times as long, also when looked at again."""
-    for rounds in (1, 3):
-        small, large = (seconds(read, make(size), rounds) for size in (SMALL, TIMES * SMALL))
-        if large <= 2 * TIMES * small + SLACK:
-            return False
-    return True
-
-
 def slow_ones(read, shapes):
     read("The Customer shall pay within 30 days. No other term applies.")  # what is made once is made now
-    return [shape for shape in shapes if grows_too_fast(read, lambda size, shape=shape: in_shape(size, *shape))]
+    return [
+        shape
+        for shape in shapes
+        if grows_too_fast(read, lambda size, shape=shape: in_shape(size, *shape), SMALL, times=TIMES)
+    ]
 
 
 @every_row("name", READERS)
@@ -105,16 +89,14 @@ def test_a_heading_of_many_words_over_many_lines_takes_linear_time():
         words = " ".join(f"term{number}" for number in range(half // 8))
         return f"# {words}\n\n" + "It is agreed.\nx:\n- so it is\n\n" * (half // 32)
 
-    assert not grows_too_fast(everything_of, lambda size: made(4 * size))
+    assert not grows_too_fast(everything_of, made, 4 * SMALL, times=TIMES)
 
 
 @every_row("run", ["." * 50_000, "?! " * 15_000, "…" * 50_000, "\u201d." * 25_000])
 def test_a_run_of_marks_does_not_stall_an_analysis(run):
-    started = time.process_time()
-    found = analysis(playbook(clauses.PAYMENT), document(f"Invoices are paid within 30 days of receipt {run}"))
-
-    assert found["analyst"]["verdicts"]
-    assert time.process_time() - started < 5
+    text = document(f"Invoices are paid within 30 days of receipt {run}")
+    assert analysis(playbook(clauses.PAYMENT), text)["analyst"]["verdicts"]
+    assert takes_at_most(5, lambda: analysis(playbook(clauses.PAYMENT), text))
 
 
 def test_a_document_that_is_too_long_is_reported_as_cut_off(monkeypatch):
