@@ -114,8 +114,9 @@ def append(
 def link_params(chain: str, kind: str, *, now: datetime, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of NEXT_LINK for an event of the system."""
     fields = _fields(chain, kind, now=now, actor="system", subject="", request_id="", details=details)
-    parts = zip(("hash_1", "hash_2", "hash_3"), hash_parts(**fields), strict=True)
-    return {**fields, "event_at": now, "event_details": canonical(fields["details"]), **dict(parts)}
+    told = canonical(fields["details"])
+    first, second, third = hash_parts(**{**fields, "details": told})
+    return {**fields, "event_at": now, "event_details": told, "hash_1": first, "hash_2": second, "hash_3": third}
 
 
 def append_next(params: Mapping[str, Any]) -> Head | None:

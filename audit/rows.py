@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -50,19 +51,19 @@ def event_hash(*, at: datetime, **columns: Any) -> str:
     return digest({**columns, "at": microseconds(at)})
 
 
-def hash_parts(*, at: datetime, **columns: Any) -> tuple[str, str, str]:
+def hash_parts(*, at: datetime, details: str, **columns: str) -> tuple[str, str, str]:
     """Return the hashed text of a row without its two links: what comes before, between and after them.
+
+    `details` are given as canonical JSON.
 
     `prev_hash` stands between the first and the second, `seq` between the second and the third: a database that reads
     the last link itself puts the text together and hashes it.
     """
-    before = {name: columns[name] for name in ("actor", "chain", "details", "kind")}
-    after = canonical({"subject": columns["subject"]})[1:]
-    return (
-        canonical({**before, "at": microseconds(at)})[:-1] + ',"prev_hash":"',
-        f'","request_id":{canonical(columns["request_id"])},"seq":',
-        "," + after,
+    actor, chain, kind, request_id, subject = (
+        encode_basestring_ascii(columns[name]) for name in ("actor", "chain", "kind", "request_id", "subject")
     )
+    first = f'{{"actor":{actor},"at":{microseconds(at)},"chain":{chain},"details":{details},"kind":{kind}'
+    return f'{first},"prev_hash":"', f'","request_id":{request_id},"seq":', f',"subject":{subject}}}'
 
 
 # --- Rows ---

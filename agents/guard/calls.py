@@ -99,8 +99,8 @@ class Call:
     has_fallback: bool = False  # another model is asked if this one does not serve
 
     # Decided: what R5, R6 and consent let through, and the estimate that R4 judges
-    phase: str = ""
-    asked_digest: str = ""  # before an approver changed the arguments
+    phase: str = ""  # of the session as the worker knows it, until the guard has read it
+    asked_digest: str = ""  # before an approver changed the arguments; empty: it is the digest
     ticket: Approval | None = None
     attempt: int = 1
     estimate: Decimal = ZERO
@@ -201,7 +201,17 @@ def plan_call(
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
     tool, arguments = usable(known, params)
-    return Call(session, known, tool, arguments, key or f"once:{uuid.uuid4()}", now, risk=risk, simulation=simulation)
+    return Call(
+        session,
+        known,
+        tool,
+        arguments,
+        key or f"once:{uuid.uuid4()}",
+        now,
+        risk=risk,
+        simulation=simulation,
+        phase=session.current_phase,
+    )
 
 
 def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]]:

@@ -172,7 +172,7 @@ def _may_pass_at_once(call: Call) -> bool:
         return False
     if call.tool.remote and in_open_transaction():
         return False
-    return brakes.contextual(call.intent, call.session.current_phase) is None
+    return brakes.contextual(call.intent, call.phase) is None
 
 
 def _open_at_once(call: Call) -> Call:
@@ -180,14 +180,12 @@ def _open_at_once(call: Call) -> Call:
 
     If it wrote nothing, the call has no journal row: the steps decide.
     """
-    call = replace(call, phase=call.session.current_phase)
     price_row = None
     if call.request is not None:
         price_row = known_price_row(call.model)
         if price_row is None or isinstance(quoted := _quoted(call, price_row), UnpricedModel):
             return call
         call = quoted
-    call = replace(call, asked_digest=call.digest)
     row = journal_row(call)
     opened = open_call(row, session=call.session, now=call.now, price_row=price_row, **_fill(row, call))
     if opened is None:
@@ -203,8 +201,6 @@ def _act_at_once(call: Call) -> ToolResult | None:
     """Make a local call between two statements. None: nothing was written, the steps decide."""
     if not call.is_free_and_local:
         return None
-    call = replace(call, phase=call.session.current_phase)
-    call = replace(call, asked_digest=call.digest)
     row = journal_row(call)
     try:
         with transaction.atomic():

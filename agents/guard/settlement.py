@@ -48,8 +48,8 @@ def booked_usd(call: Call, attempt: Attempt | None) -> Decimal:
 
 def journal_row(call: Call) -> ToolCall:
     """Build the journal row of a call that is about to be opened."""
-    return ToolCall(
-        session=call.session,
+    return ToolCall.begun(
+        call.session,
         key=call.key,
         attempt=call.attempt,
         intent=call.intent,
@@ -58,8 +58,7 @@ def journal_row(call: Call) -> ToolCall:
         phase=call.phase,
         arguments=call.arguments,
         digest=call.digest,
-        asked_digest=call.asked_digest,
-        fencing=call.session.fencing,
+        asked_digest=call.asked_digest or call.digest,
         repeatable=call.capability.repeatable,
         started_at=call.now,
     )

@@ -13,9 +13,8 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -106,20 +105,35 @@ _CASTS: Final = {
     "skill_user_id": "bigint",
     "skill_session_id": "uuid",
 }
+_FROM_WRITTEN: Final = "FROM written WHERE"
 _INSERT_CALL: Final = f"INSERT INTO agents_toolcall ({', '.join(_CALL)}, budget_ids)"
+# A call that is opened has no end yet.
+_NO_END: Final = {
+    "charged_usd": "0",
+    "actual_usd": "0",
+    "tokens": "0",
+    "outcome": f"'{Outcome.STARTED}'",
+    "detail": "''",
+    "result": "NULL::jsonb",
+    "error": "''",
+    "settled_at": "NULL::timestamptz",
+    "resolved_at": "NULL::timestamptz",
+}
 
 
 def _marks(names: Iterable[str]) -> str:
     return ", ".join(f"%({name})s::{_CASTS[name]}" if name in _CASTS else f"%({name})s" for name in names)
 
 
+_CALL_VALUES: Final = _marks(_CALL)
+_OPEN_VALUES: Final = ", ".join(_NO_END.get(name) or _marks([name]) for name in _CALL)
 _OPEN: Final = f"""
 WITH held AS ({_HELD}
     FOR NO KEY UPDATE OF s SKIP LOCKED
 ), head AS ({LAST_LINK}
 ), written AS ({NEXT_LINK.format(source="held, head")}
 ), opened AS (
-    {_INSERT_CALL} SELECT {_marks(_CALL)}, '[]'::jsonb FROM written RETURNING id
+    {_INSERT_CALL} SELECT {_OPEN_VALUES}, '[]'::jsonb FROM written RETURNING id
 )
 SELECT opened.id, written.seq, written.hash, NULL FROM opened, written"""
 
@@ -141,7 +155,7 @@ WITH held AS ({_PRICED_HELD}
     UPDATE agents_budget b SET reserved_usd = b.reserved_usd + %(estimate)s, held_usd = b.held_usd + %(worst)s
     FROM budgets, written WHERE b.id = budgets.id
 ), opened AS (
-    {_INSERT_CALL} SELECT {_marks(_CALL)}, to_jsonb(room.ids) FROM room, written RETURNING id
+    {_INSERT_CALL} SELECT {_OPEN_VALUES}, to_jsonb(room.ids) FROM room, written RETURNING id
 )
 SELECT opened.id, written.seq, written.hash, room.ids FROM opened, written, room"""
 
@@ -156,7 +170,14 @@ WHERE id = %(session)s"""
 _SQLITE_RESERVE_SHARED: Final = """
 UPDATE agents_budget SET reserved_usd = reserved_usd + %(estimate)s, held_usd = held_usd + %(worst)s
 WHERE id IN (SELECT value FROM json_each(%(budget_ids)s))"""
-_SQLITE_OPEN: Final = f"{_INSERT_CALL} VALUES ({_marks(_CALL)}, %(budget_ids)s) RETURNING id"
+_SQLITE_OPEN: Final = f"{_INSERT_CALL} VALUES ({_OPEN_VALUES}, %(budget_ids)s) RETURNING id"
+_SQLITE_WHOLE: Final = f"{_INSERT_CALL} VALUES ({_CALL_VALUES}, %(budget_ids)s) RETURNING id"
+
+# Activity is noted to the second: the session's row is wide, and an hour without any is what its readers look for.
+NOTED_EVERY: Final = timedelta(seconds=1)
+_STAMP: Final = """
+    UPDATE agents_agentsession SET last_activity_at = %(event_at)s
+    {source} id = %(session)s AND last_activity_at <= %(noted_before)s"""
 
 # --- A local call: its two events around its effect, in the transaction of the effect ---
 
@@ -173,9 +194,9 @@ WITH held AS ({_HELD}
 ), head AS ({LAST_LINK}
 ), written AS ({NEXT_LINK.format(source="held, head")}
 ), stamped AS (
-    UPDATE agents_agentsession s SET last_activity_at = %(event_at)s FROM written WHERE s.id = %(session)s
+    {_STAMP.format(source=_FROM_WRITTEN)}
 )
-{_INSERT_CALL} SELECT {_marks(_CALL)}, '[]'::jsonb FROM written RETURNING id"""
+{_INSERT_CALL} SELECT {_CALL_VALUES}, '[]'::jsonb FROM written RETURNING id"""
 
 # --- Settling ---
 
@@ -189,7 +210,6 @@ _CLOSE: Final = """
         charged_usd = %(charged)s, actual_usd = c.actual_usd + %(booked)s, tokens = c.tokens + %(used)s,
         settled_at = %(event_at)s
     {source} c.id = %(call)s AND c.outcome = 'started'"""
-_STAMP: Final = "UPDATE agents_agentsession SET last_activity_at = %(event_at)s {source} id = %(session)s"
 _BOOK: Final = """
     UPDATE agents_agentsession
     SET last_activity_at = %(event_at)s, cost_reserved_usd = cost_reserved_usd - %(estimate)s,
@@ -227,7 +247,6 @@ _AUDITED: Final = tuple(
 )
 _AUDIT: Final = f"INSERT INTO audit_skillaudit ({', '.join(_AUDITED)}, chain, seq)"
 _AUDIT_VALUES: Final = _marks(f"skill_{name}" for name in _AUDITED)
-_FROM_WRITTEN: Final = "FROM written WHERE"
 
 
 _STARTED: Final = f"'{Outcome.STARTED}'"
@@ -342,7 +361,7 @@ def begin_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
 def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
     """Write a local call whole. False: the session was stopped meanwhile, and the caller undoes the effect."""
     row.settled_at = now
-    params = _params(row, session, now=now)
+    params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
     if connection.vendor == "postgresql":
         found = _fetch(_END_LOCAL, params)
     else:
@@ -367,11 +386,11 @@ def settle_call(
     now: datetime,
 ) -> bool:
     """Close an open call in the ledgers, the journal and the audit log, if this worker holds it. Else write nothing."""
-    ended = copy(row)
-    ended.outcome, ended.detail, ended.error, ended.result = result.outcome, result.detail, result.error, result.data
-    ended.charged_usd, ended.actual_usd, ended.tokens = charged, row.actual_usd + booked, row.tokens + tokens
-    ended.settled_at = now
-    details = call_details(ended)
+    before = dict(vars(row))
+    row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
+    row.charged_usd, row.actual_usd, row.tokens = charged, row.actual_usd + booked, row.tokens + tokens
+    row.settled_at = now
+    details = call_details(row)
     if skill_call is not None:
         details[SKILL_AUDIT] = skill_digest(vars(skill_call))
     params = {
@@ -379,16 +398,17 @@ def settle_call(
         "session": session.pk,
         "fencing": session.fencing,
         "call": row.pk,
-        "outcome": ended.outcome,
-        "detail": ended.detail,
-        "error": ended.error,
-        "result": None if ended.result is None else json.dumps(stored(ended.result)),
+        "outcome": row.outcome,
+        "detail": row.detail,
+        "error": row.error,
+        "result": None if row.result is None else json.dumps(stored(row.result)),
         "estimate": _micro(row.approved_usd),
         "worst": _micro(row.held_usd),
         "charged": _micro(charged),
         "booked": _micro(booked),
         "used": tokens,
         "budget_ids": row.budget_ids,
+        "noted_before": now - NOTED_EVERY,
     }
     if log is not None:
         params |= {f"log_{name}": getattr(log, name) for name in _LOGGED}
@@ -397,10 +417,13 @@ def settle_call(
         params |= {f"skill_{name}": getattr(skill_call, name) for name in _AUDITED}
     kind = (bool(row.model), log is not None, skill_call is not None)
     settled = _settle_on_postgres if connection.vendor == "postgresql" else _settle_on_sqlite
-    if not settled(kind, params):
-        return False
-    vars(row).update(vars(ended))
-    return True
+    done = False
+    try:
+        done = settled(kind, params)
+    finally:
+        if not done:
+            vars(row).update(before)
+    return done
 
 
 # --- The databases ---
@@ -430,7 +453,7 @@ def _end_on_sqlite(params: Mapping[str, Any]) -> tuple[Any, ...] | None:
     if _execute(_HELD, params) is None or _link(params) is None:
         return None
     _execute(_STAMP.format(source="WHERE"), params)
-    return _execute(_SQLITE_OPEN, {**params, "budget_ids": "[]"})
+    return _execute(_SQLITE_WHOLE, {**params, "budget_ids": "[]"})
 
 
 def _settle_on_postgres(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) -> bool:
@@ -466,8 +489,8 @@ def _fetch(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
     return found
 
 
-_NAMED: Final = re.compile(r"%\((\w+)\)s(?:::\w+)?")
-_on_sqlite: Final = lru_cache(maxsize=32)(partial(_NAMED.sub, r":\1"))
+_NAMED: Final = re.compile(r"%\((\w+)\)s(?:::\w+)?|(NULL)::\w+")
+_on_sqlite: Final = lru_cache(maxsize=32)(partial(_NAMED.sub, lambda found: found[2] or f":{found[1]}"))
 
 
 def _execute(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:

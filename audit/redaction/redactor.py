@@ -40,8 +40,14 @@ def redact(text: str) -> str:
     return marker("text", text) if find_spans(text) else text
 
 
+# One short word, such as the name of a field: too short for a token, and beside no name or place of a credential.
+_WORD = re.compile(r"[a-z_]{0,24}")
+
+
 def find_spans(text: str) -> list[Span]:
     """Return the credentials in `text`, sorted and disjoint, outside of existing markers."""
+    if _WORD.fullmatch(text):
+        return _merged(_known_spans(text))
     markers: list[tuple[int, int]] = []
     hidden = text
     if MARKER_WORD in text:
@@ -217,6 +223,7 @@ def _base64_forms(value: str) -> set[str]:
 
 DEPTH = 64
 HANDLE = "$secret"
+_NOT_YET = object()  # in the place of the copy of a container that holds itself
 _TEMPLATE = re.compile(r"\$\{[^{}]*\}|\{\{[^{}]*\}\}|\$[A-Z_][A-Z0-9_]*|<[^<>]*>|[^A-Za-z0-9]*")
 
 
@@ -260,9 +267,10 @@ class _DataRedactor:
             return marker("depth", "")
         key = (id(value), strength)
         if key not in self._copies:
-            self._copies[key] = (value, marker("cycle", ""))
+            self._copies[key] = (value, _NOT_YET)
             self._copies[key] = (value, self._container(value, strength, depth + 1))
-        return self._copies[key][1]
+        copied = self._copies[key][1]
+        return marker("cycle", "") if copied is _NOT_YET else copied
 
     def _text(self, value: str, strength: Strength) -> str:
         if strength < Strength.TOKEN and not (strength is Strength.WEAK and looks_random(value)):

@@ -6,8 +6,12 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from audit.redaction import redact
+from audit.redaction.places import readings
+from audit.redaction.redactor import _search
 from tests.audit.test_redaction_corpus import made
 from tests.table import every_row
 
@@ -383,3 +387,12 @@ def test_clean_lines_do_not_become_secrets_of_their_neighbours(seed: int) -> Non
     random.Random(seed).shuffle(lines)
     text = "\n".join(lines)
     assert redact(text) == text
+
+
+@given(st.from_regex(r"[a-z_]{0,24}", fullmatch=True))
+@example("password")
+@example("aws_secret_access_key")
+def test_a_short_word_alone_is_no_credential(word):
+    """`find_spans` does not search such a word any further."""
+    assert _search(word) == []
+    assert readings(word) == []

@@ -15,7 +15,7 @@ from agents.guard.calls import fitting
 from agents.models import Approval, ApprovalRule, Notification, SkillSetting, ToolCall
 from agents.people.access import acting_by
 from agents.people.keys import api_key_create
-from agents.sessions.approval_rules import rule_change, rule_create, rule_delete, rule_try
+from agents.sessions.approval_rules import rule_change, rule_create, rule_delete, rule_try, skill_facts
 from agents.sessions.approvals import approval_approve, approval_approve_edited, standing_create
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
@@ -321,6 +321,12 @@ def test_a_rule_in_force_names_a_role_of_which_somebody_may_decide(approver):
 
     approver.groups.clear()
     assert [told for told in warnings() if "asks people of the role viewer, of whom nobody may decide" in told]
+
+
+def test_rules_know_only_calls_of_skills():
+    assert skill_facts({"query": "payment terms"}, agent_id=1, cost_usd=0) is None
+    assert skill_facts({"skill": "look", "arguments": "here"}, agent_id=1, cost_usd=0) is None
+    assert skill_facts({"skill": "look", "arguments": {}}, agent_id=1, cost_usd=0).skill == "look"
 
 
 # --- Trying ---
