@@ -114,6 +114,7 @@ class Call:
     head: Head | None = None
     is_probe: bool = False  # it tries a model that is away
     is_fresh: bool = False  # it was opened just now, without waiting: no halt can have come since
+    is_undone_whole: bool = False  # if its tool fails, so that the tool needs no savepoint of its own
 
     @property
     def journal(self) -> ToolCall:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, InternalError, OperationalError, transaction
 
 from agents.conf import clock
 from agents.definitions.catalogue import fallbacks_of
@@ -193,12 +193,15 @@ def _open_at_once(call: Call) -> Call:
     return replace(call, row=row, head=opened.head, is_fresh=not opened.waited)
 
 
-class _Overtaken(Exception):
-    """The session was stopped between the two statements of a local call."""
+class _Undone(Exception):
+    """A local call failed, or its session was stopped between the two statements."""
 
 
 def _act_at_once(call: Call) -> ToolResult | None:
-    """Make a local call between two statements. None: nothing was written, the steps decide."""
+    """Make a local call between two statements. None: nothing was written, the steps decide.
+
+    Its whole effect is rows, so a tool that fails is undone and made again by the steps, which keep what it came to.
+    """
     if not call.is_free_and_local:
         return None
     row = journal_row(call)
@@ -206,11 +209,13 @@ def _act_at_once(call: Call) -> ToolResult | None:
         with transaction.atomic():
             if not begin_local(row, session=call.session, now=call.now):
                 return None
-            result, _ = _dispatch(replace(call, row=row), _never)
+            result, _ = _dispatch(replace(call, row=row, is_undone_whole=True), _never)
+            if not result.ok:
+                raise _Undone
             row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
             if not end_local(row, session=call.session, now=call.now):
-                raise _Overtaken
-    except _Overtaken:
+                raise _Undone
+    except (_Undone, InternalError):  # or the tool went on after an error of the database
         return None
     return result
 
@@ -512,7 +517,7 @@ def _handle(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]
             error = "The session was halted."
             detail = "halted_before_dispatch"
         else:
-            with nullcontext() if call.tool.remote else transaction.atomic():
+            with nullcontext() if call.tool.remote or call.is_undone_whole else transaction.atomic():
                 data = dispatch.run(_make_pass(row.public_id), call.tool, context, deepcopy(call.arguments))
                 data = redact_data(json_safe(data))
                 canonical(data)  # what cannot be stored is the tool's fault, not the journal's

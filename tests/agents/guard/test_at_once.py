@@ -7,7 +7,8 @@ from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
-from django.db import connection, transaction
+from django.contrib.auth.models import Group
+from django.db import OperationalError, ProgrammingError, connection, transaction
 
 from agents.enums import BudgetScope, HaltState, Level, Outcome, Phase, Status, TerminalReason, ToolIntent
 from agents.exceptions import RetryLater
@@ -286,6 +287,35 @@ def test_local_call_that_a_halt_of_all_work_overtakes_leaves_nothing():
     assert (plain, written) == (short, 0)
     assert plain[0][0] == "SessionHalted"
     assert [row["key"] for row in plain[1]["calls"] if row["key"] == "here"] == []
+
+
+@pytest.mark.parametrize("then", ["raises", "goes on"])
+def test_local_tool_that_breaks_its_transaction_leaves_its_error_and_no_rows(then):
+    """A tool that fails is undone as a whole; whoever catches an error of the database does not get away with it."""
+    world = World(Case(kind="local"), 0)
+    calls = []
+
+    def act(context, params):
+        calls.append(params)
+        Group.objects.create(name="half done")
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 FROM no_such_table")
+        except ProgrammingError:
+            if then == "raises":
+                raise
+        except OperationalError as error:  # so SQLite calls it
+            raise ValueError("no such table") from error
+        return {"done": True}
+
+    tool = Tool(act, Capability("act", level=Level.SAFE))
+    with override({ToolIntent.RUN_SKILL: tool}):
+        held = AgentSession.objects.get(pk=world.session.pk)
+        result = guarded_tool_call(held, ToolIntent.RUN_SKILL, {"step": 1}, key="there", now=NOW)
+    assert result.outcome == Outcome.ERROR
+    assert not Group.objects.filter(name="half done").exists()
+    assert ToolCall.objects.get(key="there").outcome == Outcome.ERROR
+    assert len(calls) == 2
 
 
 def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeypatch):
