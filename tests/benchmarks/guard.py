@@ -10,7 +10,7 @@ import argparse
 import os
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
 
@@ -23,16 +23,21 @@ from django.core.management import call_command  # noqa: E402
 from django.db import connection  # noqa: E402
 
 from agents.enums import Level, Phase, Status, ToolIntent  # noqa: E402
+from agents.exceptions import ToolNotGranted  # noqa: E402
 from agents.guard import guarded_tool_call  # noqa: E402
 from agents.guard.intents import override  # noqa: E402
 from agents.guard.tools import Tool  # noqa: E402
 from agents.models import AgentSession, ModelPrice  # noqa: E402
+from agents.policy.brakes import PHASE_GRANTS  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.types import Capability, Usage  # noqa: E402
 from tests.benchmarks.paired import measure, report  # noqa: E402
+from tests.benchmarks.peers import peers  # noqa: E402
 from tests.serving import serving  # noqa: E402
 
 MODEL = "benchmark"
+LONG_RUN = 1_600  # calls of a run before its calls are compared with those of a new one
+NOT_GRANTED = next(intent for intent in ToolIntent if intent not in PHASE_GRANTS[Phase.TURN])
 ASK = {"model": MODEL, "prompt": "Is it in order?", "max_tokens": 100}
 TABLES = (
     "CREATE TABLE IF NOT EXISTS bench_session (id BIGINT PRIMARY KEY, halt TEXT, cost BIGINT, cap BIGINT, at TEXT)",
@@ -46,6 +51,7 @@ SQLITE_ONE = (
     "UPDATE bench_session SET cost = cost + 1, at = ? WHERE id = ? AND halt = 'running' AND cost < cap",
     "INSERT INTO bench_audit (session, kind, details) VALUES (?, ?, ?)",
 )
+ALONE = {"guard.local", "guard.long"}  # not compared with two statements
 DETAILS = '{"call_id":"0c1f0d1e-1f3a-4b62-a7f4-9a0d4f3b1c11","outcome":"started","phase":"turn","tool":"run_skill"}'
 
 
@@ -76,6 +82,13 @@ def raw_step() -> Callable[[str], None]:
         lite.execute("COMMIT")
 
     return step
+
+
+def plain_url() -> str:
+    """Return the address of the database as other libraries take it."""
+    params = {name: str(value) for name, value in _plain(connection.get_connection_params()).items()}
+    user = f"{params.get('user', '')}:{params['password']}" if params.get("password") else params.get("user", "")
+    return f"postgresql://{user}@{params.get('host', '127.0.0.1')}:{params.get('port', '5432')}/{params['dbname']}"
 
 
 def _plain(params: dict[str, object]) -> dict[str, object]:
@@ -112,13 +125,18 @@ def main() -> None:
     step = raw_step()
     free = running(owner)
     priced = running(owner, max_cost_usd=1_000_000)
+    long = running(owner)
     tool = Capability("act", level=Level.SAFE)
     remote = Tool(lambda context, params: {"done": True}, tool, remote=True)
     local = Tool(lambda context, params: {"done": True}, tool)
 
-    def act(session: AgentSession, made: Tool) -> None:
+    def act(session: AgentSession, made: Tool, key: str = "") -> None:
         with override({ToolIntent.RUN_SKILL: made}):
-            assert guarded_tool_call(session, ToolIntent.RUN_SKILL, {"step": "one of many"}).ok
+            assert guarded_tool_call(session, ToolIntent.RUN_SKILL, {"step": "one of many"}, key=key).ok
+
+    def refuse(session: AgentSession) -> None:
+        with suppress(ToolNotGranted):
+            guarded_tool_call(session, NOT_GRANTED, {"step": "one of many"})
 
     contenders = {
         "raw.one": lambda: step("acted"),
@@ -126,17 +144,25 @@ def main() -> None:
         "guard.local": lambda: act(free, local),
         "guard.remote": lambda: act(free, remote),
         "guard.priced": lambda: _unused(guarded_tool_call(priced, ToolIntent.RUN_SKILL, ASK)),
+        "guard.replay": lambda: act(free, remote, key="done"),
+        "guard.refused": lambda: refuse(free),
+        "guard.long": lambda: act(long, remote),
     }
     with ExitStack() as stack:
         stack.enter_context(serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(10, 10))])))
+        for _ in range(LONG_RUN):
+            act(long, remote)
+        if connection.vendor == "postgresql":
+            contenders |= peers(plain_url(), stack)
         rows = measure(contenders, rounds=given.rounds, steps=given.steps)
+    others = {name: (name, "raw.two") for name in contenders if name[:4] != "raw." and name not in ALONE}
     report(
         rows,
         references={
-            "raw.two": "raw.one",
-            "guard.local": "raw.one",
-            "guard.remote": "raw.two",
-            "guard.priced": "raw.two",
+            "raw.two": ("raw.two", "raw.one"),
+            "guard.local": ("guard.local", "raw.one"),
+            "guard.growth": ("guard.long", "guard.remote"),
+            **others,
         },
         database=connection.vendor,
     )

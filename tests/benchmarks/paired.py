@@ -41,37 +41,31 @@ def measure(
 
 
 def _block(step: Callable[[], None], steps: int) -> float:
+    """Return the median seconds of a step. One that takes several steps at once says how many in `at_once`."""
+    at_once = getattr(step, "at_once", 1)
     taken = []
-    for _ in range(steps):
+    for _ in range(max(1, steps // at_once)):
         started = time.perf_counter()
         step()
-        taken.append(time.perf_counter() - started)
+        taken.append((time.perf_counter() - started) / at_once)
     return statistics.median(taken)
 
 
-def report(rows: list[dict[str, float]], *, references: Mapping[str, str], database: str) -> list[dict[str, Any]]:
-    """Print a table and append one JSON object for each contender to build/bench.jsonl."""
-    OUT.parent.mkdir(exist_ok=True)
-    lines = []
+def report(rows: list[dict[str, float]], *, references: Mapping[str, tuple[str, str]], database: str) -> None:
+    """Print a table and append one JSON object for each measure, a contender by its reference, to build/bench.jsonl."""
     print(f"\n{database}, {len(rows)} quiet rounds")
     print(f"{'measure':28} {'ratio':>7} {'low':>7} {'high':>7} {'ms':>8}   divided by")
-    for name, reference in references.items():
-        ratios = sorted(row[name] / row[reference] for row in rows)
+    for name, (contender, reference) in references.items():
+        ratios = sorted(row[contender] / row[reference] for row in rows)
         low, ratio, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        milliseconds = statistics.median(row[name] for row in rows) * 1_000
-        print(f"{name:28} {ratio:7.2f} {low:7.2f} {high:7.2f} {milliseconds:8.3f}   {reference}")
-        lines.append(
-            {
-                "name": name,
-                "ratio": round(ratio, 3),
-                "low": round(low, 3),
-                "high": round(high, 3),
-                "rounds": len(rows),
-                "database": database,
-                "reference": reference,
-                "ms": round(milliseconds, 4),
-            }
-        )
+        ms = statistics.median(row[contender] for row in rows) * 1_000
+        print(f"{name:28} {ratio:7.2f} {low:7.2f} {high:7.2f} {ms:8.3f}   {reference}")
+        write(name, ratio=ratio, low=low, high=high, rounds=len(rows), database=database, reference=reference, ms=ms)
+
+
+def write(name: str, **measure: Any) -> None:
+    """Append a measure to build/bench.jsonl, as one JSON object."""
+    rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in measure.items()}
+    OUT.parent.mkdir(exist_ok=True)
     with OUT.open("a") as out:
-        out.writelines(json.dumps(line) + "\n" for line in lines)
-    return lines
+        out.write(json.dumps({"name": name, **rounded}) + "\n")
