@@ -26,7 +26,7 @@ from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import Invalid, NotFound, SkillChanged, UnpricedModel
 from agents.guard import can_be_paid
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
-from agents.ledger.journal import is_made_again
+from agents.ledger.journal import KEY_REFUSED, is_made_again
 from agents.ledger.model_limits import ANSWER_TOKENS, answer_tokens, question_tokens
 from agents.ledger.prices import price_now
 from agents.models import AgentSession, Document, Message, PromptSkill, ToolCall
@@ -43,7 +43,7 @@ from agents.sessions.transcripts import (
     transcript_of,
 )
 from agents.text.blocks import Part, nonce_of, parse_blocks
-from agents.types import ZERO, Asleep, End, Finished, SliceOver
+from agents.types import ZERO, Asleep, End, Finished, SliceOver, ToolResult
 from agents.walk.citations import ask_judges
 from agents.walk.intake import Passage, Slice, event_of
 from agents.walk.parsing import Analysis, parse_analysis
@@ -212,6 +212,8 @@ def _cut_off(work: Slice) -> Iterator["Unread"]:
 
 
 MOST_WAITS: Final = 5
+MOST_FAILED: Final = 3  # sections in a row without an answer before the others are left unread
+_OF_ONE_QUESTION: Final = frozenset({Outcome.GATEWAY_ERROR, Outcome.ERROR, Outcome.TIMEOUT})
 NO_ROOM: Final = (
     "the playbook or skill, the instructions, the context and the memories leave no room in the model's context window"
 )
@@ -471,10 +473,21 @@ class SectionReader:
             if (made := call_latest(self._session, place)) is not None:
                 self._made[place] = made
             if not asked.ok:
-                self._note(stopped=asked.error or str(asked.outcome))
+                if not self._can_go_on_after(asked):
+                    self._note(stopped=asked.error or str(asked.outcome))
                 return None
             if self._work.is_over and not asked.replayed and self._has_more(key):
                 return SliceOver()
+
+    def _can_go_on_after(self, failed: ToolResult) -> bool:
+        """Return whether the other sections are read although the answer about one failed.
+
+        A server that fails at several in a row, or refuses the key, would fail at the others too.
+        """
+        answers = [answer for part in self._leaves if (answer := self._answer(part)).analysis or answer.why]
+        last = answers[-MOST_FAILED:]
+        fails = len(last) == MOST_FAILED and not any(answer.analysis for answer in last)
+        return failed.outcome in _OF_ONE_QUESTION and failed.detail != KEY_REFUSED and not fails
 
     def _has_more(self, key: str) -> bool:
         """Return whether more is asked after this request: about this section or others, or by judges."""

@@ -328,6 +328,23 @@ def test_server_that_refuses_is_not_asked_about_the_rest(scene):
     assert len(partial(session)) == 4
 
 
+def test_section_that_the_server_does_not_answer_is_reported_and_the_others_are_read(scene):
+    rejected = Step(error=ProviderError("cannot read this", fault=Fault.INVALID_REQUEST, contacted=True))
+    with model(EMPTY, rejected, EMPTY) as asked:
+        session = run(scene.of_document(contract(5)))
+    assert numbers(asked) == ["1", "2", "3", "4", "5"]
+    [line] = partial(session)
+    assert "cannot read this" in line
+
+
+def test_server_that_answers_nothing_about_three_sections_in_a_row_is_not_asked_about_the_rest(scene):
+    rejected = Step(error=ProviderError("cannot read this", fault=Fault.INVALID_REQUEST, contacted=True))
+    with model(EMPTY, rejected, rejected, rejected) as asked:
+        session = run(scene.of_document(contract(7)))
+    assert numbers(asked) == ["1", "2", "3", "4"]
+    assert len(partial(session)) == 6
+
+
 def test_fallback_reads_on_where_the_server_refuses_the_key(scene, settings):
     declare(settings, fallback=["other"])
     make_price("other")
