@@ -5,6 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from django.core.management.base import CommandError
+
 from agents.enums import Mode
 from agents.loop.reads import loop_facts
 from agents.management.base import AGENT_HELP, RecordedCommand, row_named
@@ -50,6 +52,8 @@ class Command(RecordedCommand):
         if options["act"] == TRY:
             tried = agent_try(agent=agent, actor=COMMAND, **self.actor(options))
             self.print(tried, "\n".join(trial_lines(tried)), options)
+            if not tried["ok"]:
+                raise CommandError(f"{agent.name}: not everything works; see above.")
             return
         act = ACTS.get(options["act"])
         has_changed = act(agent=agent, actor=COMMAND, **self.actor(options)) if act else None

@@ -4,7 +4,7 @@ from io import StringIO
 
 import pytest
 import yaml
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from agents.conf import clock
 from agents.exceptions import Invalid
@@ -71,11 +71,12 @@ def test_trial_reads_and_judges_everything_and_keeps_nothing(serving, model, tmp
     assert [rows.objects.count() for rows in (Alert, HotField, Document)] == [0, 0, 0]
 
 
-def test_command_prints_what_happened_and_the_cost(serving, model, tmp_path):
+def test_command_prints_what_happened_and_the_cost_and_fails_if_anything_did(serving, model, tmp_path):
     model("maybe")
     scene = make_scene(serving, tmp_path)
     out = StringIO()
-    call_command("agent", "try", scene.agent.name, stdout=out)
+    with pytest.raises(CommandError, match="not everything works"):
+        call_command("agent", "try", scene.agent.name, stdout=out)
 
     said = out.getvalue()
     assert "hot: fires. n above 80" in said
