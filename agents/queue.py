@@ -8,6 +8,7 @@ transaction that enqueues it. With Redis it is sent after the commit.
 import logging
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,9 +17,10 @@ from typing import Any, Final
 
 import django_q.cluster
 from django.conf import settings
-from django.db import connection, models, transaction
+from django.db import OperationalError, connection, models, transaction
 from django.db.models import Count, Min
 from django_q.brokers import get_broker
+from django_q.brokers.orm import ORM
 from django_q.cluster import Cluster, Sentinel
 from django_q.conf import Conf
 from django_q.models import OrmQ
@@ -65,6 +67,84 @@ def worker_retire() -> None:
     django-q replaces a worker that uses too much memory, between two tasks; from now on every size is too much.
     """
     Conf.MAX_RSS = 1
+
+
+# --- The database as broker: whoever waits for a task is told of it ---
+
+LOOKS_EVERY: Final = 0.5  # seconds, without being told: for tasks that come due again, and poolers that pass nothing on
+_GLANCE_SECONDS: Final = 0.01
+
+
+class DatabaseBroker(ORM):  # type: ignore[misc]
+    """Looks for tasks when there may be one, instead of twenty times a second.
+
+    PostgreSQL tells of a task with the commit that adds it. SQLite has no such thing, but a number that another
+    process's commit changes, which is read without a transaction.
+    """
+
+    _waiter: "_Told | _Changed | None" = None
+
+    def enqueue(self, task: str) -> int:
+        pk: int = super().enqueue(task)
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute(f"NOTIFY {_channel(self.list_key)}")
+        return pk
+
+    def dequeue(self) -> list[tuple[int, str]] | None:
+        if self._waiter is None:
+            self._waiter = _Told(_channel(self.list_key)) if connection.vendor == "postgresql" else _Changed()
+        self._waiter.begin()
+        found: list[tuple[int, str]] | None = super().dequeue()
+        if not found:
+            self._waiter.wait()
+        return found
+
+
+def _channel(queue: str | None) -> str:
+    return f"lqops_{Queue(queue or Queue.MAIN)}"
+
+
+class _Told:
+    """Waits for PostgreSQL to tell of a task, on a connection of its own."""
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self._database = connection.copy()
+
+    def begin(self) -> None:
+        """Listen from now on; what is told before the wait is kept."""
+        if self._database.connection is None:
+            with self._database.cursor() as cursor:
+                cursor.execute(f"LISTEN {self._channel}")
+
+    def wait(self) -> None:
+        try:
+            with self._database.wrap_database_errors:
+                for _ in self._database.connection.notifies(timeout=LOOKS_EVERY, stop_after=1):
+                    return
+        except OperationalError:  # the next look finds out whether the database is back
+            self._database.close()
+
+
+class _Changed:
+    """Waits for a commit of another process in the file of SQLite."""
+
+    def __init__(self) -> None:
+        self._database = connection.copy()
+        self._seen = 0
+
+    def begin(self) -> None:
+        self._seen = self._version()
+
+    def wait(self) -> None:
+        ends_at = time.monotonic() + LOOKS_EVERY
+        while time.monotonic() < ends_at and self._version() == self._seen:
+            time.sleep(_GLANCE_SECONDS)
+
+    def _version(self) -> int:
+        self._database.ensure_connection()
+        return int(self._database.connection.execute("PRAGMA data_version").fetchone()[0])
 
 
 @dataclass(frozen=True)

@@ -121,13 +121,13 @@ Q_CLUSTER = {
     "timeout": int(_task_seconds),
     "retry": int(2 * _task_seconds),
     "queue_limit": 1,
-    "poll": 0.05,
+    "poll": 0,  # the broker itself waits for the next task
     "save_limit": -1,
     "ack_failures": True,
     "max_attempts": 1,
     "catch_up": False,
     "label": "Queue",
-    **({"redis": _broker} if _broker else {"orm": "default"}),
+    **({"redis": _broker} if _broker else {"orm": "default", "broker_class": "agents.queue.DatabaseBroker"}),
 }
 
 # --- Sign-in and transport ---

@@ -1,0 +1,85 @@
+"""Workers are told of a task by the commit that adds it, and look for themselves now and then."""
+
+import threading
+
+import pytest
+from django.db import connection, transaction
+from django_q.brokers import get_broker
+from django_q.models import OrmQ
+
+from agents import queue
+from agents.queue import DatabaseBroker, Queue, TaskName, enqueue
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LONG = 30.0  # seconds; nobody waits for so long unless something is broken
+
+
+@pytest.fixture
+def waiting():
+    """A broker in a thread of its own, as in the process that hands out tasks."""
+    started, found = threading.Event(), []
+
+    def look():
+        broker = get_broker(Queue.MAIN.value)
+        try:
+            assert broker.dequeue() is None  # waits here until it is told
+            found.append(broker.dequeue())
+        finally:
+            broker._waiter._database.close()
+            connection.close()
+
+    def begin():
+        thread = threading.Thread(target=look)
+        real = queue.ORM.dequeue
+
+        def noticed(broker):
+            taken = real(broker)
+            started.set()
+            return taken
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(queue.ORM, "dequeue", noticed)
+            thread.start()
+            assert started.wait(LONG)
+        return thread
+
+    return begin, found
+
+
+def test_broker_of_the_database_is_the_one_that_waits():
+    assert isinstance(get_broker(Queue.MAIN.value), DatabaseBroker)
+
+
+def test_whoever_waits_is_told_of_a_task_with_its_commit(waiting, monkeypatch):
+    monkeypatch.setattr(queue, "LOOKS_EVERY", 2 * LONG)
+    begin, found = waiting
+    thread = begin()
+    with transaction.atomic():
+        enqueue(TaskName.RUN_SESSION, 7)
+        assert thread.is_alive()
+    thread.join(LONG)
+    assert not thread.is_alive()
+    assert [pk for pk, _ in found[0]] == [OrmQ.objects.get().pk]
+
+
+def test_whoever_is_not_told_looks_all_the_same(waiting, monkeypatch):
+    monkeypatch.setattr(queue, "LOOKS_EVERY", 0.05)
+    begin, found = waiting
+    thread = begin()
+    thread.join(LONG)
+    assert found == [None]
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no server that could go away")
+def test_connection_that_is_lost_while_waiting_is_made_anew(monkeypatch):
+    broker = get_broker(Queue.MAIN.value)
+    monkeypatch.setattr(queue, "LOOKS_EVERY", 0.01)
+    assert broker.dequeue() is None
+    pid = broker._waiter._database.connection.info.backend_pid
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    broker._waiter.wait()
+    assert broker._waiter._database.connection is None
+    enqueue(TaskName.RUN_SESSION, 7)
+    assert broker.dequeue()
+    broker._waiter._database.close()
