@@ -275,6 +275,16 @@ _KINDS = (
         also="first_line last_line",
     ),
     _kind("audit.key_replaced", "The key that signs checkpoints was replaced by {new_key}.", also="old_key"),
+    _kind(
+        "retention.pruned",
+        "What ended before {before} was pruned: {runs} runs, {events} events, {rows} other rows.",
+        also="segments texts",
+    ),
+    _kind(
+        "audit.sealed",
+        "Segment {seal} of the audit log was archived and sealed: {events} events of {chains} chains.",
+        also="seal_digest sha256",
+    ),
     _kind("audit.exported", "The audit log was exported as {format}.", also="chain since kind"),
     _kind("audit.skill_audits_sealed", "{rows} skill audits from before they were chained were sealed.", also="digest"),
 )
