@@ -103,6 +103,12 @@ def sealed_ranges(chains: Collection[str], *, dropped: bool = True) -> dict[str,
     return found
 
 
+def dropped_seals() -> Iterator[tuple[dict[str, Any], list[Range]]]:
+    """Yield the statements whose rows are no longer here, in their order, each with its ranges."""
+    for seal in Seal.objects.filter(dropped__isnull=False).order_by("number").iterator(chunk_size=LOOKED_UP):
+        yield seal.statement, sorted(Range(*values) for values in seal.chains.values_list(*Range._fields))
+
+
 @dataclass(frozen=True)
 class Archived:
     """Where the rows of a run are: since when, in which file with which digest, and the head of its chain."""

@@ -15,6 +15,7 @@ are closed and verified are sealed, and of `system` a range from its beginning o
 import fcntl
 import gzip
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,10 +33,10 @@ from audit.checkpoints import KEY_REPLACED, first_hash, named_heads, read_lines,
 from audit.keys import signed
 from audit.models import SEAL_SETTING, SYSTEM_CHAIN, AuditEvent, DroppedSegment, Seal, SealedChain
 from audit.recorder import EMPTY, Head, append
-from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, StoredRow, canonical, digest, stream
+from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, CHUNK, StoredRow, canonical, digest, stream
 from audit.seals import FORMAT, SEALED, Range, Seam, newest_seam, ranges_digest, sealed_ranges, unfinished
 from audit.skill_audits import SEALED as SKILL_AUDITS_SEALED
-from audit.verify import row_fault, verify_chain
+from audit.verify import SEAL, Problem, Report, row_fault, verify_chain
 
 ARCHIVE: Final = "lqops-audit-archive/1"
 MANIFEST: Final = "manifest"
@@ -84,9 +85,9 @@ def archive_folder(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def signed_rows() -> dict[tuple[str, int], str]:
+def signed_rows(path: Path | None = None) -> dict[tuple[str, int], str]:
     """Return the hashes of the rows that genuine checkpoints name: what is archived has to agree with them."""
-    path = Path(settings.LQOPS_CHECKPOINT_FILE)
+    path = path or Path(settings.LQOPS_CHECKPOINT_FILE)
     if not path.exists():
         return {}
     lines = (line for line in read_lines(path) if line.checkpoint)
@@ -101,11 +102,22 @@ def chain_fault(chain: str, agreed: Signed) -> str:
     report = verify_chain(chain)
     if report.problems:
         return str(report.problems[0])
-    if not report.closed:
+    rows = AuditEvent.objects.filter(chain=chain).order_by("seq").values_list("seq", "hash", "id")
+    ends = list(rows)
+    if not ends or _closing(chain, since=ends[0][2]) != Head(*ends[-1][:2]):
         return "its chain is not closed"
-    rows = AuditEvent.objects.filter(chain=chain).values_list("seq", "hash")
-    wrong = [seq for seq, found in rows if agreed.get((chain, seq), found) != found]
+    wrong = [seq for seq, found, _ in ends if agreed.get((chain, seq), found) != found]
     return f"row {wrong[0]} of its chain is not the one that a checkpoint signed" if wrong else ""
+
+
+def _closing(chain: str, *, since: int) -> Head | None:
+    """Return where a chain was closed, by a row of `system` after the row with this id, or by what seals carry."""
+    _, seq, found = newest_seam().openings.get(chain, ("", None, None))
+    if seq is not None and found is not None:
+        return Head(seq, found)
+    rows = AuditEvent.objects.filter(chain=SYSTEM_CHAIN, kind=CHAIN_CLOSED, subject=f"session:{chain}", id__gt=since)
+    details = rows.order_by("id").values_list("details", flat=True).first()
+    return None if details is None else Head(details.get("last_seq"), details.get("last_hash"))
 
 
 def system_end(before: datetime, *, after: int) -> int:
@@ -369,3 +381,46 @@ def _delete(ranges: list[Range]) -> int:
                 cursor.execute(f"DELETE FROM {table} WHERE chain IN ({marks})", whole)  # noqa: S608 our tables
                 dropped += cursor.rowcount
     return dropped
+
+
+# --- Verification of the files ---
+
+
+def verify_archive(folder: Path, report: Report, *, agreed: Signed) -> None:
+    """Add what is wrong with the files of the seals, and compare the rows in them with seals and checkpoints."""
+    report.files = 0
+    for seal in Seal.objects.order_by("number").iterator(chunk_size=CHUNK):
+        said = seal.statement
+        for name, sha256 in ((said["file"], said["sha256"]), (said["content_file"], said["content_sha256"])):
+            if not name:
+                continue
+            wrong = _file_fault(folder / name, sha256)
+            if not wrong and name == said["file"]:
+                wrong = _rows_fault(folder / name, said, agreed)
+            report.files += 1
+            if wrong:
+                report.add(Problem(f"{SEAL}{seal.number}", f"{name} {wrong}"))
+
+
+def _file_fault(path: Path, sha256: str) -> str:
+    if not path.exists():
+        return "is missing"
+    return "" if file_digest(path) == sha256 else "was changed"
+
+
+def _rows_fault(path: Path, said: Mapping[str, Any], agreed: Signed) -> str:
+    """Return what is wrong with the rows of a file whose digest is right."""
+    found: dict[str, Range] = {}
+    with gzip.open(path, "rt", encoding="ascii") as file:
+        for text in file:
+            row = json.loads(text)
+            if MANIFEST in row:
+                continue
+            hashed, chain, seq = row.pop("hash"), row["chain"], row["seq"]
+            before = found.get(chain)
+            follows = before is None or (seq - 1, row["prev_hash"]) == (before.last_seq, before.last_hash)
+            if digest(row) != hashed or not follows or agreed.get((chain, seq), hashed) != hashed:
+                return f"holds another row {seq} of chain {chain} than was signed"
+            first = (seq, hashed) if before is None else (before.first_seq, before.first_hash)
+            found[chain] = Range(chain, first[0], seq, first[1], hashed)
+    return "" if ranges_digest(sorted(found.values())) == said["ranges"] else "holds other rows than its seal says"

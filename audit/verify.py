@@ -59,7 +59,7 @@ class Report:
     """Result of a verification. `further` counts problems after the first of each chain.
 
     `missing` are the signed rows that are gone, except for those that an accepted restore has lost. `archived` counts
-    the events that were dropped after they were sealed. `closed`: the one chain that was verified is closed.
+    the events that were dropped after they were sealed, `files` those of the archive that were verified.
     """
 
     rows: int = 0
@@ -70,7 +70,7 @@ class Report:
     missing: list[Named] = field(default_factory=list)
     restores: list[Restore] = field(default_factory=list)
     archived: int = 0
-    closed: bool = False
+    files: int | None = None
     _first: dict[str | None, Problem] = field(init=False, default_factory=dict)
 
     @property
@@ -133,7 +133,6 @@ def verify_chain(chain: str) -> Report:
         if (wrong := _content_fault(row)) is not None:
             report.add(Problem(SYSTEM_CHAIN, wrong, row.seq, row.id))
     check.finish(only=chain)
-    report.closed = check.is_closed(chain)
     return report
 
 
@@ -185,9 +184,6 @@ class _Check:
             done = "opened" if row.kind == CHAIN_OPENED else "closed"
             what = f"chain {chain} is {done} a second time; row {first} did so first"
             self._report.add(Problem(SYSTEM_CHAIN, what, row.seq, row.id))
-
-    def is_closed(self, chain: str) -> bool:
-        return chain in self._closings
 
     def finish(self, only: str = "") -> None:
         """Compare the chains, or `only` one, with their openings and closings in `system`, or in its dropped part."""

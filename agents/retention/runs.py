@@ -32,11 +32,12 @@ from agents.models.shared_texts import AT_ONCE, SharedTextField, SharedTextJSONF
 from agents.policy.transitions import TERMINAL
 from agents.retention.totals import note_dropped
 from audit.models import SkillAudit
+from audit.receipts import build_receipt
 from audit.rows import AsStored
 from audit.seals import Range
 from audit.segments import ArchiveError, Content
 
-_LISTS: Final = ("events", "tool_calls", "other_events", "phase_transitions", "approvals", "refused_calls", "halts")
+_LISTS: Final = ("events", "tool_calls", "other_events", "phase_transitions")
 # Of a run's own row: what does not change any more when it is over.
 _RUN: Final = (
     "public_id", "mode", "trigger_kind", "trigger_ref", "slot", "params", "definition_version", "definition_digest",
@@ -163,11 +164,11 @@ def drop(ranges: list[Range], *, before: datetime, now: datetime) -> None:
     for model in (ToolCall, Message, StreamPart):
         models.QuerySet(model).filter(session__in=pks).delete()
     for row in rows:
-        row.result = short_receipt(row.result)
+        row.result = short_receipt(build_receipt(row.chain))
         row.archived_at = now
     AgentSession.objects.bulk_update(rows, ["result", "archived_at"])
 
 
-def short_receipt(receipt: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The receipt without its lists: owner, times, outcome, totals, and the head of its chain."""
-    return None if receipt is None else {**receipt, **{name: [] for name in _LISTS if name in receipt}}
+def short_receipt(receipt: dict[str, Any]) -> dict[str, Any]:
+    """The receipt without its longest lists: owner, times, outcome, totals, and the head of its chain."""
+    return {**receipt, **{name: [] for name in _LISTS}}

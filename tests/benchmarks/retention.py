@@ -109,23 +109,18 @@ def main(runs: int, kilobytes: int) -> int:
     finally:
         connection.creation.destroy_test_db(name, verbosity=0)
     before, after, packed = ((total) / runs for total in (full - empty, left - empty, archive))
-    write = sys.stdout.write
-    write(
-        f"{connection.vendor}: {runs} runs ({ended} ended, {done.runs} archived, held {done.held}), made in {made:.0f} s\n"
-    )
-    write(f"documents: {stored / runs:.0f} bytes a run; their files are in {default_storage.location}\n")
-    write(
-        f"measured, bytes a run: {before:.0f} in the database, {after:.0f} after pruning, {packed:.0f} in the archive\n"
-    )
-    write(
-        f"pruned in {pruning:.1f} s ({runs / pruning:.0f} runs/s); verified: {report.verified}, archived {report.archived}\n"
-    )
-    write(f"computed: a month of 10,000 runs a day, nothing pruned: {before * A_MONTH / GB:.1f} GB\n")
-    write(
-        f"computed: the same, all pruned: {after * A_MONTH / GB:.1f} GB, and {packed * A_MONTH / GB:.1f} GB of archive\n"
-    )
     recent = before * KEPT_DAYS * 10_000 + after * (A_MONTH - KEPT_DAYS * 10_000)
-    write(f"computed: the same, with the last {KEPT_DAYS} days kept whole: {recent / GB:.1f} GB in the database\n")
+    month = {"nothing pruned": before * A_MONTH, "all pruned": after * A_MONTH, "archive": packed * A_MONTH}
+    month[f"the last {KEPT_DAYS} days whole"] = recent
+    lines = [
+        f"{connection.vendor}: {runs} runs, of which {ended} ended and {done.runs} were archived; held: {done.held}",
+        f"made in {made:.0f} s, pruned in {pruning:.1f} s; verified: {report.verified}, archived: {report.archived}",
+        f"documents: {stored / runs:.0f} bytes a run; their files are in {default_storage.location}",
+        f"measured, bytes a run: database {before:.0f}, after pruning {after:.0f}, archive {packed:.0f}",
+        "computed, a month of 10,000 runs a day: "
+        + ", ".join(f"{what} {size / GB:.1f} GB" for what, size in month.items()),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0 if report.verified and done.runs == runs else 1
 
 
