@@ -98,7 +98,7 @@ class Totals:
     """
 
     def __init__(
-        self, rows: Callable[[], QuerySet[Any]], columns: Iterable[str], *, archived: str = "", **sums: Any
+        self, rows: Callable[[], QuerySet[Any]], columns: Iterable[str], archived: str = "", /, **sums: Any
     ) -> None:
         self._rows = rows
         self._archived = archived
@@ -182,8 +182,8 @@ class InstallationCollector:
     """Reads all figures with a fixed number of statements."""
 
     def __init__(self) -> None:
-        self._runs = Totals(*FIGURES["runs"], archived="runs", number=Count("id"))
-        self._calls = Totals(*FIGURES["calls"], archived="calls", number=Count("id"))
+        self._runs = Totals(*FIGURES["runs"], "runs", number=Count("id"))
+        self._calls = Totals(*FIGURES["calls"], "calls", number=Count("id"))
         self._requests = Totals(
             InferenceLog.objects.all,
             ["model", "outcome"],
