@@ -29,9 +29,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 RUNS = 3
 # The points that every pruning passes, by a part of what is written at them.
 NAMED = {
-    "file written": "file",
+    "file written and named": "name of a file",
     "sealed": "INSERT audit_seal",
     "checkpoint": "checkpoint",
+    "rows deleted": "deletion, not committed",
     "dropped": "INSERT audit_droppedsegment",
     "recorded": "retention.pruned",
 }
@@ -133,23 +134,41 @@ def faults(folder, rows, calls, messages):
     return found
 
 
-def test_killed_at_any_point_nothing_is_lost(tmp_path):
-    start = begin(tmp_path / "whole")
-    passed = run(tmp_path / "whole", None)
-    assert faults(tmp_path / "whole", *start) == []
+def killed_at(number, label, folder):
+    """Kill a process at one point, let another one go on, and return what is wrong then."""
+    start = begin(folder)
+    assert run(folder, number) is None, f"{label} was not reached"
+    with override_settings(LQOPS_CHECKPOINT_FILE=folder / "checkpoints.jsonl"):
+        between = verify_log(head=folder / "checkpoints.jsonl").problems
+        pruned(folder / "archive")
+    return [f"killed {label}: {one}" for one in (*between, *faults(folder, *start))]
+
+
+def passed_by(folder):
+    """The points of a pruning in which nobody is killed; every point that has a name is among them."""
+    start = begin(folder)
+    passed = run(folder, None)
+    assert faults(folder, *start) == []
     for when in ("before", "after"):
         passing = [label for label in passed if label.startswith(when)]
         assert [name for name, what in NAMED.items() if not any(what in label for label in passing)] == []
-    wrong = []
-    # The segments are alike: of each kind of point the first, and the last.
-    first = {label: number for number, label in reversed(list(enumerate(passed, 1)))}
-    last = {label: number for number, label in enumerate(passed, 1)}
-    for number in sorted({*first.values(), *last.values()}):
-        folder = tmp_path / str(number)
-        start = begin(folder)
-        assert run(folder, number) is None, passed[number - 1]
-        with override_settings(LQOPS_CHECKPOINT_FILE=folder / "checkpoints.jsonl"):
-            between = verify_log(head=folder / "checkpoints.jsonl").problems
-            pruned(folder / "archive")
-        wrong += [f"killed {passed[number - 1]}: {one}" for one in (*between, *faults(folder, *start))]
+    return passed
+
+
+def test_killed_at_every_step_nothing_is_lost(tmp_path):
+    """Of each kind of step the last; `make stress` takes all."""
+    passed = passed_by(tmp_path / "whole")
+    wanted = {
+        max(number for number, label in enumerate(passed, 1) if label.startswith(when) and what in label)
+        for what in NAMED.values()
+        for when in ("before", "after")
+    }
+    wrong = [one for number in sorted(wanted) for one in killed_at(number, passed[number - 1], tmp_path / str(number))]
     assert wrong == []
+
+
+@pytest.mark.stress
+def test_killed_at_any_point_nothing_is_lost(tmp_path):
+    passed = passed_by(tmp_path / "whole")
+    found = [one for number, label in enumerate(passed, 1) for one in killed_at(number, label, tmp_path / str(number))]
+    assert found == []
