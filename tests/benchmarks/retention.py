@@ -3,8 +3,8 @@
     python -m tests.benchmarks.retention [RUNS] [KILOBYTES OF EACH DOCUMENT]
 
 Runs on a throw-away SQLite file, or on the test database of LQOPS_TEST_DATABASE_URL. Every run reads a document of its
-own with the offline analyst; its findings are resolved, as people would, and its document is deleted. The sizes are
-measured after VACUUM (FULL). What a month of 10,000 runs a day takes is computed from them, not measured.
+own with the offline analyst, and its findings are resolved, as people would. Documents and findings stay and count. The
+sizes are measured after VACUUM (FULL). What a month of 10,000 runs a day takes is computed from them, not measured.
 """
 
 import hashlib
