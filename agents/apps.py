@@ -17,11 +17,12 @@ class AgentsConfig(AppConfig):
 
     def ready(self) -> None:
         from agents.knowledge.documents import document_attached
-        from agents.sessions.reads import halt_reasons, receipt_names
-        from audit.kinds import register_halt_reasons, register_receipt_names
+        from agents.sessions.reads import halt_reasons, kept_receipt, receipt_names
+        from audit.kinds import register_halt_reasons, register_kept_receipt, register_receipt_names
 
         register_halt_reasons(halt_reasons)
         register_receipt_names(receipt_names)
+        register_kept_receipt(kept_receipt)
         document_attached.connect(_fire_watches)
         post_migrate.connect(_make_first_rows, sender=self)
 

@@ -71,6 +71,16 @@ def precedent_lifetime() -> timedelta | None:
     return timedelta(days=days) if days else None
 
 
+def runs_kept() -> timedelta | None:
+    """How long runs stay in the database after their end; None: for good."""
+    days = int(settings.LQOPS_KEEP_RUNS_DAYS)
+    return timedelta(days=days) if days else None
+
+
+def archive_folder() -> Path:
+    return Path(settings.LQOPS_ARCHIVE_DIR)
+
+
 def skill_folders() -> list[Path]:
     """Folders that are searched for skills (SKILL.md), in order."""
     return [Path(folder) for folder in settings.LQOPS_SKILL_FOLDERS]

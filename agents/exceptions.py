@@ -118,6 +118,12 @@ class Superseded(InvalidTransition):
     code = "superseded"
 
 
+class PruneRefused(LqopsError):
+    """Nothing more is archived or dropped, for the reason that the text names. What was done before stays done."""
+
+    code = "prune_refused"
+
+
 class KeysDiffer(LqopsError):
     """Another host works with other keys."""
 

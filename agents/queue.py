@@ -23,7 +23,7 @@ from django_q.brokers import get_broker
 from django_q.brokers.orm import ORM
 from django_q.cluster import Cluster, Sentinel
 from django_q.conf import Conf
-from django_q.models import OrmQ
+from django_q.models import OrmQ, Task
 from django_q.tasks import async_task
 
 from agents.conf import clock
@@ -59,6 +59,12 @@ def enqueue(task: TaskName, row_pk: int) -> None:
         send()
     else:
         transaction.on_commit(send, robust=True)
+
+
+def failed_tasks(before: datetime) -> models.QuerySet[Any]:
+    """Return the tasks that failed before this time; those that succeed are not saved."""
+    rows: models.QuerySet[Any] = Task.objects.filter(stopped__lt=before)
+    return rows
 
 
 def worker_retire() -> None:

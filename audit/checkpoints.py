@@ -32,6 +32,7 @@ from audit.keys import is_signed, public_key, signed
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append, chain_head
 from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, GENESIS, UnreadableRow, canonical, stream
+from audit.seals import dropped_rows, newest_seam
 
 EVERY: Final = timedelta(minutes=5)
 EVERY_ROWS: Final = 1_000
@@ -214,8 +215,9 @@ def _heads(now: datetime, tail: _Tail) -> dict[str, Any]:
         "n": last["n"] + 1,
         "system": {"seq": system.seq, "hash": system.hash},
         "open": {chain: [head.seq, head.hash] for chain, head in heads.items() if head.seq},
-        "log": _first_hash(),
-        "rows": AuditEvent.objects.count(),
+        "log": first_hash(),
+        # In this order: rows that are dropped meanwhile are counted once at most.
+        "rows": dropped_rows() + AuditEvent.objects.count(),
         "last_id": AuditEvent.objects.aggregate(last=Max("id"))["last"] or 0,
         "prev": tail.digest,
     }
@@ -226,7 +228,7 @@ def _heads(now: datetime, tail: _Tail) -> dict[str, Any]:
 
 def _open_chains(last: dict[str, Any] | None, upto: int) -> set[str]:
     """Return the chains open at a row of `system`, starting from the last checkpoint while its head exists."""
-    found: set[str] = set()
+    found = {chain for chain, (_, closed, _) in newest_seam().openings.items() if closed is None}
     after = 0
     rows = AuditEvent.objects.filter(chain=SYSTEM_CHAIN)
     if last and rows.filter(**last["system"]).exists():
@@ -250,8 +252,10 @@ def _append(descriptor: int, line: bytes) -> None:
         raise OSError(f"only {written} of {len(line)} bytes of a checkpoint were written; is the disk full?")
 
 
-def _first_hash() -> str:
+def first_hash() -> str:
     """Return what names this audit log among others: the hash of the first row of `system`; empty before it."""
+    if log := newest_seam().log:
+        return log
     first = AuditEvent.objects.filter(chain=SYSTEM_CHAIN, seq=1)
     return first.values_list("hash", flat=True).first() or ""
 

@@ -1,8 +1,9 @@
 """The audit log as a file that anybody with the public key can verify (docs/verify_export.py), as JSON lines or CSV.
 
-First the checkpoints, then the events, chain by chain, and at last the manifest: what was exported, how much, the head
-of the chain if it is one chain, and the SHA-256 of all lines before it, signed. A fresh checkpoint is written first, so
-that an export whose end was cut, or whose rows were cut from the database before, is found. Streamed in bounded memory.
+First the checkpoints, then the seals of what was archived, then the events, chain by chain, and at last the manifest:
+what was exported, how much, the head of the chain if it is one chain, and the SHA-256 of all lines before it, signed. A
+fresh checkpoint is written first, so that an export whose end was cut, or whose rows were cut from the database before,
+is found. Streamed in bounded memory.
 """
 
 import csv
@@ -20,12 +21,15 @@ from audit.keys import signed
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append
 from audit.rows import EPOCH, canonical, stream
+from audit.seals import archived, dropped_seals
 
 FORMAT: Final = "lqops-audit-export/1"
 EXPORTED: Final = "audit.exported"
 CHECKPOINT: Final = "checkpoint"
+SEAL: Final = "seal"
 MANIFEST: Final = "manifest"
 COLUMNS: Final = ("chain", "seq", "kind", "at", "actor", "subject", "request_id", "details", "prev_hash", "hash")
+COUNTED: Final = {"event": "events", CHECKPOINT: "checkpoints"}
 TYPES: Final = {"jsonl": "application/jsonl", "csv": "text/csv; charset=us-ascii"}
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "'")  # a spreadsheet would run a cell that begins so
 
@@ -65,7 +69,9 @@ def export_log(selection: Selection, *, form: str, by: str, now: datetime) -> Ge
     UnreadableRow and without a manifest, so that the file cannot pass for a whole one.
     """
     if selection.chain and not AuditEvent.objects.filter(chain=selection.chain).exists():
-        raise UnknownChain(f"There is no chain {selection.chain!r}.")
+        found = archived(selection.chain)
+        where = f"Chain {selection.chain} was archived: its events are in {found.file}." if found else ""
+        raise UnknownChain(where or f"There is no chain {selection.chain!r}.")
     details = {"format": form, **selection.named}
     given = {name: value for name, value in details.items() if value}
     append(SYSTEM_CHAIN, EXPORTED, now=now, actor=by, details=given)
@@ -85,12 +91,13 @@ def _lines(
 ) -> Generator[str, None, None]:
     heads: dict[str, list[Any]] = {}
     digest = hashlib.sha256()
-    counts = {"events": 0, "checkpoints": 0}
+    counts = dict.fromkeys(COUNTED.values(), 0)
     signed_from = None
     for what, value in _parts(selection, checkpoint["n"], encode):
         line = encode(what, value)
         digest.update(line.encode("ascii"))
-        counts["checkpoints" if what == CHECKPOINT else "events"] += what != "header"
+        if what in COUNTED:
+            counts[COUNTED[what]] += 1
         if selection.chain and what == "event":
             heads[selection.chain] = [value["seq"], value["hash"]]
         if signed_from is None and what == CHECKPOINT and "key" in value:
@@ -117,6 +124,9 @@ def _parts(selection: Selection, newest: int, encode: Encoder) -> Iterator[tuple
         for line in read_lines(Path(settings.LQOPS_CHECKPOINT_FILE)):
             if line.checkpoint and (line.checkpoint["n"] == newest or _is_about(line.checkpoint, selection.chain)):
                 yield CHECKPOINT, line.checkpoint
+        if selection.chain in {"", SYSTEM_CHAIN}:
+            for statement, ranges in dropped_seals():
+                yield SEAL, {"statement": statement, "ranges": [list(one) for one in ranges]}
     for row in stream(AuditEvent.objects.filter(**selection.rows)):
         yield "event", {**row.columns(), "hash": row.hash}
 

@@ -275,6 +275,16 @@ _KINDS = (
         also="first_line last_line",
     ),
     _kind("audit.key_replaced", "The key that signs checkpoints was replaced by {new_key}.", also="old_key"),
+    _kind(
+        "retention.pruned",
+        "What ended before {before} was pruned: {runs} runs, {events} events, {rows} other rows.",
+        also="segments texts",
+    ),
+    _kind(
+        "audit.sealed",
+        "Segment {seal} of the audit log was archived and sealed: {events} events of {chains} chains.",
+        also="seal_digest sha256",
+    ),
     _kind("audit.exported", "The audit log was exported as {format}.", also="chain since kind"),
     _kind("audit.skill_audits_sealed", "{rows} skill audits from before they were chained were sealed.", also="digest"),
 )
@@ -342,6 +352,19 @@ def register_halt_reasons(reasons: HaltReasons) -> None:
 
 def halt_reasons(ids: Collection[int]) -> dict[int, str]:
     return {pk: text for reasons in _reasons for pk, text in reasons(ids).items()}
+
+
+KeptReceipt = Callable[[str], Mapping[str, Any] | None]
+_kept: list[KeptReceipt] = []
+
+
+def register_kept_receipt(kept: KeptReceipt) -> None:
+    """Register the function that returns the short receipt which an archived run has left."""
+    _kept[:] = [kept]
+
+
+def kept_receipt(chain: str) -> dict[str, Any] | None:
+    return next((dict(found) for kept in _kept if (found := kept(chain)) is not None), None)
 
 
 USER: Final = re.compile(r"\buser:(\d{1,18})\b(?::key:([0-9a-z]{1,32}))?", re.ASCII)

@@ -1,7 +1,7 @@
 """Tables of the audit log. Plain ids and no foreign keys: events outlive the rows they name.
 
 Events and skill audits refuse UPDATE, DELETE and TRUNCATE by database triggers, below. Only audit/recorder.py writes
-rows.
+rows. The one exception: rows that a recorded seal covers may be dropped, after they were archived (audit/segments.py).
 """
 
 from django.db import models
@@ -95,44 +95,137 @@ class SkillAudit(models.Model):
         return f"{self.skill_name} ({self.capability_level})"
 
 
+# --- What was archived ---
+
+
+class Seal(models.Model):
+    """One archived segment of the audit log: the signed statement of what it holds and in which files.
+
+    Row `event_seq` of `system` is the event that names it. Rows are only added.
+    """
+
+    number = models.PositiveBigIntegerField(primary_key=True)
+    statement = models.JSONField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical statement.")
+    event_seq = models.BigIntegerField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"seal {self.number}"
+
+
+class SealedChain(models.Model):
+    """Rows of one chain in a segment, first and last included: all of a run's chain, or a range of `system`."""
+
+    seal = models.ForeignKey(Seal, models.PROTECT, related_name="chains")
+    chain = models.CharField(max_length=64)
+    first_seq = models.BigIntegerField()
+    last_seq = models.BigIntegerField()
+    first_hash = models.CharField(max_length=64)
+    last_hash = models.CharField(max_length=64)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["chain", "first_seq"], name="audit_sealed_chain_once")]
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.chain} {self.first_seq} to {self.last_seq}"
+
+
+class DroppedSegment(models.Model):
+    """The rows of a sealed segment were dropped, in the transaction that wrote this row."""
+
+    seal = models.OneToOneField(Seal, models.PROTECT, related_name="dropped")
+    events = models.PositiveBigIntegerField()
+    at = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"segment {self.seal_id}, dropped {self.at:%Y-%m-%d}"
+
+
 # --- Database triggers that make the tables append-only, on SQLite and PostgreSQL ---
 #
 # They stop the application, not the owner of the database, who can drop them; verify_audit finds edits made then.
 
+#
+# A row may be deleted only if a seal covers it that is recorded in `system`. PostgreSQL also wants the transaction to
+# say which seal it drops (SEAL_SETTING): a statement that says nothing is refused even if it meets no row.
+
 # What keeps a new row from taking the place of another, by table.
-TABLES = {"audit_auditevent": "id = NEW.id OR (chain = NEW.chain AND seq = NEW.seq)", "audit_skillaudit": "id = NEW.id"}
+TABLES = {
+    "audit_auditevent": "id = NEW.id OR (chain = NEW.chain AND seq = NEW.seq)",
+    "audit_skillaudit": "id = NEW.id",
+    "audit_seal": "number = NEW.number",
+    "audit_sealedchain": "id = NEW.id OR (chain = NEW.chain AND first_seq = NEW.first_seq)",
+    "audit_droppedsegment": "id = NEW.id OR seal_id = NEW.seal_id",
+}
+DROPPABLE = frozenset({"audit_auditevent", "audit_skillaudit"})
 MESSAGE = "audit rows are append-only"
+SEAL_SETTING = "lqops.dropped_seal"
+
+# Whether a recorded seal covers a row of events or skill audits.
+_COVERED = """EXISTS (SELECT 1 FROM audit_sealedchain r JOIN audit_seal s ON s.number = r.seal_id
+    JOIN audit_auditevent e ON e.chain = 'system' AND e.seq = s.event_seq AND e.kind = 'audit.sealed'
+    WHERE r.chain = {row}.chain AND {row}.seq BETWEEN r.first_seq AND r.last_seq{more})"""
 
 _ABORT = f"BEGIN SELECT RAISE(ABORT, '{MESSAGE}'); END"
 _SQLITE = {
-    "UPDATE": "BEFORE UPDATE ON {table}",
-    "DELETE": "BEFORE DELETE ON {table}",
+    "UPDATE": f"BEFORE UPDATE ON {{table}} {_ABORT}",
+    "DELETE": f"BEFORE DELETE ON {{table}} {_ABORT}",
     # INSERT OR REPLACE deletes the row that is in its place, and the trigger on DELETE is not asked.
-    "REPLACE": "BEFORE INSERT ON {table} WHEN EXISTS (SELECT 1 FROM {table} WHERE {taken})",
+    "REPLACE": f"BEFORE INSERT ON {{table}} WHEN EXISTS (SELECT 1 FROM {{table}} WHERE {{taken}}) {_ABORT}",  # noqa: S608 our tables
 }
-_RAISE = f"$$ BEGIN RAISE EXCEPTION '{MESSAGE}'; END $$"
-_FUNCTION = f"CREATE OR REPLACE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS {_RAISE}"
-_FOR_EACH = "FOR EACH STATEMENT EXECUTE FUNCTION audit_append_only()"
-_POSTGRESQL = {verb: f"BEFORE {verb} ON {{table}} {_FOR_EACH}" for verb in ("UPDATE", "DELETE", "TRUNCATE")}
-_TRIGGERS = {
-    "sqlite": {verb: f"CREATE TRIGGER IF NOT EXISTS {{name}} {when} {_ABORT}" for verb, when in _SQLITE.items()},
-    "postgresql": {verb: f"CREATE OR REPLACE TRIGGER {{name}} {when}" for verb, when in _POSTGRESQL.items()},
+_RAISE = f"RAISE EXCEPTION '{MESSAGE}';"
+_SAID = f"current_setting('{SEAL_SETTING}', true)"
+_OF_SEAL = _COVERED.format(row="gone", more=f" AND r.seal_id::text = {_SAID}")
+_UNCOVERED = f"SELECT 1 FROM gone WHERE NOT {_OF_SEAL}"  # noqa: S608 our tables
+_FUNCTION = "CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$"
+_FUNCTIONS = (
+    _FUNCTION.format(name="audit_append_only", body=_RAISE),
+    _FUNCTION.format(
+        name="audit_only_sealed",
+        body=f"IF coalesce({_SAID}, '') = '' OR EXISTS ({_UNCOVERED}) THEN {_RAISE} END IF; RETURN NULL;",
+    ),
+)
+_FOR_EACH = "FOR EACH STATEMENT EXECUTE FUNCTION"
+_POSTGRESQL = {
+    verb: f"BEFORE {verb} ON {{table}} {_FOR_EACH} audit_append_only()" for verb in ("UPDATE", "DELETE", "TRUNCATE")
 }
-_BEFORE = {"sqlite": "SELECT 1", "postgresql": _FUNCTION}
+_TRIGGERS = {"sqlite": _SQLITE, "postgresql": _POSTGRESQL}
+_DROPPABLE = {
+    "sqlite": f"BEFORE DELETE ON {{table}} WHEN NOT {_COVERED.format(row='OLD', more='')} {_ABORT}",
+    "postgresql": f"AFTER DELETE ON {{table}} REFERENCING OLD TABLE AS gone {_FOR_EACH} audit_only_sealed()",
+}
+_CREATE = {"sqlite": "CREATE TRIGGER IF NOT EXISTS {name}", "postgresql": "CREATE OR REPLACE TRIGGER {name}"}
 _REMOVE = {"sqlite": "DROP TRIGGER IF EXISTS {name}", "postgresql": "DROP TRIGGER IF EXISTS {name} ON {table}"}
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
+    """Create the triggers on the tables that exist: older migrations call this before there are seals."""
+    vendor = connection.vendor
     with connection.cursor() as cursor:
-        cursor.execute(_BEFORE[connection.vendor])
+        existing = set(connection.introspection.table_names(cursor))
+        droppable = DROPPABLE if "audit_sealedchain" in existing else frozenset()
+        for function in _FUNCTIONS if vendor == "postgresql" else ():
+            cursor.execute(function)
         for table, verb, name in _names(connection):
-            cursor.execute(_TRIGGERS[connection.vendor][verb].format(table=table, name=name, taken=TABLES[table]))
+            if table in existing:
+                when = _DROPPABLE[vendor] if verb == "DELETE" and table in droppable else _TRIGGERS[vendor][verb]
+                text = f"{_CREATE[vendor]} {when}".format(table=table, name=name, taken=TABLES[table])
+                cursor.execute(text)
 
 
 def remove(connection: BaseDatabaseWrapper) -> None:
     with connection.cursor() as cursor:
+        existing = set(connection.introspection.table_names(cursor))
         for table, _, name in _names(connection):
-            cursor.execute(_REMOVE[connection.vendor].format(table=table, name=name))
+            if table in existing:
+                cursor.execute(_REMOVE[connection.vendor].format(table=table, name=name))
 
 
 def missing(connection: BaseDatabaseWrapper) -> list[str]:

@@ -5,14 +5,16 @@ audit events. Checks no hashes (audit/verify.py does) and sees no content, since
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any, Final
 
-from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, USER, halt_reasons, sentence
+from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, USER, halt_reasons, kept_receipt, sentence
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.rows import GENESIS, StoredRow, digest, stream
+from audit.seals import archived
 
 STARTED: Final = f"{SESSION_PREFIX}started"
 PHASE: Final = f"{SESSION_PREFIX}phase_transition"
@@ -38,9 +40,24 @@ class UnknownChain(LookupError):
 def build_receipt(chain: str) -> dict[str, Any]:
     """Build the receipt of a session by its public id; raises UnknownChain, or UnreadableRow."""
     events = [row.converted() for row in stream(AuditEvent.objects.filter(chain=chain))]
+    if not events and (kept := _archived_receipt(chain)) is not None:
+        return kept
     if not events or chain == SYSTEM_CHAIN:
         raise UnknownChain(f"{chain!r} is not the id of a recorded session.")
     return {"session_id": chain, **fold(events, _halt_reasons(events))}
+
+
+def _archived_receipt(chain: str) -> dict[str, Any] | None:
+    """Return the short receipt that an archived run has left, with where its events are.
+
+    `matches`: it ends with the row with which the sealed chain ends.
+    """
+    found = archived(chain)
+    kept = None if found is None else kept_receipt(chain)
+    if found is None or kept is None:
+        return None
+    where = {**asdict(found), "at": found.at.isoformat(), "matches": kept.get("head_hash") == found.last_hash}
+    return {**kept, "session_id": chain, "archived": where}
 
 
 def _halt_reasons(events: Iterable[StoredRow]) -> dict[int, str]:
@@ -404,6 +421,7 @@ def receipt_text(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -
         ),
         "",
         f"{receipt['rows']} events, last hash {receipt['head_hash']}",
+        *([f"Archived on {where['at']} in {where['file']}"] if (where := receipt.get("archived")) else []),
     ]
     return "\n".join(lines)
 

@@ -17,7 +17,7 @@ from django.db import OperationalError, connection, transaction
 
 from audit import current_request_id
 from audit.kinds import LABEL, checked_details
-from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent, SkillAudit
+from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent, SealedChain, SkillAudit
 from audit.rows import GENESIS, canonical, event_hash, hash_parts
 from audit.skill_audits import SKILL_AUDIT, skill_digest
 
@@ -60,6 +60,10 @@ NEXT_LINK: Final = f"""{_INTO}
 
 class AuditContention(RuntimeError):
     """Other writers extended the chain at every one of very many tries."""
+
+
+class ArchivedChain(RuntimeError):
+    """The rows of this chain were archived: nothing is added to it any more."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +241,8 @@ def _add_locked(fields: dict[str, Any]) -> Head | None:
 
 def _append_first(fields: dict[str, Any]) -> Head | None:
     with transaction.atomic():
+        if SealedChain.objects.filter(chain=fields["chain"]).exists():
+            raise ArchivedChain(f"chain {fields['chain']} was archived: no event can be added to it.")
         added = _insert(fields, EMPTY)
         if added is not None:
             append(

@@ -16,6 +16,7 @@ from django.db.models import Max
 from audit.checkpoints import Line, Named, read_lines, write_checkpoint
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append
+from audit.seals import dropped_rows
 
 CLOCKS: Final = timedelta(minutes=1)  # by which clocks of hosts may differ
 SHOWN: Final = 20
@@ -85,7 +86,8 @@ def accept_restore(
     _require_nothing_between(first, last)
     ranges = _ranges(rows, last)
     # Checkpoints name the last row of each open chain, and count all rows: also those of chains that they never named.
-    lost = max(checkpoint["rows"] for checkpoint in signed.values()) - AuditEvent.objects.filter(at__lte=last).count()
+    lost = max(checkpoint["rows"] for checkpoint in signed.values()) - dropped_rows()
+    lost -= AuditEvent.objects.filter(at__lte=last).count()
     details = {"rows": lost, "chains": len(ranges), "first_line": min(numbers), "last_line": max(numbers)}
     append(SYSTEM_CHAIN, "audit.restore_accepted", now=now, actor=actor, details=details)
     record = {

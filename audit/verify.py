@@ -2,8 +2,9 @@
 
 A chain alone shows edits, insertions and removals in its middle; the rows in `system` show a dropped chain; only a
 checkpoint shows rows cut from the end. Skill audits are compared with the digests that their events hold. A restore
-that somebody has accepted (audit/restores.py) excuses the rows that it lost. Changes nothing, and keeps one small entry
-per chain in memory.
+that somebody has accepted (audit/restores.py) excuses the rows that it lost. Rows that were archived are vouched for by
+signed seals (audit/seals.py): `system` goes on where its last dropped range ends, and a dropped chain has to end as its
+seal and its closing say. Changes nothing, and keeps one small entry per chain in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,16 +21,18 @@ from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import EMPTY, Head
 from audit.restores import Restore, restore_in
 from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, StoredRow, UnreadableRow, stream
+from audit.seals import Range, Seam, dropped_rows, newest_seam, seal_faults, sealed_ranges
 from audit.skill_audits import SKILL_AUDIT, skill_audit_faults
 
 PROGRESS_ROWS: Final = 10_000
 _MARK: Final = f'"{SKILL_AUDIT}"'
+SEAL: Final = "seal:"  # a problem with a seal has it for its chain
 LOOKUP_HEADS: Final = 200  # SQLite refuses expressions deeper than 1,000
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The first bad row of a chain, or the first bad line of the checkpoint file (then `chain` is None).
+    """The first bad row of a chain, a bad seal, or the first bad line of the checkpoint file (then `chain` is None).
 
     `missing`: rows that were signed are gone, which a restore from a backup leaves behind, too.
     """
@@ -42,6 +45,8 @@ class Problem:
     missing: bool = False
 
     def __str__(self) -> str:
+        if self.chain is not None and self.chain.startswith(SEAL):
+            return f"seal {self.chain.removeprefix(SEAL)}: {self.what}"
         if self.chain is None:
             return f"checkpoint file, line {self.line}: {self.what}"
         row = "" if self.seq is None else f", row {self.seq}"
@@ -53,7 +58,8 @@ class Problem:
 class Report:
     """Result of a verification. `further` counts problems after the first of each chain.
 
-    `missing` are the signed rows that are gone, except for those that an accepted restore has lost.
+    `missing` are the signed rows that are gone, except for those that an accepted restore has lost. `archived` counts
+    the events that were dropped after they were sealed, `files` those of the archive that were verified.
     """
 
     rows: int = 0
@@ -63,6 +69,8 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     missing: list[Named] = field(default_factory=list)
     restores: list[Restore] = field(default_factory=list)
+    archived: int = 0
+    files: int | None = None
     _first: dict[str | None, Problem] = field(init=False, default_factory=dict)
 
     @property
@@ -91,7 +99,7 @@ class _Seen:
 
 def verify_log(*, head: Path | None = None, progress: Callable[[int], None] | None = None) -> Report:
     """Verify every row, and every line of the checkpoint file when `head` names one."""
-    report = Report()
+    report = Report(archived=dropped_rows())
     check = _Check(report)
     for row in stream(AuditEvent.objects.all()):
         check.step(row)
@@ -100,8 +108,11 @@ def verify_log(*, head: Path | None = None, progress: Callable[[int], None] | No
     check.finish()
     for fault in skill_audit_faults(check.skill_audits):
         report.add(Problem(fault.chain, fault.what, fault.seq))
+    keys: set[str] = set()
     if head is not None:
-        _verify_checkpoints(head, report)
+        _verify_checkpoints(head, report, keys)
+    for sealed in seal_faults(keys):
+        report.add(Problem(f"{SEAL}{sealed.number}", sealed.what))
     return report
 
 
@@ -121,7 +132,7 @@ def verify_chain(chain: str) -> Report:
         check.note(row)
         if (wrong := _content_fault(row)) is not None:
             report.add(Problem(SYSTEM_CHAIN, wrong, row.seq, row.id))
-    check.finish()
+    check.finish(only=chain)
     return report
 
 
@@ -134,16 +145,18 @@ class _Check:
         self._chains: dict[str, _Seen] = {}
         self._openings: dict[str, tuple[int, object]] = {}
         self._closings: dict[str, tuple[int, Head]] = {}
+        self._seam = newest_seam(dropped=True)
 
     def step(self, row: StoredRow) -> None:
         """Check one row against the row before it, and continue from it."""
         if row.chain not in self._chains:
-            self._chains[row.chain] = _Seen(row.hash, EMPTY, row.id)
+            start = Head(self._seam.system_seq, self._seam.system_hash) if row.chain == SYSTEM_CHAIN else EMPTY
+            self._chains[row.chain] = _Seen(row.hash, start, row.id)
             self._report.chains += 1
         self._report.rows += 1
         self.skill_audits += _MARK in str(row.details)
         seen = self._chains[row.chain]
-        wrong = _link_fault(row, seen.last) or _content_fault(row)
+        wrong = row_fault(row, seen.last)
         if wrong is not None:
             self._report.add(Problem(row.chain, wrong, row.seq, row.id))
         # SQLite may hold text in place of a number; continue as if the number were right.
@@ -172,27 +185,66 @@ class _Check:
             what = f"chain {chain} is {done} a second time; row {first} did so first"
             self._report.add(Problem(SYSTEM_CHAIN, what, row.seq, row.id))
 
-    def finish(self) -> None:
-        """Compare the chains with their openings and closings in `system`."""
+    def finish(self, only: str = "") -> None:
+        """Compare the chains, or `only` one, with their openings and closings in `system`, or in its dropped part."""
+        self._take_over(self._seam, only)
+        absent = {*self._openings, *self._closings} - set(self._chains)
+        sealed = sealed_ranges(absent | set(self._chains) - {SYSTEM_CHAIN}) if self._seam.number else {}
         for chain, seen in self._chains.items():
-            if chain != SYSTEM_CHAIN and chain not in self._openings:
+            if chain != SYSTEM_CHAIN and chain in sealed:
+                self._report.add(Problem(chain, "it was archived and dropped, and has rows again", 1, seen.id))
+            elif chain != SYSTEM_CHAIN and chain not in self._openings:
                 self._report.add(Problem(chain, "no row in `system` opens it", 1, seen.id))
         for chain, (system_seq, first_hash) in self._openings.items():
             found = self._chains.get(chain)
             if found is None:
-                what = f"row {system_seq} of `system` opens it, but it has no rows: it was dropped"
-                self._report.add(Problem(chain, what))
+                what = f"{_named(system_seq)} opens it, but it has no rows: it was dropped"
+                if not _is_sealed(sealed.get(chain), first_hash=first_hash):
+                    self._report.add(Problem(chain, what))
             elif found.first_hash != first_hash:
-                what = f"its first row is not the one that row {system_seq} of `system` names"
+                what = f"its first row is not the one that {_named(system_seq)} names"
                 self._report.add(Problem(chain, what, 1))
         for chain, (system_seq, last) in self._closings.items():
-            found = self._chains.get(chain)
-            if found is None:
-                if chain not in self._openings:
-                    self._report.add(Problem(chain, f"row {system_seq} of `system` closes it, but it has no rows"))
-            elif found.last != last:
-                what = f"this is its last row, but row {system_seq} of `system` closed it at row {last.seq}"
-                self._report.add(Problem(chain, what, found.last.seq, found.id))
+            self._compare_end(chain, system_seq, last, sealed.get(chain))
+
+    def _compare_end(self, chain: str, system_seq: int, last: Head, sealed: list[Range] | None) -> None:
+        found = self._chains.get(chain)
+        if found is not None and found.last != last:
+            what = f"this is its last row, but {_named(system_seq)} closed it at row {last.seq}"
+            self._report.add(Problem(chain, what, found.last.seq, found.id))
+        elif found is None and sealed:
+            if not _is_sealed(sealed, last=last):
+                self._report.add(Problem(chain, f"{_named(system_seq)} closed it at another row than its seal says"))
+        elif found is None and chain not in self._openings:
+            self._report.add(Problem(chain, f"{_named(system_seq)} closes it, but it has no rows"))
+
+    def _take_over(self, seam: Seam, only: str) -> None:
+        """Add the openings and closings that dropped rows of `system` held; they stand for row 0."""
+        for chain, (first_hash, last_seq, last_hash) in seam.openings.items():
+            if only and chain != only:
+                continue
+            if first_hash:
+                self._openings.setdefault(chain, (0, first_hash))
+            if last_seq is not None and last_hash is not None:
+                self._closings.setdefault(chain, (0, Head(last_seq, last_hash)))
+
+
+def _named(system_seq: int) -> str:
+    return f"row {system_seq} of `system`" if system_seq else "a row of `system` that was archived"
+
+
+def _is_sealed(ranges: list[Range] | None, *, first_hash: object = None, last: Head | None = None) -> bool:
+    """Whether a dropped chain was sealed from its first row on, and up to its last."""
+    if not ranges or ranges[0].first_seq != 1:
+        return False
+    if first_hash is not None and ranges[0].first_hash != first_hash:
+        return False
+    return last is None or (ranges[-1].last_seq, ranges[-1].last_hash) == (last.seq, last.hash)
+
+
+def row_fault(row: StoredRow, before: Head) -> str | None:
+    """Return what is wrong with a row that should follow `before`."""
+    return _link_fault(row, before) or _content_fault(row)
 
 
 def _link_fault(row: StoredRow, before: Head) -> str | None:
@@ -218,16 +270,18 @@ def _content_fault(row: StoredRow) -> str | None:
     return None
 
 
-def _verify_checkpoints(path: Path, report: Report) -> None:
+def _verify_checkpoints(path: Path, report: Report, keys: set[str]) -> None:
     gone: list[Named] = []
     counts: list[tuple[int, int]] = []
-    heads = _signed_heads(path, report, counts)
+    heads = _signed_heads(path, report, counts, keys)
     while batch := list(islice(heads, LOOKUP_HEADS)):
         where = Q()
         for head in batch:
             where |= Q(chain=head.chain, seq=head.seq)
         present = set(AuditEvent.objects.filter(where).values_list("chain", "seq", "hash"))
-        gone += [head for head in batch if head[:3] not in present]
+        absent = [head for head in batch if head[:3] not in present]
+        sealed = sealed_ranges({head.chain for head in absent}) if absent and report.archived else {}
+        gone += [head for head in absent if not _was_archived(head, sealed.get(head.chain, []))]
     for head in gone:  # judged after the last line: an acceptance stands after what it excuses
         if not any(restore.excuses(head) for restore in report.restores):
             report.missing.append(head)
@@ -236,8 +290,17 @@ def _verify_checkpoints(path: Path, report: Report) -> None:
     _compare_counts(counts, report)
 
 
-def _signed_heads(path: Path, report: Report, counts: list[tuple[int, int]]) -> Iterator[Named]:
-    """Check every line of the file and note its count of rows; yield the rows that the genuine ones sign."""
+def _was_archived(head: Named, ranges: list[Range]) -> bool:
+    """Whether a row that a checkpoint signed was archived. Its hash is known here if it is the first or the last."""
+    for one in ranges:
+        if one.first_seq <= head.seq <= one.last_seq:
+            known = {one.first_seq: one.first_hash, one.last_seq: one.last_hash}
+            return known.get(head.seq, head.hash) == head.hash
+    return False
+
+
+def _signed_heads(path: Path, report: Report, counts: list[tuple[int, int]], keys: set[str]) -> Iterator[Named]:
+    """Check every line of the file, note its count of rows and its key; yield the rows that the genuine ones sign."""
     report.checkpoints = 0
     last: dict[str, Named] = {}
     for line in read_lines(path):
@@ -251,6 +314,7 @@ def _signed_heads(path: Path, report: Report, counts: list[tuple[int, int]]) -> 
             report.restores.append(restore)
         report.checkpoints += 1
         counts.append((line.checkpoint["rows"], line.number))
+        keys.update(line.checkpoint[name] for name in ("key", "next_key") if name in line.checkpoint)
         for named in named_heads(line):
             # An idle chain is named again and again with the same head: one lookup is enough.
             if named.chain not in last or last[named.chain][:3] != named[:3]:
@@ -267,6 +331,6 @@ def _compare_counts(counts: list[tuple[int, int]], report: Report) -> None:
     ]
     most_rows, most_line = max(standing, key=lambda count: (count[0], -count[1]), default=(0, 0))
     # Rows may have been added meanwhile: count again before reporting a loss.
-    if most_rows > report.rows and most_rows > (left := AuditEvent.objects.count()):
+    if most_rows > report.rows + report.archived and most_rows > (left := dropped_rows() + AuditEvent.objects.count()):
         what = f"it counted {most_rows} rows, now there are {left}"
         report.add(Problem(None, what, line=most_line, missing=True))

@@ -37,6 +37,7 @@ from audit.receipts import (
     with_names,
 )
 from audit.rows import UnreadableRow
+from audit.seals import newest_seam
 from audit.verify import verify_chain
 
 MOMENTS = frozenset({"at", "started_at", "ended_at"})
@@ -166,6 +167,7 @@ def audit_key(request: HttpRequest) -> HttpResponse:
     """Return the public key that signs checkpoints and exports, and those that it has replaced."""
     replaced = AuditEvent.objects.filter(chain=SYSTEM_CHAIN, kind=KEY_REPLACED).order_by("seq")
     former = [{"replaced_at": event.at.isoformat(), **event.details} for event in replaced]
+    former = [*newest_seam(dropped=True).keys, *former]
     return JsonResponse({"algorithm": "Ed25519", "key": public_key(), "former": former})
 
 

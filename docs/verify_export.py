@@ -1,6 +1,6 @@
-"""Verify an audit export of lqops without lqops. Needs Python 3.11 and the package `cryptography`.
+"""Verify an audit export of lqops, or a file of its archive, without lqops. Needs Python 3.11 and `cryptography`.
 
-    python verify_export.py --key KEY export.jsonl          (or export.csv)
+    python verify_export.py --key KEY export.jsonl          (or export.csv, or audit-000001-….jsonl.gz)
 
 KEY is the public key, 64 hex digits; best one that you noted long ago. --kept FILE is a copy of the checkpoint file, or
 with --witness-key KEY a file of counter-signatures made with that key: the export must agree with it and be newer.
@@ -9,6 +9,7 @@ Exit 0: this is what the installation signed, and nothing was changed, added or 
 
 import argparse
 import csv
+import gzip
 import hashlib
 import json
 import re
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = (0, "0" * 64)
+KINDS = ("checkpoint", "seal", "manifest")
 
 
 def need(condition, what):
@@ -39,23 +41,26 @@ def check_signature(statement, key):
 
 
 def parse(line, columns):
-    """Return what a line is, checkpoint, event or manifest, and its content."""
+    """Return what a line is, checkpoint, seal, event or manifest, and its content."""
     if not columns:
         value = json.loads(line)
-        return next(((what, value[what]) for what in ("checkpoint", "manifest") if what in value), ("event", value))
+        return next(((what, value[what]) for what in KINDS if what in value), ("event", value))
     row = dict(zip(columns, (cell.removeprefix("'") for cell in next(csv.reader([line]))), strict=True))
     row["details"] = json.loads(row["details"])
-    if row["chain"] in {"checkpoint", "manifest"}:
+    if row["chain"] in KINDS:
         return row["chain"], row["details"]
     micros = (datetime.fromisoformat(row["at"]) - EPOCH) // timedelta(microseconds=1)
     return "event", {**row, "seq": int(row["seq"]), "at": micros}
 
 
 class Export:
-    """Takes the lines of an export in their order; `known` are digests of checkpoints by their number."""
+    """Takes the lines of a file in their order; `known` are digests of checkpoints by their number, `rows` the hashes
+    of rows that kept checkpoints name.
+    """
 
-    def __init__(self, key, known):
-        self.key, self.known = key, known
+    def __init__(self, key, known, rows):
+        self.key, self.known, self.rows, self.keys = key, known, rows, {key}
+        self.seals, self.sealed, self.start = [], {}, {}
         self.trusted, self.before, self.skipped, self.named = False, START, False, {}
         self.count, self.gap, self.first, self.last, self.opened, self.closed = 0, "", {}, {}, {}, {}
 
@@ -67,6 +72,7 @@ class Export:
         if self.trusted or line.get("key") == self.key:
             check_signature(line, self.key)
             self.key, self.trusted = line.get("next_key", self.key), True  # the old key names the new one
+            self.keys.add(self.key)
         self.before, self.skipped = (line["n"], digest), self.skipped or line["n"] > number + 1
         for chain, start, end in line.get("restored", {}).get("missing", []):  # accepted by a person, on record
             self.named = {at: row for at, row in self.named.items() if at[0] != chain or not start <= at[1] <= end}
@@ -74,14 +80,51 @@ class Export:
         for chain, (seq, row) in {**line["open"], "system": (line["system"]["seq"], line["system"]["hash"])}.items():
             need(not seq or self.named.setdefault((chain, seq), row) == row, f"signs another row {seq} of {chain}")
 
+    def seal(self, line):
+        """What was archived and is not in an export: ranges of rows, and what dropped rows of `system` said."""
+        self.seals.append(line["statement"])
+        for chain, *ends in line["ranges"]:
+            self.sealed.setdefault(chain, []).append(ends)
+        digest = hashlib.sha256(b"".join(canonical(one) + b"\n" for one in line["ranges"])).hexdigest()
+        need(digest == line["statement"]["ranges"], "is a seal with other ranges than were signed")
+
+    def check_seals(self):
+        """Each seal is signed with a known key, or named by the one after it. Returns the last row of `system` gone."""
+        named = None
+        for said in reversed(self.seals):
+            digest = hashlib.sha256(canonical(said)).hexdigest()
+            need(named is None or named == digest, f"comes with seal {said['n']}, which the next one does not name")
+            check_signature(said, said["key"])
+            need(named or said["key"] in self.keys, f"comes with seal {said['n']}, signed with another key")
+            named = said["prev"]
+        need(named in {None, START[1]}, "comes without all seals")
+        for chain, (first, seq, last) in (self.seals[-1]["carried"] if self.seals else {}).items():
+            if first:
+                self.opened.setdefault(chain, first)
+            if seq is not None:
+                self.closed.setdefault(chain, (seq, last))
+        for chain, ends in self.sealed.items():
+            if chain != "system" and chain in self.opened:
+                need(chain not in self.first, f"comes with rows of chain {chain}, which was archived")
+                self.first[chain], self.last[chain] = ends[0][2], (ends[-1][1], ends[-1][3])
+        return tuple(self.seals[-1]["system"]) if self.seals else START
+
+    def is_archived(self, chain, seq, found):
+        """Whether a seal covers a row; the hashes of the first and the last one are known."""
+        ends = [one for one in self.sealed.get(chain, ()) if one[0] <= seq <= one[1]]
+        return bool(ends) and {ends[0][0]: ends[0][2], ends[0][1]: ends[0][3]}.get(seq, found) == found
+
     def event(self, row):
         """Its hash is right, it is the row that checkpoints signed, and it follows the row before it."""
         found, chain, seq, kind, details = row.pop("hash"), *map(row.get, ("chain", "seq", "kind", "details"))
         name = f"(row {seq} of chain {chain})"
         need(hashlib.sha256(canonical(row)).hexdigest() == found, f"{name} was changed")
         need(self.named.pop((chain, seq), found) == found, f"{name} is not the row that a checkpoint signed")
-        if (seq - 1, row["prev_hash"]) != self.last.get(chain, START):
+        need(self.rows.get((chain, seq), found) == found, f"{name} is not the row that a kept checkpoint signed")
+        before = (seq - 1, row["prev_hash"])
+        if before != self.last.get(chain, before):
             self.gap = self.gap or f"{name} does not follow the row before it"
+        self.start.setdefault(chain, before)
         self.count, self.last[chain] = self.count + 1, (seq, found)
         self.first.setdefault(chain, found)
         if (chain, kind) == ("system", "audit.chain_opened"):  # the first counts
@@ -92,15 +135,24 @@ class Export:
     def manifest(self, line, digest):
         """It is signed, and what it says of the lines before it is so. Returns what the export is."""
         check_signature(line, self.key)
-        need(line["format"] == "lqops-audit-export/1", "is of an unknown format")
         need((line["sha256"], line["events"]) == (digest, self.count), "is for other lines: some were changed or cut")
+        if line["format"] == "lqops-audit-archive/1":
+            return self.archive(line)
+        need(line["format"] == "lqops-audit-export/1", "is of an unknown format")
         chain, newest = line["filters"]["chain"], self.before[0]
         if line["filters"]["since"] or line["filters"]["kind"]:
             return f"{self.count} events of a selection, exported {line['at']}; what lies between them is left out"
         need(not self.gap, f"is for lines of which one {self.gap}")
+        seam = self.check_seals()
+        late = [name for name, at in self.start.items() if at != (seam if name == "system" else START)]
+        need(
+            not late,
+            f"is for lines of which one (the first of chain {''.join(late[:1])}) does not follow the row before",
+        )
         heads = {name: list(self.last.get(name, START)) for name in line["heads"]}
         need(line["heads"] == heads, f"names another last row of chain {chain}")
-        gone = [f"row {at[1]} of chain {at[0]}" for at in sorted(self.named) if chain in {"", at[0]}]
+        gone = [f"row {at[1]} of chain {at[0]}" for at in sorted(self.named) if chain in {"", at[0]}
+                and not self.is_archived(*at, self.named[at])]  # fmt: skip
         need(not gone, f"comes without {''.join(gone[:1])}, which a checkpoint signed")
         lost = [n for n in self.known if n > newest or not chain]
         need(not lost and (chain or not self.skipped), "comes without all checkpoints, or is older than those you have")
@@ -110,9 +162,19 @@ class Export:
             need(not wrong, f"comes with chain {min(wrong, default='')}, which does not match its rows in `system`")
         return f"{self.count} events of {chain or 'all chains'}, up to checkpoint {newest}, exported {line['at']}"
 
+    def archive(self, line):
+        """A file of the archive: whole chains, and a range of `system`. Returns what it is."""
+        need(not self.gap, f"is for lines of which one {self.gap}")
+        late = [name for name, at in self.start.items() if at != START and name != "system"]
+        need(not late, f"comes with chain {''.join(late[:1])} without its first row")
+        found = sorted([c, self.start[c][0] + 1, self.last[c][0], self.first[c], self.last[c][1]] for c in self.first)
+        ranges = hashlib.sha256(b"".join(canonical(one) + b"\n" for one in found)).hexdigest()
+        need((ranges, len(found)) == (line["ranges"], line["chains"]), "is for other chains than these")
+        return f"{self.count} events of {len(found)} chains, segment {line['n']} of the archive, written {line['at']}"
 
-def verify(lines, key, known):
-    export, digest, columns, result = Export(key, known), hashlib.sha256(), None, None
+
+def verify(lines, key, known, rows):
+    export, digest, columns, result = Export(key, known, rows), hashlib.sha256(), None, None
     for number, raw in enumerate(lines, 1):
         try:
             need(result is None, "stands after the manifest")
@@ -133,18 +195,22 @@ def verify(lines, key, known):
 
 
 def kept_checkpoints(file, witness_key):
-    """Return digests by number: of the lines of a checkpoint file, or as a second host has counter-signed them."""
-    known = {}
+    """Return digests by number, of the lines of a checkpoint file or as a second host has counter-signed them, and the
+    hashes of the rows that the lines name.
+    """
+    known, rows = {}, {}
     for number, raw in enumerate(Path(file).read_bytes().splitlines() if file else (), 1):
         try:
             line = json.loads(raw)
             if witness_key:
                 check_signature(line, witness_key)
             known[line["n"]] = line["checkpoint"] if witness_key else hashlib.sha256(raw).hexdigest()
+            heads = {} if witness_key else {**line["open"], "system": (line["system"]["seq"], line["system"]["hash"])}
+            rows.update({(chain, seq): row for chain, (seq, row) in heads.items()})
         except (AttributeError, KeyError, TypeError, json.JSONDecodeError):
             what = "counter-signature" if witness_key else "checkpoint"
             raise ValueError(f"line {number} of {file} is no {what}") from None
-    return known
+    return known, rows
 
 
 def public_key(text):
@@ -161,8 +227,8 @@ if __name__ == "__main__":
     parser.add_argument("export")
     given = parser.parse_args()
     try:
-        with Path(given.export).open("rb") as file:
-            found = verify(file, given.key, kept_checkpoints(given.kept, given.witness_key))
-    except (InvalidSignature, ValueError, OSError) as error:
+        with (gzip.open if given.export.endswith(".gz") else open)(given.export, "rb") as file:
+            found = verify(file, given.key, *kept_checkpoints(given.kept, given.witness_key))
+    except (InvalidSignature, ValueError, OSError, EOFError) as error:
         sys.exit(f"Refused: {str(error) or 'a counter-signature is wrong'}")
     print(f"Verified: {found}")

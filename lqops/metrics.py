@@ -15,9 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
-from django.db.models import Count, Max, Min, Q, QuerySet, Sum, TextField, Value
-from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Coalesce
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -26,9 +24,9 @@ from agents.conf import clock
 from agents.enums import ApprovalStatus, BudgetScope, Outcome, QuestionStatus, Status
 from agents.models import AgentSession, Approval, Budget, InferenceLog, Question, Sensor, UnreadInput
 from agents.queue import Queue, queue_length
-from agents.sessions.control_room import CALL, Health, health
+from agents.retention.totals import FIGURES, archived_totals
+from agents.sessions.control_room import Health, health
 from audit.kinds import TERMINAL_KINDS
-from audit.models import AuditEvent
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -94,10 +92,16 @@ class _Page:
 
 
 class Totals:
-    """Sums over the rows of a table by some of its columns, of which only the newest are read again."""
+    """Sums over the rows of a table by some of its columns, of which only the newest are read again.
 
-    def __init__(self, rows: Callable[[], QuerySet[Any]], columns: Iterable[str], **sums: Any) -> None:
+    What was archived before the first read is added; rows that are archived later have been counted by then.
+    """
+
+    def __init__(
+        self, rows: Callable[[], QuerySet[Any]], columns: Iterable[str], archived: str = "", /, **sums: Any
+    ) -> None:
         self._rows = rows
+        self._archived = archived
         self._columns = tuple(columns)
         self._sums = sums
         self._upto = 0
@@ -108,6 +112,8 @@ class Totals:
         newest = QuerySet(self._rows().model).aggregate(newest=Max("id"))["newest"] or 0
         if newest < self._upto:  # another database was restored
             self._upto, self._older = 0, {}
+        if not self._upto and self._archived:
+            self._older = {key: [number] for key, number in archived_totals(self._archived).items()}
         if newest - RECOUNTED > self._upto:
             upto = newest - RECOUNTED
             _add(self._older, self._summed(id__gt=self._upto, id__lte=upto))
@@ -126,18 +132,6 @@ def _add(into: dict[tuple[str, ...], list[float]], found: Iterable[tuple[tuple[s
     for key, values in found:
         before = into.get(key, [0.0] * len(values))
         into[key] = [old + new for old, new in zip(before, values, strict=True)]
-
-
-def _ended_runs() -> QuerySet[Any]:
-    rows = AuditEvent.objects.filter(kind__in=sorted(TERMINAL_KINDS))
-    # Older events have none.
-    result = Coalesce(KeyTextTransform("result", "details"), Value("unknown"), output_field=TextField())
-    return rows.annotate(reason=KeyTextTransform("reason", "details"), result=result)
-
-
-def _recorded_calls() -> QuerySet[Any]:
-    named = {"intent": KeyTextTransform("tool", "details"), "outcome": KeyTextTransform("outcome", "details")}
-    return AuditEvent.objects.filter(kind=CALL).annotate(**named)
 
 
 # --- The collector ---
@@ -188,8 +182,8 @@ class InstallationCollector:
     """Reads all figures with a fixed number of statements."""
 
     def __init__(self) -> None:
-        self._runs = Totals(_ended_runs, ["kind", "reason", "result"], number=Count("id"))
-        self._calls = Totals(_recorded_calls, ["intent", "outcome"], number=Count("id"))
+        self._runs = Totals(*FIGURES["runs"], "runs", number=Count("id"))
+        self._calls = Totals(*FIGURES["calls"], "calls", number=Count("id"))
         self._requests = Totals(
             InferenceLog.objects.all,
             ["model", "outcome"],

@@ -401,6 +401,11 @@ LQOPS_INPUT_TRIES = env.whole("LQOPS_INPUT_TRIES", 5, least=1)
 LQOPS_MEMORY_TOKENS = env.whole("LQOPS_MEMORY_TOKENS", 5_000)
 LQOPS_PRECEDENT_DAYS = env.whole("LQOPS_PRECEDENT_DAYS", 180)
 
+# --- Retention (docs/retention.md) ---
+
+LQOPS_KEEP_RUNS_DAYS = env.whole("LQOPS_KEEP_RUNS_DAYS", 0)
+LQOPS_ARCHIVE_DIR = Path(env.text("LQOPS_ARCHIVE_DIR") or VAR_DIR / "archive")
+
 # --- Skills (docs/playbooks.md, docs/skills.md) ---
 
 # Folders with a SKILL.md in each of their folders; the samples by default

@@ -158,7 +158,7 @@ class SessionSerializer(RowSerializer):
             "started_by", "restarted_from", "depth", "max_cost_usd", "spent_usd", "cost_total_usd",
             "cost_reserved_usd", "cost_actual_usd",
             "cost_cap_reached", "token_budget", "total_tokens", "created_at", "started_at", "completed_at",
-            "next_wake_at", "last_activity_at", "error",
+            "next_wake_at", "last_activity_at", "error", "archived_at",
         ]  # fmt: skip
         extra_kwargs = {
             "halt_state": {
@@ -196,7 +196,8 @@ class ModelWaitSerializer(serializers.Serializer[Any]):
 class SessionDetailSerializer(SessionSerializer):
     model_wait = serializers.SerializerMethodField(help_text="The model that does not answer; null: none is awaited.")
     receipt = serializers.SerializerMethodField(
-        help_text="Built from the audit log at request time, also while the session runs; null before it has started."
+        help_text="Built from the audit log at request time, also while the session runs; null before it has started. "
+        "Of an archived session the short receipt that was kept, with the files in `archived`."
     )
 
     class Meta(SessionSerializer.Meta):

@@ -1,15 +1,19 @@
 """The checks of `doctor`: the brakes, and the other conditions of a safe installation."""
 
+from datetime import datetime
+
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 
-from agents.conf import clock, isolation_is_strict
+from agents.conf import clock, isolation_is_strict, runs_kept
 from agents.definitions.catalogue import embedding_model
 from agents.guard.selftest import Check, run_checks
 from agents.knowledge.vectors import has_numpy
 from agents.models import Installation, ModelOutage, SuspendedModel
 from agents.people.second_factor import deciders_without_factor, unknown_names
+from agents.retention.runs import archivable
+from agents.retention.sizes import database_bytes, shown, table_bytes
 from agents.sessions.approval_rules import roles_without_approvers
 from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live, missing_migrations
 from agents.sessions.second_eyes import approvers, approvers_of
@@ -20,6 +24,7 @@ from audit import models
 from audit.keys import public_key
 
 SQLITE_NORMAL = 1
+TABLES_SHOWN = 3
 
 
 def diagnose() -> list[Check]:
@@ -52,11 +57,25 @@ def diagnose() -> list[Check]:
             ok=has_numpy() or not embedding_model(),
             fault="a model has the role embeddings, but numpy is missing: install the extra `semantic`",
         ),
+        _retention(now),
         *_second_eyes(),
         _second_factors(),
         Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
         *_isolation(),
     ]
+
+
+def _retention(now: datetime) -> Check:
+    """How much the database takes, and what pruning would archive. Nothing here is a fault."""
+    kept = runs_kept()
+    tables = table_bytes() if connection.vendor == "postgresql" else {}  # SQLite would read the whole file
+    largest = ", ".join(f"{name} {shown(size)}" for name, size in list(tables.items())[:TABLES_SHOWN])
+    found = f"{shown(database_bytes())}{f' (largest: {largest})' if largest else ''}; runs are kept "
+    if kept is None:
+        found += "for good: `manage.py prune --older-than 90d --dry-run` says what could be archived"
+    else:
+        found += f"{kept.days} days; `manage.py prune` would archive {archivable(now - kept).count()} runs"
+    return Check("size of the database", ok=True, found=found)
 
 
 def _second_factors() -> Check:
@@ -111,7 +130,7 @@ def _isolation() -> list[Check]:
 
 def _append_only() -> Check:
     missing = models.missing(connection)
-    fault = f"missing triggers: {', '.join(missing)}; run `manage.py migrate audit 0001`, then `manage.py migrate`"
+    fault = f"missing triggers: {', '.join(missing)}; run `manage.py migrate`"
     return Check.of("the audit log is append-only", ok=not missing, fault=fault)
 
 

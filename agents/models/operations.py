@@ -229,3 +229,18 @@ class SignInCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.failures} since {self.began_at:%Y-%m-%d %H:%M}"
+
+
+class ArchivedTotal(models.Model):
+    """How many events of a figure that only grows were archived, by the values of its labels."""
+
+    figure = models.CharField(max_length=16)
+    labels = models.CharField(max_length=400, help_text="A list, as JSON.")
+    number = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["figure", "labels"], name="archived_total_once")]
+
+    def __str__(self) -> str:
+        return f"{self.figure} {self.labels}"

@@ -143,6 +143,9 @@ class AgentSession(models.Model):
     run_result = models.CharField(max_length=8, choices=RunResult, blank=True, help_text="Empty until it is over.")
     result_reason = models.CharField(max_length=300, blank=True, help_text="Why, in words.")
     error = models.CharField(max_length=2000, blank=True)
+    archived_at = models.DateTimeField(
+        null=True, blank=True, help_text="When its calls, transcript and audit events went into the archive."
+    )
 
     objects = AgentSessionQuerySet.as_manager()
 
@@ -203,6 +206,11 @@ class AgentSession(models.Model):
             ),
             models.Index(fields=["completed_at"], condition=Q(run_result__in=UNFINISHED), name="session_unfinished"),
             models.Index(fields=["-id"], condition=Q(completed_at__isnull=True), name="session_active"),
+            models.Index(
+                fields=["completed_at", "id"],
+                condition=Q(completed_at__isnull=False, archived_at__isnull=True),
+                name="session_to_archive",
+            ),
             models.Index(
                 fields=["completed_at", "mode", "run_result"],
                 condition=Q(completed_at__isnull=False),

@@ -7,12 +7,16 @@ document is the same text wherever it is quoted. What was sent to a model is put
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final
 
-from django.db import models
+from django.db import connection, models
+from django.db.models.functions import Now
+
+from agents.conf import clock
 
 LONG_CHARS: Final = 1_000
 KEPT: Final = 64  # texts that a process remembers
@@ -22,16 +26,22 @@ _HEADER: Final = re.compile(r"<<<[a-z0-9_]+ [A-Za-z0-9]{8,64}(?: [^\n]{0,1000})?
 _FOOTER: Final = re.compile(r"\n<<<end [A-Za-z0-9]{8,64}>>>")
 MOST_PIECES: Final = 50  # a text with more borders is not cut: whoever sends a document may write as many as they like
 AT_ONCE: Final = 500  # texts that one query reads
+NOTED_AGAIN: Final = timedelta(days=1)  # after which a use of a text is noted again
 
 
 class SharedText(models.Model):
-    """A long text by the digest of its characters. Rows are only ever added."""
+    """A long text by the digest of its characters. It never changes, and is deleted once no row names it any more.
+
+    `used_at` is at most a day before the time when a row that names it was last written.
+    """
 
     digest = models.CharField(max_length=64, primary_key=True)
     text = models.TextField()
+    used_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         default_permissions = ()
+        indexes = [models.Index(fields=["used_at"], name="shared_text_used")]
 
     def __str__(self) -> str:
         return self.digest
@@ -82,10 +92,24 @@ def stored(value: Any) -> Any:
         return MARK + " ".join(digests)
 
     value = _with_texts(value, replaced)
-    if texts:  # in one order, so that two who store the same texts never wait for each other
-        rows = [SharedText(digest=digest, text=texts[digest]) for digest in sorted(texts)]
-        SharedText.objects.bulk_create(rows, ignore_conflicts=True)
+    _store(texts)
     return value
+
+
+def _store(texts: dict[str, str]) -> None:
+    """Write the texts that are new, and note that the others are used, at most once a day each."""
+    now = clock()
+    field = SharedText._meta.get_field("used_at")
+    at, old = (field.get_db_prep_save(moment, connection) for moment in (now, now - NOTED_AGAIN))
+    digests = sorted(texts)  # in one order, so that two who store the same texts never block each other
+    for start in range(0, len(digests), AT_ONCE):
+        some = digests[start : start + AT_ONCE]
+        values = ", ".join(["(%s, %s, %s)"] * len(some))
+        insert = f"INSERT INTO {SharedText._meta.db_table} (digest, text, used_at) VALUES {values}"  # noqa: S608
+        used = f"UPDATE SET used_at = excluded.used_at WHERE {SharedText._meta.db_table}.used_at < %s"
+        params = [value for digest in some for value in (digest, texts[digest], at)]
+        with connection.cursor() as cursor:
+            cursor.execute(f"{insert} ON CONFLICT (digest) DO {used}", [*params, old])
 
 
 def _pieces(text: str) -> list[str]:
@@ -117,6 +141,15 @@ def _restored(value: Any) -> Any:
 
 def _digests(text: str) -> list[str]:
     return text.removeprefix(MARK).split(" ")
+
+
+_NAMED: Final = re.compile(rf"(?:{MARK}|\\ufdd0)([0-9a-f]{{64}}(?: [0-9a-f]{{64}})*)")
+
+
+def named_texts(column: str | None) -> Iterator[str]:
+    """Yield the digests that a column names, as the database holds it: text, or JSON with or without escapes."""
+    for found in _NAMED.finditer(column or ""):
+        yield from found[1].split(" ")
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:

@@ -204,6 +204,13 @@ def halt_reasons(ids: Iterable[int]) -> dict[int, str]:
     return dict(Halt.objects.filter(pk__in=ids).values_list("pk", "reason"))
 
 
+def kept_receipt(chain: str) -> dict[str, Any] | None:
+    """Return the short receipt that an archived run has left."""
+    public_id = as_uuid(chain)
+    rows = AgentSession.objects.filter(public_id=public_id, archived_at__isnull=False) if public_id else None
+    return None if rows is None else rows.values_list("result", flat=True).first()
+
+
 def receipt_names(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
     """Return the names of its agent and trigger, and of the documents that it read."""
     public_id = as_uuid(receipt["session_id"])

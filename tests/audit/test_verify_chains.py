@@ -296,13 +296,14 @@ def test_progress_is_reported(record, monkeypatch):
     assert told == [8, 16]
 
 
-def test_verification_is_four_queries(record, django_assert_num_queries):
-    with django_assert_num_queries(4):  # the events; skill audits with and without a place, and their seal
+def test_verification_is_nine_queries(record, django_assert_num_queries):
+    # The events; skill audits with and without a place, and their seal; what was dropped, and the seals.
+    with django_assert_num_queries(9):
         verify_log()
 
 
 def test_one_chain_is_verified_with_its_opening_and_closing(record, django_assert_num_queries):
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         report = verify_chain(RUN)
     assert (report.verified, report.rows) == (True, 7)
 

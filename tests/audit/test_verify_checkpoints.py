@@ -119,7 +119,7 @@ def test_many_heads_are_looked_up_in_batches(head, monkeypatch):
 def test_unchanged_head_is_looked_up_once(head, django_assert_num_queries):
     for number in range(20):
         write_checkpoint(now=later(10 + number))
-    with django_assert_num_queries(5):  # the walk, three for skill audits, the heads
+    with django_assert_num_queries(10):  # the walk, three for skill audits, five for seals, the heads
         assert verify_log(head=head).checkpoints == 23
 
 

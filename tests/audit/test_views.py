@@ -211,7 +211,7 @@ def test_page_runs_and_loads_nothing(admin_client):
 def test_page_takes_a_fixed_number_of_queries(client, auditor, django_assert_num_queries):
     record_session(calls=50)
     client.force_login(auditor)
-    with django_assert_num_queries(12):
+    with django_assert_num_queries(13):
         # sign-in 2, permissions 2, receipt, names, the runs it started, the session's own names, chain, birth and end
         client.get(PAGE)
 

@@ -14,6 +14,7 @@ from audit import utc_now
 from audit.management.base import ActingCommand, not_empty
 from audit.redaction import redact
 from audit.restores import RestoreRefused, accept_restore
+from audit.segments import signed_rows, verify_archive
 from audit.verify import Report, verify_log
 
 VERIFIED, TAMPERED, UNREADABLE = 0, 1, 2
@@ -46,6 +47,12 @@ class Command(ActingCommand):
         )
         parser.add_argument("--by", metavar="USERNAME", type=not_empty, help="with --accept-restore: who accepts it")
         parser.add_argument("--reason", type=not_empty, help="with --accept-restore: why rows are missing")
+        parser.add_argument(
+            "--archive",
+            type=Path,
+            metavar="DIR",
+            help="also verify the files in which archived events are, against their seals and the checkpoints",
+        )
         parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -53,10 +60,10 @@ class Command(ActingCommand):
         if accepting != bool(options["by"] and options["reason"]):
             raise CommandError("--accept-restore, --by and --reason are used together.")
         head = self._head(options)
-        report = self._verify(head)
+        report = self._verify(head, options["archive"])
         if accepting:
             self._accept(head, report, options)
-            report = self._verify(head)
+            report = self._verify(head, options["archive"])
         if options["json"]:
             self.stdout.write(json.dumps(_plain(report)))
         else:
@@ -64,13 +71,17 @@ class Command(ActingCommand):
         if not report.verified:
             raise SystemExit(TAMPERED)
 
-    def _verify(self, head: Path | None) -> Report:
+    def _verify(self, head: Path | None, folder: Path | None) -> Report:
         try:
-            return verify_log(head=head, progress=self._progress)
+            report = verify_log(head=head, progress=self._progress)
+            if folder is not None:
+                verify_archive(folder, report, agreed={} if head is None else signed_rows(head))
         except OSError as error:
-            raise CommandError(f"{head} cannot be read: {error.strerror}.", returncode=UNREADABLE) from error
+            where = error.filename or head
+            raise CommandError(f"{where} cannot be read: {error.strerror}.", returncode=UNREADABLE) from error
         except DatabaseError as error:
             raise CommandError(f"The audit log cannot be read: {error}", returncode=UNREADABLE) from error
+        return report
 
     def _accept(self, head: Path | None, report: Report, options: dict[str, Any]) -> None:
         user = get_user_model().objects.filter(username=options["by"], is_active=True).first()
@@ -114,6 +125,9 @@ class Command(ActingCommand):
             self.stdout.write(f"Further problems: {report.further}")
         if report.checkpoints is None:
             self.stdout.write("No checkpoints checked: rows cut from the end of an open chain would go unnoticed.")
+        if report.archived:
+            files = "its files were not looked at" if report.files is None else f"files of it verified: {report.files}"
+            self.stdout.write(f"Archived and dropped: {report.archived} events, vouched for by signed seals; {files}.")
         counts = f"(chains: {report.chains}, checkpoints: {report.checkpoints or 0})"
         if report.verified:
             self.stdout.write(f"Verified: {report.rows} of {report.rows} events intact {counts}.")
@@ -127,6 +141,8 @@ def _plain(report: Report) -> dict[str, Any]:
     return {
         "verified": report.verified,
         "rows": report.rows,
+        "archived": report.archived,
+        "files": report.files,
         "chains": report.chains,
         "checkpoints": report.checkpoints,
         "problems": [{**dataclasses.asdict(problem), "text": str(problem)} for problem in report.problems],

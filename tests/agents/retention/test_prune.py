@@ -1,0 +1,406 @@
+"""Pruning: which runs go, what of them stays, and what does not change."""
+
+import gzip
+import json
+from datetime import timedelta
+
+import pytest
+from django.contrib.sessions.models import Session as BrowserSession
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from agents.exceptions import PruneRefused
+from agents.models import (
+    AgentSession,
+    ArchivedTotal,
+    Budget,
+    Finding,
+    Message,
+    Notification,
+    OutboxMessage,
+    SharedText,
+    StreamPart,
+    ToolCall,
+)
+from agents.models.shared_texts import named_texts
+from agents.retention.prune import RUNS_AT_ONCE, UNPROVEN, plan
+from agents.retention.runs import archivable
+from agents.retention.sizes import archive_bytes, database_bytes, shown
+from agents.retention.sweeps import delete_unnamed_texts
+from agents.sessions.figures import (
+    ALL,
+    Period,
+    approval_waits_by_day,
+    cost_per_finding_by_day,
+    durations_by_day,
+    outcomes_by_day,
+    spend_by_day,
+)
+from audit import models as audit_models
+from audit.models import SYSTEM_CHAIN, AuditEvent, Seal, SkillAudit
+from audit.receipts import build_receipt
+from audit.segments import signed_rows, verify_archive
+from audit.verify import verify_log
+from lqops.metrics import InstallationCollector
+from tests.agents.admin.rows import make_approval
+from tests.agents.retention.scene import BEFORE, LONG, TODAY, add_call, ended_run, pruned
+from tests.audit.samples import NOW, edit, later
+from tests.factories import make_session, make_unread_input, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def checkpoint_file(tmp_path, settings):
+    settings.LQOPS_CHECKPOINT_FILE = tmp_path / "kept" / "checkpoints.jsonl"
+    return settings.LQOPS_CHECKPOINT_FILE
+
+
+@pytest.fixture
+def owner():
+    return make_user(username="keeper", is_superuser=True)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "archive"
+
+
+def lines_of(folder, kind):
+    found = []
+    for path in sorted(folder.glob(f"{kind}-*.jsonl.gz")):
+        with gzip.open(path, "rt") as file:
+            found += [json.loads(line) for line in file]
+    return found
+
+
+def test_run_is_archived_whole_and_its_row_stays(owner, folder, checkpoint_file):
+    run = ended_run(owner)
+    events = AuditEvent.objects.filter(chain=run.chain).count()
+
+    done = pruned(folder)
+
+    assert (done.runs, done.held) == (1, {})
+    run.refresh_from_db()
+    assert run.archived_at == TODAY
+    assert run.cost_total_usd == run.spent_usd
+    for model in (ToolCall, Message, StreamPart, SkillAudit):
+        assert not model.objects.exists()
+    content = lines_of(folder, "runs")
+    assert sorted({name for line in content for name in line}) == ["message", "run", "skillaudit", "text", "toolcall"]
+    assert LONG in [line["text"]["text"] for line in content if "text" in line]
+    assert len([line for line in lines_of(folder, "audit") if line.get("chain") == run.chain]) == events
+    report = verify_log(head=checkpoint_file)
+    verify_archive(folder, report, agreed=signed_rows())
+    assert report.problems == []
+
+
+def test_archived_texts_can_be_put_together_again(owner, folder):
+    run = ended_run(owner)
+    pruned(folder)
+
+    content = lines_of(folder, "runs")
+    texts = {line["text"]["digest"]: line["text"]["text"] for line in content if "text" in line}
+    [call] = [line["toolcall"] for line in content if "toolcall" in line]
+    [message] = [line["message"] for line in content if "message" in line]
+    assert "".join(texts[digest] for digest in named_texts(message["content"])) == LONG
+    assert "".join(texts[digest] for digest in named_texts(call["result"]["answer"])) == f"{LONG}{run.pk}"
+
+
+def test_receipt_says_where_the_run_is(owner, folder, client):
+    run = ended_run(owner, agent=None)
+    whole = build_receipt(run.chain)
+    pruned(folder)
+
+    kept = build_receipt(run.chain)
+
+    assert kept["totals"] == whole["totals"]
+    assert kept["head_hash"] == whole["head_hash"]
+    assert kept["archived"]["matches"]
+    assert (folder / kept["archived"]["file"]).exists()
+    client.force_login(owner)
+    page = client.get(f"/receipts/{run.chain}/").content.decode()
+    assert kept["archived"]["file"] in page
+    assert "events intact" not in page
+    AgentSession.objects.update(result={**run.__class__.objects.get().result, "head_hash": "0" * 64})
+    assert "does not match" in client.get(f"/receipts/{run.chain}/").content.decode()
+
+
+def test_youth_is_kept(owner, folder):
+    ended_run(owner, at=BEFORE)
+
+    assert pruned(folder).runs == 0
+    assert ToolCall.objects.exists()
+
+
+def finding(run, **fields):
+    return Finding.objects.create(session=run, title="Rent", **fields)
+
+
+def child(run):
+    make_session(owner=run.owner, parent=run)
+
+
+def lent(run):
+    AgentSession.objects.filter(pk=run.pk).update(parent=make_session(owner=run.owner))
+
+
+def reserved(run):
+    AgentSession.objects.filter(pk=run.pk).update(cost_reserved_usd="0.01")
+
+
+HOLDS = {
+    "open approval": lambda run: make_approval(session=run, status="pending"),
+    "open question": lambda run: run.questions.create(call_key="k", text="?", asked_at=NOW, expires_at=TODAY),
+    "call that is not settled": lambda run: add_call(run, key="open", outcome="started", settled_at=None),
+    "call with an unknown outcome": lambda run: add_call(run, key="unknown", outcome="unknown"),
+    "open finding": finding,
+    "input that was not read": lambda run: make_unread_input(run.owner, session=run),
+    "money that is not settled": reserved,
+    "run below it that is not over": child,
+    "cap that was not handed back": lent,
+}
+
+
+@pytest.mark.parametrize("reason", HOLDS)
+def test_run_of_which_something_waits_is_kept(owner, folder, reason):
+    run = ended_run(owner)
+    HOLDS[reason](run)
+
+    done = pruned(folder)
+
+    assert (done.runs, done.held) == (0, {reason: 1})
+    assert ToolCall.objects.filter(session=run, key="analysis").exists()
+    assert AuditEvent.objects.filter(chain=run.chain).exists()
+
+
+def test_settled_things_hold_nothing(owner, folder):
+    run = ended_run(owner)
+    finding(run, state="resolved")
+    finding(run, about_run=True)
+    add_call(run, key="unknown", outcome="unknown", resolved_at=NOW)
+    make_approval(session=run, status="approved", resolved_at=NOW)
+
+    assert pruned(folder).runs == 1
+    assert run.findings.count() == 2
+    assert run.approvals.count() == 1
+
+
+def test_active_run_is_never_touched(owner, folder):
+    run = ended_run(owner)
+    fields = {"status": "running", "completed_at": None, "terminal_reason": None}
+    AgentSession.objects.filter(pk=run.pk).update(**fields)
+
+    assert pruned(folder).runs == 0
+    assert ToolCall.objects.filter(session=run).exists()
+
+
+def test_run_whose_events_were_changed_is_kept_and_told(owner, folder):
+    run, other = ended_run(owner), ended_run(owner)
+    audit_models.remove(connection)
+    edit(run.chain, 2, actor="user:8")
+    audit_models.install(connection)
+
+    done = pruned(folder)
+
+    assert (done.runs, done.held) == (1, {UNPROVEN: 1})
+    assert ToolCall.objects.filter(session=run).exists()
+    assert not ToolCall.objects.filter(session=other).exists()
+
+
+def test_batches_reach_every_run_once(owner, folder, monkeypatch):
+    monkeypatch.setattr("agents.retention.prune.RUNS_AT_ONCE", 2)
+    runs = [ended_run(owner) for _ in range(5)]
+
+    done = pruned(folder)
+
+    assert done.runs == len(runs)
+    assert [seal.statement["chains"] for seal in Seal.objects.order_by("number")] == [2, 2, 1, 1]
+    assert not archivable(BEFORE).exists()
+    assert pruned(folder, now=TODAY + timedelta(days=1)).runs == 0
+
+
+def test_rows_of_system_go_when_they_are_old(owner, folder, checkpoint_file):
+    ended_run(owner)
+    pruned(folder)
+
+    assert AuditEvent.objects.filter(chain=SYSTEM_CHAIN, at__lt=BEFORE).count() == 0
+    assert verify_log(head=checkpoint_file).problems == []
+
+
+def figures():
+    period = Period.last_days(30, NOW)
+    kinds = (spend_by_day, outcomes_by_day, durations_by_day, approval_waits_by_day, cost_per_finding_by_day)
+    return [kind(period, ALL) for kind in kinds]
+
+
+def test_charts_budgets_and_totals_do_not_change(owner, folder):
+    run = ended_run(owner)
+    finding(run, state="resolved")
+    make_approval(session=run, status="approved", resolved_by=owner, created_at=NOW, resolved_at=later(60))
+    Budget.objects.create(scope="installation", day=NOW.date(), cap_usd=20, charged_usd="0.02")
+
+    def totals():
+        metrics = InstallationCollector()._work()
+        return {(sample.name, *sample.labels.items()): sample.value for one in metrics for sample in one.samples}
+
+    before = figures(), list(Budget.objects.values()), totals()
+    assert any(not one.is_empty for one in before[0])
+    assert before[2]
+
+    pruned(folder)
+
+    assert (figures(), list(Budget.objects.values()), totals()) == before
+    assert ArchivedTotal.objects.exists()
+
+
+def test_pruning_is_on_record(owner, folder):
+    ended_run(owner)
+    pruned(folder, by=owner)
+
+    sealed = AuditEvent.objects.filter(kind="audit.sealed")
+    recorded = AuditEvent.objects.get(kind="retention.pruned")
+    assert {event.actor for event in (*sealed, recorded)} == {f"user:{owner.pk}"}
+    assert recorded.details["runs"] == 1
+
+
+def test_nothing_younger_than_a_day_is_pruned(owner, folder):
+    with pytest.raises(PruneRefused):
+        pruned(folder, before=TODAY)
+
+
+def test_folder_that_cannot_be_written_is_told(owner, tmp_path):
+    ended_run(owner)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PruneRefused, match="cannot be used"):
+        pruned(tmp_path / "file" / "archive")
+    assert ToolCall.objects.exists()
+
+
+# --- Long texts ---
+
+
+def test_texts_that_no_row_names_are_deleted(owner, folder):
+    ended_run(owner)
+    SharedText.objects.update(used_at=NOW)
+
+    done = pruned(folder)
+
+    assert done.texts == 2
+    assert not SharedText.objects.exists()
+
+
+def test_texts_of_kept_runs_and_texts_used_since_stay(owner, folder):
+    run = ended_run(owner)
+    finding(run)
+    SharedText.objects.update(used_at=NOW)
+    add_call(make_session(owner=owner), key="later", arguments={"text": f"{LONG}!"})
+
+    assert delete_unnamed_texts(BEFORE) == 0
+    assert Message.objects.get(session=run).content == LONG
+    assert ToolCall.objects.get(key="later").arguments == {"text": f"{LONG}!"}
+
+
+def test_use_of_a_text_is_noted_again_after_a_day(owner):
+    call = add_call(make_session(owner=owner), key="k", arguments={"text": LONG})
+    SharedText.objects.update(used_at=NOW)
+
+    call.save()
+
+    assert SharedText.objects.get().used_at > NOW + timedelta(days=1)
+    assert delete_unnamed_texts(BEFORE) == 0
+
+
+# --- Other rows ---
+
+
+def test_rows_that_nobody_needs_are_deleted(owner, folder):
+    def notice(**fields):
+        return Notification.objects.create(owner=owner, title="Done", **{"created_at": NOW, **fields})
+
+    notice(read_at=NOW)
+    unread, young = notice(), notice(read_at=TODAY, created_at=TODAY)
+    unsent = notice(read_at=NOW)
+    OutboxMessage.objects.create(notification=unsent)
+    BrowserSession.objects.create(session_key="a", session_data="", expire_date=TODAY - timedelta(days=1))
+    BrowserSession.objects.create(session_key="b", session_data="", expire_date=TODAY + timedelta(days=1))
+
+    done = pruned(folder)
+
+    assert {name: number for name, number in done.rows.items() if number} == {
+        "ended browser sessions": 1,
+        "read notices": 1,
+    }
+    assert set(Notification.objects.all()) == {unread, young, unsent}
+    assert BrowserSession.objects.get().session_key == "b"
+
+
+# --- The command ---
+
+
+def run_command(capsys, **options):
+    call_command("prune", **options)
+    return capsys.readouterr().out
+
+
+def test_dry_run_says_what_would_go_and_changes_nothing(owner, folder, capsys):
+    run = ended_run(owner)
+    finding(ended_run(owner))
+
+    facts = json.loads(run_command(capsys, older_than=timedelta(days=90), dry_run=True, json=True, archive=folder))
+
+    assert (facts["runs"], facts["calls"], facts["messages"]) == (1, 1, 1)
+    assert facts["held"] == {"open finding": 1}
+    assert facts["events"] >= AuditEvent.objects.filter(chain=run.chain).count()
+    assert facts["database_bytes"] > 0
+    assert not folder.exists()
+    assert ToolCall.objects.count() == 2
+
+
+def test_command_archives_and_says_so(owner, folder, capsys):
+    ended_run(owner)
+
+    text = run_command(capsys, older_than=timedelta(days=90), archive=folder, user="keeper")
+
+    assert "Archived 1 runs" in text
+    assert archive_bytes(folder) > 0
+    assert json.loads(run_command(capsys, older_than=timedelta(days=90), archive=folder, json=True))["runs"] == 0
+
+
+def test_command_deletes_nothing_unless_somebody_says_how_old(owner, folder, settings, capsys):
+    ended_run(owner)
+    with pytest.raises(CommandError, match="Say how old"):
+        call_command("prune", archive=folder)
+    settings.LQOPS_KEEP_RUNS_DAYS = 30
+    assert "Archived 1 runs" in run_command(capsys, archive=folder)
+
+
+@pytest.mark.parametrize("wrong", ["0d", "90", "d", "-1d"])
+def test_command_refuses_a_wrong_age(wrong):
+    with pytest.raises((CommandError, SystemExit)):
+        call_command("prune", f"--older-than={wrong}")
+
+
+def test_command_is_for_superusers(folder):
+    make_user(username="somebody")
+    with pytest.raises(CommandError, match="no superuser"):
+        call_command("prune", older_than=timedelta(days=90), archive=folder, user="somebody")
+
+
+def test_plan_counts_in_batches(owner, monkeypatch):
+    monkeypatch.setattr("agents.retention.prune.RUNS_AT_ONCE", 2)
+    for _ in range(3):
+        ended_run(owner)
+
+    assert plan(BEFORE, now=TODAY).runs == 3
+    assert RUNS_AT_ONCE > 3
+
+
+def test_sizes_are_shown_in_words():
+    assert [shown(size) for size in (12, 12_345, 12_345_678, 9_876_543_210)] == [
+        "12 B",
+        "12.3 KB",
+        "12.3 MB",
+        "9.88 GB",
+    ]
+    assert database_bytes() > 0

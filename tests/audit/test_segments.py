@@ -1,0 +1,485 @@
+"""Archived segments: what is written, what may be dropped, and what verification finds across the seam."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+from django.test import Client
+
+from audit import models, recorder
+from audit.checkpoints import read_lines, replace_key, write_checkpoint
+from audit.export import Selection, export_log
+from audit.keys import public_key
+from audit.models import SYSTEM_CHAIN, AuditEvent, DroppedSegment, Seal, SealedChain, SkillAudit
+from audit.recorder import append, chain_head
+from audit.seals import archived, newest_seam, unfinished
+from audit.segments import (
+    ArchiveError,
+    archive,
+    archive_folder,
+    chain_fault,
+    drop,
+    signed_rows,
+    system_end,
+    verify_archive,
+)
+from audit.verify import verify_chain, verify_log
+from tests.audit.samples import RUN, edit, hash_again, later, record_session, record_skill_call, remove, sql
+
+pytestmark = pytest.mark.django_db
+
+OTHER = "0b9e6679-7425-40de-944b-e07fc1f90ae7"
+OPEN = "aa9e6679-7425-40de-944b-e07fc1f90ae7"
+AFTER = later(86_400)
+SCRIPT = Path(__file__).parents[2] / "docs" / "verify_export.py"
+NEW_SECRET = "another secret of at least thirty-two characters"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with archive_folder(tmp_path / "archive") as found:
+        yield found
+
+
+@pytest.fixture
+def log():
+    """Two closed runs, one of them with a skill audit, and one that is open."""
+    record_session(RUN, closed=False)
+    record_skill_call(
+        session_id=RUN, skill_name="send", arguments={}, output="", capability_level="CONTROLLED", risk_level=None,
+        duration_ms=1,
+    )  # fmt: skip
+    recorder.close_chain(RUN, now=later(60))
+    record_session(OTHER)
+    record_session(OPEN, closed=False)
+    write_checkpoint(now=later(70))
+
+
+def whole(*chains):
+    return [(chain, chain_head(chain).seq) for chain in chains]
+
+
+def seal(folder, *chains, now=AFTER):
+    return archive(whole(*chains), folder=folder, agreed=signed_rows(), by="user:1", now=now)
+
+
+def seal_system(folder, now=AFTER):
+    end = system_end(later(80), after=newest_seam().system_seq)
+    return archive([(SYSTEM_CHAIN, end)], folder=folder, agreed=signed_rows(), by="user:1", now=now)
+
+
+def prune(folder, *chains, system=False):
+    sealed = [seal(folder, *chains)] if chains else []
+    for one in sealed:
+        drop(one, folder=folder, now=AFTER)
+    if system:
+        sealed.append(seal_system(folder))
+        drop(sealed[-1], folder=folder, now=AFTER)
+    return sealed[-1]
+
+
+def verified(checkpoint_file, **options):
+    return verify_log(head=checkpoint_file, **options)
+
+
+def verify_file(path, *more):
+    command = [sys.executable, str(SCRIPT), "--key", public_key(), *more, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+# --- What is archived ---
+
+
+def test_dropped_rows_are_in_the_file_and_the_rest_verifies(log, folder, checkpoint_file):
+    before = {(row.chain, row.seq): row.hash for row in AuditEvent.objects.all()}
+
+    sealed = prune(folder, RUN, OTHER)
+
+    with gzip.open(folder / sealed.statement["file"], "rt") as file:
+        rows = [json.loads(line) for line in file][:-1]
+    assert {(row["chain"], row["seq"]): row["hash"] for row in rows}.items() <= before.items()
+    assert {row["chain"] for row in rows} == {RUN, OTHER}
+    assert set(AuditEvent.objects.values_list("chain", flat=True)) == {SYSTEM_CHAIN, OPEN}
+    assert not SkillAudit.objects.exists()
+    report = verified(checkpoint_file)
+    assert report.problems == []
+    assert report.archived == len(rows)
+
+
+def test_rows_of_system_are_dropped_by_range_and_verification_goes_on_at_the_seam(log, folder, checkpoint_file):
+    prune(folder, RUN, OTHER, system=True)
+
+    seqs = list(AuditEvent.objects.filter(chain=SYSTEM_CHAIN).order_by("seq").values_list("seq", flat=True))
+    assert seqs[0] > 1
+    assert verified(checkpoint_file).problems == []
+    record_session("cc9e6679-7425-40de-944b-e07fc1f90ae7")
+    recorder.close_chain(OPEN, now=later(90))
+    write_checkpoint(now=later(100))
+    assert verified(checkpoint_file).problems == []
+    assert verify_chain(OPEN).problems == []
+    assert chain_fault(OPEN, signed_rows()) == ""
+
+
+def test_chain_that_is_still_open_is_carried_over_the_seam(log, folder):
+    sealed = prune(folder, RUN, OTHER, system=True)
+
+    assert list(sealed.statement["carried"]) == [OPEN]
+    remove_rows = AuditEvent.objects.filter(chain=OPEN)
+    models.remove(connection)
+    remove_rows.delete()
+    assert [problem.chain for problem in verify_log().problems] == [OPEN]
+
+
+def test_checkpoints_name_the_same_log_and_count_dropped_rows(log, folder, checkpoint_file):
+    first = write_checkpoint(now=later(71))
+    prune(folder, RUN, OTHER, system=True)
+    last = write_checkpoint(now=AFTER)
+
+    assert last["log"] == first["log"]
+    assert last["rows"] == first["rows"] + 2  # the events of the two seals
+    assert list(last["open"]) == [OPEN]
+
+
+def test_open_chains_are_found_without_the_checkpoint_file(log, folder, checkpoint_file):
+    prune(folder, RUN, OTHER, system=True)
+    checkpoint_file.unlink()
+
+    assert list(write_checkpoint(now=AFTER)["open"]) == [OPEN]
+
+
+def test_replaced_keys_are_still_told(log, folder, settings):
+    replace_key(NEW_SECRET, by="user:1", now=later(75))
+    former = Client().get("/.well-known/lqops-audit-key").json()["former"]
+    settings.LQOPS_AUDIT_KEY = NEW_SECRET
+
+    prune(folder, RUN, system=True)
+
+    assert former
+    assert Client().get("/.well-known/lqops-audit-key").json()["former"] == former
+
+
+def test_seals_of_a_replaced_key_stay_genuine(log, folder, settings, checkpoint_file):
+    prune(folder, RUN)
+    replace_key(NEW_SECRET, by="user:1", now=AFTER)
+    settings.LQOPS_AUDIT_KEY = NEW_SECRET
+
+    assert verified(checkpoint_file).problems == []
+    prune(folder, OTHER)
+    assert verify_log().problems == []  # the new seal names the old one
+
+
+def test_where_a_run_is_archived_is_known(log, folder):
+    sealed = prune(folder, RUN)
+    last = SealedChain.objects.get(chain=RUN)
+
+    found = archived(RUN)
+
+    assert (found.file, found.sha256) == (sealed.statement["file"], sealed.statement["sha256"])
+    assert (found.last_seq, found.last_hash) == (last.last_seq, last.last_hash)
+    assert archived(OPEN) is None
+
+
+def test_nothing_is_added_to_an_archived_chain(log, folder):
+    prune(folder, RUN)
+
+    with pytest.raises(recorder.ArchivedChain):
+        append(RUN, "session.paused", now=AFTER, details={"idle_seconds": 1})
+
+
+# --- What is not ---
+
+
+def test_open_chain_cannot_be_archived(log):
+    assert chain_fault(OPEN, {}) == "its chain is not closed"
+    assert chain_fault(RUN, signed_rows()) == ""
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_changed_chain_cannot_be_archived(log, folder):
+    edit(RUN, 2, actor="user:8")
+    assert "was changed" in chain_fault(RUN, {})
+    with pytest.raises(ArchiveError, match="was changed"):
+        seal(folder, RUN)
+    assert not Seal.objects.exists()
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_row_other_than_a_checkpoint_signed_cannot_be_archived(log, folder):
+    edit(SYSTEM_CHAIN, AuditEvent.objects.filter(chain=SYSTEM_CHAIN).count(), actor="user:8")
+    hash_again(SYSTEM_CHAIN, AuditEvent.objects.filter(chain=SYSTEM_CHAIN).count())
+    append(SYSTEM_CHAIN, "audit.exported", now=later(79), details={"format": "csv"})
+    append(SYSTEM_CHAIN, "audit.exported", now=later(200), details={"format": "csv"})
+
+    with pytest.raises(ArchiveError, match="checkpoint signed"):
+        seal_system(folder)
+
+
+def test_the_newest_row_of_system_stays(log):
+    assert system_end(AFTER, after=0) == chain_head(SYSTEM_CHAIN).seq - 1
+    assert system_end(later(-1), after=0) == 0
+
+
+# --- Who may delete ---
+
+
+def attempt(statement):
+    with pytest.raises(DatabaseError, match=models.MESSAGE), transaction.atomic():
+        sql(statement)
+
+
+def test_rows_that_no_seal_covers_cannot_be_deleted(log, folder):
+    seal(folder, RUN)
+    if connection.vendor == "postgresql":
+        sql(f"SELECT set_config('{models.SEAL_SETTING}', '1', true)")
+
+    attempt("DELETE FROM audit_auditevent")
+    attempt(f"DELETE FROM audit_auditevent WHERE chain = '{OTHER}'")
+    attempt("DELETE FROM audit_auditevent WHERE chain = 'system'")
+    attempt("DELETE FROM audit_seal")
+    attempt("DELETE FROM audit_sealedchain")
+    attempt(f"UPDATE audit_auditevent SET actor = 'user:8' WHERE chain = '{RUN}'")
+    attempt("UPDATE audit_seal SET event_seq = 1")
+    attempt("UPDATE audit_sealedchain SET last_seq = 1000")
+
+
+def test_ranges_without_a_recorded_seal_allow_nothing(log):
+    """Somebody writes the rows of a seal, but no event of `system` names it."""
+    seal = Seal.objects.create(number=1, statement={}, digest="", event_seq=1)
+    SealedChain.objects.create(seal=seal, chain=RUN, first_seq=1, last_seq=99, first_hash="", last_hash="")
+    if connection.vendor == "postgresql":
+        sql(f"SELECT set_config('{models.SEAL_SETTING}', '1', true)")
+
+    attempt(f"DELETE FROM audit_auditevent WHERE chain = '{RUN}'")
+
+
+if connection.vendor == "postgresql":  # SQLite has no settings of a transaction
+
+    def test_transaction_that_names_no_seal_or_another_one_deletes_nothing(log, folder):
+        seal(folder, RUN)
+        attempt(f"DELETE FROM audit_auditevent WHERE chain = '{RUN}'")
+        sql(f"SELECT set_config('{models.SEAL_SETTING}', '2', true)")
+        attempt(f"DELETE FROM audit_auditevent WHERE chain = '{RUN}'")
+
+
+# --- Tampering ---
+
+
+def forge_seal(chain):
+    """What somebody with the database, but without the key, can write: a seal of their own, with an event."""
+    rows = AuditEvent.objects.filter(chain=chain).order_by("seq")
+    first, last = rows.first(), rows.last()
+    genuine = Seal.objects.order_by("-number").first()
+    number = genuine.number + 1
+    statement = {**genuine.statement, "n": number, "prev": genuine.digest, "events": last.seq}
+    head = append(SYSTEM_CHAIN, "audit.sealed", now=AFTER, details={"seal": number, "events": 1, "chains": 1})
+    seal = Seal.objects.create(number=number, statement=statement, digest="0" * 64, event_seq=head.seq)
+    SealedChain.objects.create(
+        seal=seal, chain=chain, first_seq=1, last_seq=last.seq, first_hash=first.hash, last_hash=last.hash
+    )
+    DroppedSegment.objects.create(seal=seal, events=last.seq, at=AFTER)
+
+
+def drop_a_range():
+    SealedChain.objects.filter(chain=RUN).delete()
+
+
+def widen_a_range():
+    SealedChain.objects.filter(chain=RUN).update(last_seq=99)
+
+
+def forge():
+    forge_seal(OTHER)
+    remove(chain=OTHER)
+
+
+def change_statement():
+    seal = Seal.objects.get(number=1)
+    seal.statement["file"] = "other.jsonl.gz"
+    seal.save()
+
+
+def drop_a_seal():
+    DroppedSegment.objects.all().delete()
+    SealedChain.objects.all().delete()
+    Seal.objects.all().delete()
+
+
+TAMPERINGS = {
+    "chain that was not archived": lambda: remove(chain=OTHER),
+    "last rows of a chain": lambda: remove(chain=OTHER, seq__gt=2),
+    "rows of system": lambda: remove(chain=SYSTEM_CHAIN, seq=chain_head(SYSTEM_CHAIN).seq - 1),
+    "first row of system after the seam": lambda: remove(chain=SYSTEM_CHAIN, seq=newest_seam().system_seq + 1),
+    "a range of a seal": drop_a_range,
+    "a wider range": widen_a_range,
+    "a forged seal": forge,
+    "a changed statement": change_statement,
+    "all seals": drop_a_seal,
+    "rows in an archived chain": lambda: record_into(RUN),
+}
+
+
+def record_into(chain):
+    values = AuditEvent.objects.filter(chain=OPEN, seq=1).values().get()
+    AuditEvent.objects.create(**{**values, "id": None, "chain": chain})
+    hash_again(chain, 1)
+
+
+@pytest.mark.usefixtures("unguarded")
+@pytest.mark.parametrize("tamper", TAMPERINGS.values(), ids=TAMPERINGS)
+def test_tampering_is_found_across_the_seam(log, folder, checkpoint_file, tamper):
+    record_session("dd9e6679-7425-40de-944b-e07fc1f90ae7")
+    prune(folder, RUN)
+    end = AuditEvent.objects.filter(chain=SYSTEM_CHAIN, kind="audit.chain_opened").order_by("seq").first().seq
+    drop(archive([(SYSTEM_CHAIN, end)], folder=folder, agreed={}, by="user:1", now=AFTER), folder=folder, now=AFTER)
+    write_checkpoint(now=AFTER)
+    assert verified(checkpoint_file).problems == []
+
+    tamper()
+
+    assert not verified(checkpoint_file).verified
+
+
+# --- Files ---
+
+
+def test_files_of_the_archive_are_verified(log, folder, checkpoint_file):
+    prune(folder, RUN, OTHER, system=True)
+    report = verified(checkpoint_file)
+
+    verify_archive(folder, report, agreed=signed_rows())
+
+    assert report.problems == []
+    assert report.files == 3
+
+
+def test_missing_and_changed_files_are_found(log, folder, checkpoint_file):
+    first, second = prune(folder, RUN), prune(folder, OTHER)
+    (folder / first.statement["file"]).unlink()
+    (folder / second.statement["file"]).write_bytes(b"x")
+    report = verified(checkpoint_file)
+
+    verify_archive(folder, report, agreed={})
+
+    assert [str(problem).split(" ")[:2] for problem in report.problems] == [["seal", "1:"], ["seal", "2:"]]
+
+
+def test_command_verifies_the_archive(log, folder, capsys, checkpoint_file):
+    sealed = prune(folder, RUN)
+
+    call_command("verify_audit", archive=folder)
+    assert "files of it verified: 2" in capsys.readouterr().out
+
+    (folder / sealed.statement["file"]).unlink()
+    with pytest.raises(SystemExit):
+        call_command("verify_audit", archive=folder, json=True)
+    assert json.loads(capsys.readouterr().out)["problems"][0]["text"].endswith("is missing")
+
+
+def test_file_is_verified_by_anybody_with_the_key(log, folder, checkpoint_file):
+    for sealed in (prune(folder, RUN, OTHER), prune(folder, system=True)):
+        done = verify_file(folder / sealed.statement["file"], "--kept", str(checkpoint_file))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"segment {sealed.number} of the archive" in done.stdout
+
+
+def test_changed_files_are_refused_without_lqops(log, folder, tmp_path):
+    sealed = prune(folder, RUN, OTHER)
+    with gzip.open(folder / sealed.statement["file"], "rt") as file:
+        lines = file.readlines()
+    changed = {
+        "an event": [lines[0].replace("user:7", "user:8"), *lines[1:]],
+        "a cut": lines[:-1],
+        "a removed row": [lines[0], *lines[2:]],
+        "another order": [*lines[1:-1], lines[0], lines[-1]],
+    }
+    for name, text in changed.items():
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(text))
+        assert verify_file(path).returncode == 1, name
+
+
+def test_row_other_than_a_kept_checkpoint_signed_is_refused(log, folder, checkpoint_file, tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    line = json.loads(checkpoint_file.read_text().splitlines()[0])
+    line["system"]["hash"] = "0" * 64
+    kept.write_text(json.dumps(line) + "\n")
+
+    done = verify_file(folder / prune(folder, RUN, OTHER, system=True).statement["file"], "--kept", str(kept))
+
+    assert "kept checkpoint" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("chain", ["", SYSTEM_CHAIN, OPEN])
+def test_export_after_pruning_is_verified_by_anybody_with_the_key(log, folder, tmp_path, form, chain):
+    prune(folder, RUN, OTHER, system=True)
+    path = tmp_path / f"export.{form}"
+    path.write_text("".join(export_log(Selection(chain=chain), form=form, by="user:1", now=AFTER)))
+
+    done = verify_file(path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_export_of_a_log_with_a_dropped_chain_is_refused(log, folder, tmp_path):
+    prune(folder, RUN, system=True)
+    remove(chain=OTHER)
+    path = tmp_path / "export.jsonl"
+    path.write_text("".join(export_log(Selection(), form="jsonl", by="user:1", now=AFTER)))
+
+    assert verify_file(path).returncode == 1
+
+
+# --- Interrupted ---
+
+
+def test_sealed_segment_is_dropped_later(log, folder, checkpoint_file):
+    seal(folder, RUN)
+    assert verified(checkpoint_file).problems == []
+    with pytest.raises(ArchiveError, match="not dropped yet"):
+        seal(folder, OTHER)
+
+    for one in unfinished():
+        drop(one, folder=folder, now=AFTER)
+
+    assert verified(checkpoint_file).problems == []
+    assert not AuditEvent.objects.filter(chain=RUN).exists()
+
+
+def test_nothing_is_dropped_if_the_file_is_missing_or_differs(log, folder):
+    sealed = seal(folder, RUN)
+    path = folder / sealed.statement["file"]
+    text = path.read_bytes()
+    path.write_bytes(text + b"x")
+    with pytest.raises(ArchiveError, match="was changed"):
+        drop(sealed, folder=folder, now=AFTER)
+    path.unlink()
+    with pytest.raises(ArchiveError, match="is missing"):
+        drop(sealed, folder=folder, now=AFTER)
+    assert AuditEvent.objects.filter(chain=RUN).exists()
+    path.write_bytes(text)
+    drop(sealed, folder=folder, now=AFTER)
+
+
+def test_two_processes_do_not_archive_to_one_folder(folder):
+    with pytest.raises(ArchiveError, match="Another process"), archive_folder(folder):
+        pass
+
+
+def test_half_written_files_are_removed(tmp_path):
+    (tmp_path / ".audit-000001.part").write_bytes(b"x")
+    with archive_folder(tmp_path):
+        assert not list(tmp_path.glob(".*.part"))
+
+
+def test_checkpoint_follows_the_seal(log, folder, checkpoint_file):
+    sealed = seal(folder, RUN)
+
+    newest = list(read_lines(checkpoint_file))[-1].checkpoint
+    assert newest["system"]["seq"] == sealed.event_seq
