@@ -13,7 +13,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final
 
-from django.db import connection, models
+from django.db import models
 from django.db.models.functions import Now
 
 from agents.conf import clock
@@ -92,24 +92,26 @@ def stored(value: Any) -> Any:
         return MARK + " ".join(digests)
 
     value = _with_texts(value, replaced)
-    _store(texts)
+    if texts:
+        _store(texts)
     return value
 
 
 def _store(texts: dict[str, str]) -> None:
-    """Write the texts that are new, and note that the others are used, at most once a day each."""
+    """Write the texts that are new, and note the use of those that were last noted more than a day ago.
+
+    In one order, so that two who store the same texts never block each other. The use is noted before the text is
+    written: one that `prune` deletes in between is written again.
+    """
     now = clock()
-    field = SharedText._meta.get_field("used_at")
-    at, old = (field.get_db_prep_save(moment, connection) for moment in (now, now - NOTED_AGAIN))
-    digests = sorted(texts)  # in one order, so that two who store the same texts never block each other
+    digests = sorted(texts)
     for start in range(0, len(digests), AT_ONCE):
         some = digests[start : start + AT_ONCE]
-        values = ", ".join(["(%s, %s, %s)"] * len(some))
-        insert = f"INSERT INTO {SharedText._meta.db_table} (digest, text, used_at) VALUES {values}"  # noqa: S608
-        used = f"UPDATE SET used_at = excluded.used_at WHERE {SharedText._meta.db_table}.used_at < %s"
-        params = [value for digest in some for value in (digest, texts[digest], at)]
-        with connection.cursor() as cursor:
-            cursor.execute(f"{insert} ON CONFLICT (digest) DO {used}", [*params, old])
+        old = SharedText.objects.filter(digest__in=some, used_at__lt=now - NOTED_AGAIN)
+        for digest in sorted(old.values_list("digest", flat=True)):
+            SharedText.objects.filter(digest=digest).update(used_at=now)
+    rows = [SharedText(digest=digest, text=texts[digest], used_at=now) for digest in digests]
+    SharedText.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def _pieces(text: str) -> list[str]:
