@@ -216,7 +216,11 @@ UNFOLD = {
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("lqops/icon.svg")},
     ],
     "STYLES": [lambda request: static("lqops/room.css")],
-    "SCRIPTS": [lambda request: static("lqops/room.js"), lambda request: static("lqops/charts.js")],
+    "SCRIPTS": [
+        lambda request: static("lqops/room.js"),
+        lambda request: static("lqops/keys.js"),
+        lambda request: static("lqops/charts.js"),
+    ],
     "SIDEBAR": {"navigation": "agents.admin.home.sections"},
     "COLORS": {
         "primary": {
