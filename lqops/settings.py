@@ -219,6 +219,7 @@ UNFOLD = {
     "SCRIPTS": [
         lambda request: static("lqops/room.js"),
         lambda request: static("lqops/keys.js"),
+        lambda request: static("lqops/find.js"),
         lambda request: static("lqops/charts.js"),
     ],
     "SIDEBAR": {"navigation": "agents.admin.home.sections"},

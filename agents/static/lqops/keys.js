@@ -91,6 +91,12 @@
       help();
       return;
     }
+    if (event.key === "/") {
+      event.preventDefault();
+      event.stopPropagation(); // unfold's lists listen to it, too
+      document.dispatchEvent(new Event("lqops:search"));
+      return;
+    }
     if (event.key in STEPS && step(STEPS[event.key])) {
       event.preventDefault();
       return;
