@@ -61,6 +61,7 @@ from agents.sessions.approvals import (
     is_single,
     last_alike,
     standing_create,
+    together_refusal,
 )
 from agents.sessions.questions import MAX_CHARS, may_answer, question_answer
 from agents.sessions.reads import asked_by, read_by
@@ -338,12 +339,6 @@ def _is_pending(row: Approval | Question) -> bool:
 # --- Approvals ---
 
 
-def _several_runs(rows: Any) -> str:
-    if len({row.session_id for row in rows}) > 1:
-        return "Select calls of one run only: calls of several runs cannot be decided together."
-    return ""
-
-
 def _decide_each(write: Callable[..., Approval], done: str) -> Callable[[ActionRequest], ActionResult]:
     def run(action: ActionRequest) -> ActionResult:
         decided: list[Approval] = []
@@ -396,6 +391,7 @@ class ApprovalAdmin(QueueAdmin):
     agent_owner = column(lambda row: _agent_owner(row.session), title="agent and owner", sort="session__agent__name")
     sortable_by = None
     is_live = True
+    has_views = True
     search_help_text = "The name of a call, an agent, a trigger or an owner, or the beginning of an id."
     list_display = ["call", "about", "canonical", "level_", "risk", "agent_owner", "left", "expires", "status_"]
     list_filter = [ApprovalFilter, "level", "risk_level"]
@@ -410,7 +406,7 @@ class ApprovalAdmin(QueueAdmin):
             BulkForm,
             PERMISSION,
             available=_is_pending,
-            conflict=_several_runs,
+            conflict=together_refusal,
             template="admin/approval_confirm.html",
             shows_content=True,
             description="Allows each call once, exactly as shown. Every brake checks it again.",
@@ -422,7 +418,7 @@ class ApprovalAdmin(QueueAdmin):
             BulkForm,
             PERMISSION,
             available=_is_pending,
-            conflict=_several_runs,
+            conflict=together_refusal,
             danger=True,
             template="admin/approval_confirm.html",
             shows_content=True,

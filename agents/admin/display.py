@@ -28,6 +28,7 @@ from agents.conf import clock
 from agents.enums import FindingState, HaltState, Level, Mode, Outcome, Phase, RunResult, Status, TerminalReason
 from agents.models import AgentSession, Budget
 from agents.policy.transitions import TERMINAL
+from agents.sessions.approvals import are_identical
 from agents.sessions.control_room import Meter
 from agents.sessions.reads import SEVERITIES, asked_by, progress_of, purposes
 from agents.text.shown import Field, field_lines, fields, shown, visible
@@ -563,6 +564,7 @@ OUTCOME_LABELS: Final[dict[str, str]] = {
 }
 
 register.filter("visible", stringfilter(visible))
+register.filter("are_identical", are_identical)
 register.filter("ruled", lambda effect: _RULED[effect])
 register.filter("plain_sentence", stringfilter(plain_sentence))
 register.filter("plain_error", stringfilter(plain_error))

@@ -243,6 +243,7 @@ class FindingAdmin(DetailAdmin):
     search_help_text = "Words of the title, the document, the position or the agent, or the beginning of an id."
     change_form_template = "admin/finding.html"
     is_live = True
+    has_views = True
     list_before_template = "admin/parts/live_bar.html"
     export_name = "admin:agents_finding_export"
     row_actions = (

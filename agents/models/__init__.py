@@ -44,6 +44,7 @@ from agents.models.operations import (
     Lease,
     OutboxMessage,
     Postponement,
+    SavedView,
     SignInCount,
     UnreadInput,
 )

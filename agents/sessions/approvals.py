@@ -147,11 +147,29 @@ def last_alike(approval: Approval) -> Approval | None:
     return seen.order_by("-resolved_at", "-pk").first()
 
 
+def are_identical(approvals: Sequence[Approval]) -> bool:
+    """Return whether these are the same call of several runs: the same skill, version, grade, rules and arguments."""
+    calls = {canonical({name: getattr(row, name) for name in _CALL_FIELDS}) for row in approvals}
+    return len(calls) == 1
+
+
+def together_refusal(approvals: Sequence[Approval]) -> str:
+    """Return why these calls cannot be decided on together; "" if they can: calls of one run, or the same call."""
+    if len({row.session_id for row in approvals}) <= 1:
+        return ""
+    if not are_identical(approvals):
+        return "Calls of several runs are decided together only if they are the same call with the same arguments."
+    if any(is_single(row.level, row.risk_level) for row in approvals):
+        return "A call that is PRIVILEGED, of high risk or needs several yeses is not decided on across runs."
+    return ""
+
+
 # Returns the arguments as a call of the intent stores them; raises ValueError if no call could be made with them.
 Fits = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 LIVE: Final = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
 MAX_PENDING = 20
 MOST_COMPARED = 500
+_CALL_FIELDS = ("intent", "action", "version", "phase", "level", "risk_level", "rules", "arguments")
 MAX_STANDING_USES = 20
 _EVENT_KINDS = {
     "requested": EventKind.APPROVAL_REQUESTED,
