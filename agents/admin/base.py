@@ -239,7 +239,7 @@ class DetailAdmin(ReadOnlyAdmin):
     def _count_of(self, request: HttpRequest, query: str) -> str:
         """How many rows a query finds, in words; empty if the list does not know its filters any more."""
         asked = copy(request)
-        asked.GET = QueryDict(query)  # type: ignore[assignment]
+        asked.GET = QueryDict(query)
         try:
             found = self.selected_rows(asked).order_by()[: MOST_NEWER + 1].count()
         except (IncorrectLookupParameters, SuspiciousOperation):

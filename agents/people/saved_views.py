@@ -40,8 +40,8 @@ def view_save(*, list_name: str, name: str, query: str, shared: bool, by: User, 
         raise Invalid(f"You have {MAX_VIEWS} views of this list, which is the maximum. Delete one first.")
     given = {"query": query, "is_shared": shared, "created_at": now}
     view, _ = SavedView.objects.update_or_create(owner=by, list_name=list_name, name=name, defaults=given)
-    details = {"view_id": view.pk, "list": list_name, "shared": shared}
-    record_act("view.saved", by=by, now=now, subject=f"view:{view.pk}", **details)
+    subject = f"view:{view.pk}"
+    record_act("view.saved", by=by, now=now, subject=subject, view_id=view.pk, list=list_name, shared=shared)
     return view
 
 

@@ -35,6 +35,7 @@ _NAMING: Final = re.compile(
     re.IGNORECASE,
 )
 MOST_WARNINGS: Final = 20
+DEEPEST: Final = 12
 NAMED: Final = 3
 WORD_CHARS: Final = 80
 
@@ -66,21 +67,26 @@ class Field:
     """
 
     name: str
-    kind: str  # text, number, true or false, null, object or list
+    kind: str  # text, number, true or false, null, object, list or JSON
     text: str = ""
     inner: tuple["Field", ...] = ()
 
 
-def fields(value: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the values by name, sorted as in `shown`, with everything spelled out that could be overlooked."""
-    return tuple(_field(_name(str(key)), str(key), value[key]) for key in sorted(value))
+def fields(value: Mapping[str, Any], depth: int = 0) -> tuple[Field, ...]:
+    """Return the values by name, sorted, with everything spelled out that could be overlooked.
+
+    What is nested deeper than a person follows, or a page can be built, is given as JSON.
+    """
+    return tuple(_field(_name(str(key)), str(key), value[key], depth) for key in sorted(value))
 
 
-def _field(label: str, name: str, value: Any) -> Field:
+def _field(label: str, name: str, value: Any, depth: int) -> Field:
+    if isinstance(value, Mapping | list | tuple) and depth >= DEEPEST:
+        return Field(label, "JSON", shown(value).text)
     if isinstance(value, Mapping):
-        return Field(label, "object", inner=fields(value))
+        return Field(label, "object", inner=fields(value, depth + 1))
     if isinstance(value, list | tuple):
-        inner = (_field(str(place), name, item) for place, item in enumerate(value, start=1))
+        inner = (_field(str(place), name, item, depth + 1) for place, item in enumerate(value, start=1))
         return Field(label, "list", inner=tuple(inner))
     if isinstance(value, str):
         return Field(label, "text", _spelled_text(value, name, {}))

@@ -1,5 +1,6 @@
 """The deciding page: arguments by field, the last decided call of its kind, and the next approval."""
 
+import json
 import random
 from datetime import timedelta
 from html.parser import HTMLParser
@@ -76,6 +77,8 @@ def value_of(node):
     text = "\n".join(node["lines"])
     if node["kind"] == "text":
         return text
+    if node["kind"] == "JSON":
+        return json.loads(text)
     return {"null": None, "true": True, "false": False}[text] if text.isalpha() else float(text)
 
 
@@ -101,6 +104,14 @@ def approver(client):
 @pytest.mark.parametrize("number", range(200))
 def test_hostile_arguments_are_laid_out_in_full(number):
     given = hostile(number)
+    assert laid_out(by_field(given)) == given
+
+
+@pytest.mark.parametrize("depth", [11, 12, 13, 14, 150])
+def test_deep_arguments_are_laid_out_in_full(depth):
+    given = {"to": "pay\u202eeve"}
+    for number in range(depth):
+        given = {"x": [given, number]} if number % 2 else {"y": given}
     assert laid_out(by_field(given)) == given
 
 
