@@ -19,6 +19,7 @@ from audit.models import AuditEvent
 from tests.agents.admin.rows import make_approval, page, sign_in, text_of
 from tests.agents.admin.test_approvals import decide, waiting
 from tests.agents.sessions.test_approver_view import hostile, read_back
+from tests.agents.sessions.test_approver_view import waiting as waiting_with
 from tests.factories import make_agent, make_user
 
 pytestmark = pytest.mark.django_db
@@ -117,7 +118,7 @@ def test_deep_arguments_are_laid_out_in_full(depth):
 
 def test_page_and_confirmation_lay_out_the_whole_call(client, approver):
     for number in random.Random(7).sample(range(2, 200), 5):
-        approval = make_approval(arguments=hostile(number))
+        approval = waiting_with(hostile(number))
         for address in (page(Approval, "change", approval.pk), page(Approval, "act", approval.pk, "approve")):
             assert laid_out(tree_of(client.get(address))) == approval.arguments
 
