@@ -1,4 +1,4 @@
-"""Home, halt and release of the whole installation, Health, and the sidebar.
+"""Home, halt and release of the whole installation, Health, the sidebar, and the search.
 
 Each part is shown only to users who may view its rows.
 """
