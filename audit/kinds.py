@@ -258,6 +258,8 @@ _KINDS = (
     _kind("people.email_notices_set", "E-mail notifications of user {user_id} were switched, enabled: {enabled}."),
     _kind("delegation.created", "User {delegate_id} decides for user {owner_id} until {until}.", also="delegation_id"),
     _kind("delegation.ended", "User {delegate_id} no longer decides for user {owner_id}.", also="delegation_id"),
+    _kind("view.saved", "View {view_id} of the list {list} was saved, shared: {shared}."),
+    _kind("view.deleted", "View {view_id} of the list {list} was deleted."),
     _kind("people.user_added", "User {user_id} was added.", also="groups"),
     _kind("people.user_edited", "User {user_id} was changed.", also="fields groups"),
     _kind("people.password_set", "The password of user {user_id} was set."),

@@ -62,10 +62,18 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
         # Imported here because these pages register themselves on this site.
         from agents.admin.ask import ask_page, chat_page, chats_page, confirm, manual_page
         from agents.admin.charts import charts_csv, charts_page
-        from agents.admin.home import dismiss_first_steps, halt_bar, halt_everything, health_page, release
+        from agents.admin.home import (
+            dismiss_first_steps,
+            halt_bar,
+            halt_everything,
+            health_page,
+            release,
+            search_results,
+        )
         from agents.admin.models import models_page
 
         return [
+            path("search/results/", self.admin_view(search_results), name="search_results"),
             path("halt-bar/", self.admin_view(halt_bar), name="halt_bar"),
             path("halt-everything/", self.admin_view(halt_everything), name="halt_everything"),
             path("release/", self.admin_view(release), name="release"),
@@ -85,6 +93,12 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
         from agents.admin.home import home_context
 
         return super().index(request, {**home_context(request), **(extra_context or {})})  # type: ignore[no-any-return]
+
+    def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        """Search by rules of our own. unfold's keeps results for minutes, whatever the user may view by then."""
+        from agents.admin.home import search_page
+
+        return search_page(request)
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """Build the list only where a page shows it; the sidebar has a list of its own."""

@@ -216,7 +216,12 @@ UNFOLD = {
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("lqops/icon.svg")},
     ],
     "STYLES": [lambda request: static("lqops/room.css")],
-    "SCRIPTS": [lambda request: static("lqops/room.js"), lambda request: static("lqops/charts.js")],
+    "SCRIPTS": [
+        lambda request: static("lqops/room.js"),
+        lambda request: static("lqops/keys.js"),
+        lambda request: static("lqops/find.js"),
+        lambda request: static("lqops/charts.js"),
+    ],
     "SIDEBAR": {"navigation": "agents.admin.home.sections"},
     "COLORS": {
         "primary": {

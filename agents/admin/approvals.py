@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Final
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin
@@ -16,6 +17,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, F, Q, QuerySet, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
@@ -30,6 +32,7 @@ from agents.admin.display import (
     RISK_LABELS,
     OptionFilter,
     ago,
+    changes,
     column,
     cut,
     difference,
@@ -56,11 +59,13 @@ from agents.sessions.approvals import (
     approval_reject,
     edited,
     is_single,
+    last_alike,
     standing_create,
+    together_refusal,
 )
 from agents.sessions.questions import MAX_CHARS, may_answer, question_answer
 from agents.sessions.reads import asked_by, read_by
-from agents.sessions.second_eyes import may_deny, waits_text, with_decisions
+from agents.sessions.second_eyes import MOST_OPEN, may_deny, open_to, waits_text, with_decisions
 from agents.text.shown import shown, visible
 from agents.walk import drafting
 
@@ -252,6 +257,37 @@ def recipient(approval: Approval) -> str:
     return f"{owner}, the owner of the run: a notification{copy}"
 
 
+def compared(approval: Approval) -> dict[str, Any]:
+    """The last decided call of its kind, and the lines in which this one differs from it."""
+    last = last_alike(approval)
+    if last is None:
+        return {"last": None}
+    is_same = last.arguments == approval.arguments
+    return {"last": last, "is_same": is_same, "changes": [] if is_same else changes(last.arguments, approval.arguments)}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an approval stands among those that a person may decide on: its neighbours, and how many there are."""
+
+    previous: Approval | None
+    following: Approval | None
+    number: int
+    total: str
+
+    @classmethod
+    def of(cls, approval: Approval, *, by: User) -> "Place":
+        rows = open_to(by, clock())
+        others = [row for row in rows if row.pk != approval.pk]
+        turn = (approval.created_at, approval.pk)
+        before = [row for row in others if (row.created_at, row.pk) < turn]
+        after = others[len(before) :]
+        first = (*after, *before)[:1]
+        number = len(before) + 1 if len(others) < len(rows) else 0
+        total = f"{MOST_OPEN}+" if len(rows) == MOST_OPEN else str(len(rows))
+        return cls(before[-1] if before else None, first[0] if first else None, number, total)
+
+
 # --- The queues of approvals and of questions ---
 
 
@@ -301,12 +337,6 @@ def _is_pending(row: Approval | Question) -> bool:
 
 
 # --- Approvals ---
-
-
-def _several_runs(rows: Any) -> str:
-    if len({row.session_id for row in rows}) > 1:
-        return "Select calls of one run only: calls of several runs cannot be decided together."
-    return ""
 
 
 def _decide_each(write: Callable[..., Approval], done: str) -> Callable[[ActionRequest], ActionResult]:
@@ -361,6 +391,7 @@ class ApprovalAdmin(QueueAdmin):
     agent_owner = column(lambda row: _agent_owner(row.session), title="agent and owner", sort="session__agent__name")
     sortable_by = None
     is_live = True
+    has_views = True
     search_help_text = "The name of a call, an agent, a trigger or an owner, or the beginning of an id."
     list_display = ["call", "about", "canonical", "level_", "risk", "agent_owner", "left", "expires", "status_"]
     list_filter = [ApprovalFilter, "level", "risk_level"]
@@ -375,7 +406,7 @@ class ApprovalAdmin(QueueAdmin):
             BulkForm,
             PERMISSION,
             available=_is_pending,
-            conflict=_several_runs,
+            conflict=together_refusal,
             template="admin/approval_confirm.html",
             shows_content=True,
             description="Allows each call once, exactly as shown. Every brake checks it again.",
@@ -387,7 +418,7 @@ class ApprovalAdmin(QueueAdmin):
             BulkForm,
             PERMISSION,
             available=_is_pending,
-            conflict=_several_runs,
+            conflict=together_refusal,
             danger=True,
             template="admin/approval_confirm.html",
             shows_content=True,
@@ -435,6 +466,7 @@ class ApprovalAdmin(QueueAdmin):
         self.prepare_rows([row])
         by, now = current_user(request), clock()
         with_decisions([row], by=by, now=now)
+        last = compared(row)
         first = row.said.yeses[0].user if row.said.yeses else row.resolved_by  # type: ignore[attr-defined]
         return {
             **decision_context(row),
@@ -445,6 +477,10 @@ class ApprovalAdmin(QueueAdmin):
             "changed_by": first,
             "delegations": delegations_in_force(now).order_by("until"),
             "forms": self._forms(row, by),
+            "rests": "after" in request.GET,
+            "place": Place.of(row, by=by) if is_approver(by, now) else None,
+            **last,
+            "shown_rows": [last["last"]],
         }
 
     def _forms(self, row: Any, by: User) -> dict[str, DecisionForm]:
@@ -476,8 +512,26 @@ class ApprovalAdmin(QueueAdmin):
         except REFUSALS as error:
             status = getattr(error, "http_status", 422)
             return self.detail_page(request, approval, fault=error_text(error), status=status)
-        self.message_user(request, decision_message(decision, result, form.cleaned_data))
-        return HttpResponseRedirect(self.row_link(approval.pk))
+        place = Place.of(approval, by=by)
+        message = decision_message(decision, result, form.cleaned_data)
+        self.message_user(request, self._decided_message(approval, message, place))
+        if place.following is None:
+            return HttpResponseRedirect(self.row_link(approval.pk))
+        return HttpResponseRedirect(f"{self.row_link(place.following.pk)}?after={approval.pk}")
+
+    def _decided_message(self, approval: Approval, message: str, place: Place) -> str:
+        """What was decided on which call, and how many are left: the page that shows it is that of the next one."""
+        if place.following is None:
+            return f"{message} No approval is left for you."
+        decided = format_html('<a href="{}">{}</a>', self.row_link(approval.pk), visible(approval.action))
+        return format_html("{} Decided: {}. {} left for you.", message, decided, place.total)
+
+    def get_urls(self) -> Any:
+        return [self.url("by-id/<uuid:public_id>/", "by_id"), *super().get_urls()]
+
+    def by_id_view(self, request: HttpRequest, public_id: UUID) -> HttpResponse:
+        """The page of an approval by its public id: where notifications lead to."""
+        return HttpResponseRedirect(self.row_link(get_object_or_404(Approval, public_id=public_id).pk))
 
     def _changes_page(self, request: HttpRequest, approval: Approval, form: Any) -> HttpResponse:
         return self.render_page(

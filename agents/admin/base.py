@@ -5,21 +5,25 @@ row itself and opens no transaction: a subject may write files before it writes 
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
+from django import forms
 from django.contrib import messages
 from django.contrib.admin import site
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.views.main import ORDER_VAR
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG, ORDER_VAR, PAGE_VAR
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.core.signing import BadSignature, TimestampSigner
 from django.db import models
 from django.forms import BaseForm
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse, QueryDict
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
@@ -28,18 +32,21 @@ from unfold.decorators import display
 
 from agents.admin.actions import MAX_ROWS, ActionRequest, ActionResult, RowAction
 from agents.admin.display import cut, exact_usd, moment, newest, pretty, run_link, short_id, words
-from agents.admin.forms import REFUSALS, StyledModelForm, add_refusal, error_text
+from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal, error_text
 from agents.ask.naming import id_range
 from agents.conf import clock
+from agents.exceptions import NotFound
 from agents.models import AgentSession
 from agents.models.fields import MicroUSDField
 from agents.people.access import owned_row, record_list, record_row_view
+from agents.people.saved_views import DELETE_PERMISSION, MAX_VIEWS, NAME_CHARS, view_delete, view_save, views_of
 from agents.text.shown import visible
 from audit.admin import BoundedList, ReadOnlyAdmin
 
 CRUMB_CHARS: Final = 80
 LONG_CHARS: Final = 120
 MOST_NEWER: Final = 99
+MOST_VIEWS: Final = 2 * MAX_VIEWS
 ID_DIGITS: Final = 19  # every id has fewer
 VIEW_LASTS: Final = timedelta(minutes=30)
 SIGNER: Final = TimestampSigner(salt="lqops.look")
@@ -121,6 +128,25 @@ def found_by(model: type[models.Model], term: str, *, ids: Sequence[str], names:
     return found
 
 
+class ViewForm(StyledForm):
+    name = forms.CharField(max_length=NAME_CHARS, help_text="A view of yours with the same name is replaced.")
+    shared = forms.BooleanField(
+        required=False, label="Shared", help_text="Everybody who may view the list finds it. Off by default."
+    )
+
+
+def list_query(given: QueryDict) -> str:
+    """The search, filters and sorting of a list, without what belongs to one visit: the page and messages."""
+    kept = given.copy()
+    for name in (PAGE_VAR, ERROR_FLAG, "look"):
+        kept.pop(name, None)
+    return kept.urlencode()
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < ID_DIGITS else 0
+
+
 class RowList(BoundedList):
     """One page of a list. What its rows need is looked up for all of them at once.
 
@@ -138,6 +164,8 @@ class RowList(BoundedList):
             latest = self.queryset.order_by("-pk").values_list("pk", flat=True).first() or 0
             self.newer_address = self.model_admin.newer_link(latest, request)
         self.model_admin.prepare_rows(rows)
+        if self.model_admin.has_views:
+            self.saved_views = self.model_admin.views_shown(request)
         if self.model_admin.list_shows_content:
             record_list(rows, by=current_user(request), now=clock())
 
@@ -165,6 +193,7 @@ class DetailAdmin(ReadOnlyAdmin):
     row_actions: ClassVar[tuple[RowAction, ...]] = ()
     row_views: ClassVar[tuple[str, ...]] = ()  # further addresses of a row: `export` is served by `export_view`
     list_shows_content: ClassVar[bool] = False  # opening the list is then a view of its rows
+    has_views: ClassVar[bool] = False  # searches of the list can be saved under a name
     is_live: ClassVar[bool] = False  # the list says how many rows are newer than those that it shows
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
@@ -186,6 +215,70 @@ class DetailAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         rows = self.selected_rows(request).filter(pk__gt=pk).order_by()
         return JsonResponse({"newer": rows[: MOST_NEWER + 1].count(), "most": MOST_NEWER})
+
+    # --- Saved views ---
+
+    def views_shown(self, request: HttpRequest) -> dict[str, Any]:
+        """The views of the list, the one that is open marked, and links to save this one and to count their rows."""
+        query = list_query(request.GET)
+        prefix = f"admin:{self.opts.app_label}_{self.opts.model_name}"
+        views = list(views_of(current_user(request), str(self.opts.model_name))[:MOST_VIEWS])
+        return {
+            "views": [(view, view.query == query) for view in views],
+            "counts": reverse(f"{prefix}_view_counts"),
+            "save": f"{reverse(f'{prefix}_views')}?{query}",
+        }
+
+    def view_counts_view(self, request: HttpRequest) -> JsonResponse:
+        """Count the rows of each view, up to a limit. An open list asks for it once it is there."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        views = views_of(current_user(request), str(self.opts.model_name))[:MOST_VIEWS]
+        return JsonResponse({str(view.pk): self._count_of(request, view.query) for view in views})
+
+    def _count_of(self, request: HttpRequest, query: str) -> str:
+        """How many rows a query finds, in words; empty if the list does not know its filters any more."""
+        asked = copy(request)
+        asked.GET = QueryDict(query)
+        try:
+            found = self.selected_rows(asked).order_by()[: MOST_NEWER + 1].count()
+        except (IncorrectLookupParameters, SuspiciousOperation):
+            return ""
+        return str(found) if found <= MOST_NEWER else f"{MOST_NEWER}+"
+
+    def views_view(self, request: HttpRequest) -> HttpResponse:
+        """Save the search that the address holds under a name, or delete a view."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        by, name = current_user(request), str(self.opts.model_name)
+        query = list_query(request.GET)
+        if request.method == "POST" and "delete" in request.POST:
+            view = get_object_or_404(views_of(by, name), pk=_number(request.POST["delete"]))
+            try:
+                view_delete(view=view, by=by, now=clock())
+            except NotFound as error:
+                raise Http404(str(error)) from error
+            messages.success(request, f"View {view.name} deleted.")
+            return HttpResponseRedirect(self.list_link())
+        form = ViewForm(request.POST if request.method == "POST" else None)
+        if request.method == "POST" and form.is_valid():
+            try:
+                view = view_save(list_name=name, query=query, by=by, now=clock(), **form.cleaned_data)
+            except REFUSALS as error:
+                add_refusal(form, error)
+            else:
+                messages.success(request, f"View {view.name} saved.")
+                return HttpResponseRedirect(f"{self.list_link()}?{query}")
+        return site_page(
+            request,
+            "admin/saved_views.html",
+            f"Views of {self.opts.verbose_name_plural}",
+            form=form,
+            counted=self._count_of(request, query),
+            views=views_of(by, name),
+            may_delete=by.has_perm(DELETE_PERMISSION),
+            back=f"{self.list_link()}?{query}",
+        )
 
     def prepare_rows(self, rows: list[Any]) -> None:
         """Put on the rows of a page what its columns need beyond them, by a fixed number of statements."""
@@ -257,6 +350,7 @@ class DetailAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         more = [self.url(f"<int:pk>/{name}/", name) for name in self.row_views]
         more += [self.url("newer/<int:pk>/", "newer")] if self.is_live else []
+        more += [self.url("views/", "views"), self.url("views/counts/", "view_counts")] if self.has_views else []
         return [self.url("<path:object_id>/act/<slug:name>/", "act"), *more, *super().get_urls()]
 
     def url(self, address: str, name: str) -> Any:

@@ -20,16 +20,18 @@ from django.db.models import Case, Model, Q, QuerySet, Value, When
 from django.http import HttpRequest
 from django.template.defaultfilters import stringfilter
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from agents.conf import clock
 from agents.enums import FindingState, HaltState, Level, Mode, Outcome, Phase, RunResult, Status, TerminalReason
 from agents.models import AgentSession, Budget
 from agents.policy.transitions import TERMINAL
+from agents.sessions.approvals import are_identical
 from agents.sessions.control_room import Meter
 from agents.sessions.reads import SEVERITIES, asked_by, progress_of, purposes
-from agents.text.shown import shown, visible
+from agents.text.shown import Field, field_lines, fields, shown, visible
 from audit import receipts
 from audit.admin import COUNTED_ROWS
 
@@ -63,6 +65,7 @@ SMALLEST_USD: Final = Decimal("0.0001")
 WARN_PERCENT: Final = 80
 FULL_PERCENT: Final = 100
 MOST_CHOICES: Final = 100
+MOST_COMPARED_LINES: Final = 2_000
 _NAMES: Final = {User: "username"}  # what the rows of a filter are sorted by, where that is not their name
 # A button and a link of a row. The button sends the form of the list to the address of its act.
 _ICON: Final = '<span class="material-symbols-outlined md-18" aria-hidden="true">{2}</span>'
@@ -220,6 +223,64 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tupl
     head = 3  # lines that name the files and the place
     lines = list(unified_diff(old, new, n=len(old) + len(new), lineterm=""))[head:] or [f" {line}" for line in new]
     return [(kinds[line[0]], line[1:]) for line in lines]
+
+
+# --- Arguments of a call, by field ---
+
+# Spaces and tabs that a reader could overlook: at the ends of a line, and several in a row.
+_SPACES: Final = re.compile(r"(\t+|^ +| +$|  +)")
+
+
+@register.filter
+def by_field(arguments: Mapping[str, Any]) -> SafeString:
+    """Each argument by its name, all of it: texts by their lines, objects and lists as a tree that closes."""
+    return _tree(fields(arguments))
+
+
+def _tree(found: Iterable[Field]) -> SafeString:
+    return format_html('<div class="lq-tree">{}</div>', format_html_join("", "{}", ((_node(one),) for one in found)))
+
+
+def _node(field: Field) -> SafeString:
+    given = field.name, _described(field)
+    if field.kind in _TREES:
+        head = '<details open data-kind="{}"><summary><b>{}</b> <i>{}</i></summary>{}</details>'
+        return format_html(head, field.kind, *given, _tree(field.inner))
+    body = '<div data-kind="{}" class="{}"><p><b>{}</b> <i>{}</i></p><div class="value">{}</div></div>'
+    lines = field.text.split("\n")
+    marked = format_html_join("", '<pre class="line">{}</pre>', ((_spaces_marked(line),) for line in lines))
+    return format_html(body, field.kind, "lines" if len(lines) > 1 else "one", *given, marked)
+
+
+def _spaces_marked(line: str) -> SafeString:
+    parts = enumerate(_SPACES.split(line))
+    return format_html_join("", "{}", ((format_html("<u>{}</u>", part) if n % 2 else part,) for n, part in parts))
+
+
+_TREES: Final = {"object": "field", "list": "item"}
+
+
+def _described(field: Field) -> str:
+    """What kind of value it is, and how much there is of it."""
+    if field.kind in _TREES:
+        return f"{field.kind}, {counted(len(field.inner), _TREES[field.kind])}"
+    if field.kind != "text":
+        return field.kind
+    if not field.text:
+        return "text, empty"
+    lines = field.text.count("\n") + 1
+    return f"text, {counted(lines, 'line')}" if lines > 1 else "text"
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str]] | None:
+    """The lines in which two sets of arguments differ, with the two beside each; None if there are too many lines."""
+    old, new = (list(field_lines(fields(one))) for one in (before, after))
+    if len(old) + len(new) > MOST_COMPARED_LINES:
+        return None
+    kinds = {" ": "same", "-": "old", "+": "new", "@": "gap"}
+    head = 3  # lines that name the files and the first place
+    lines = list(unified_diff(old, new, n=2, lineterm=""))[head:]
+    return [(kinds[line[0]], "" if line[0] == "@" else line[1:]) for line in lines]
 
 
 # --- Runs ---
@@ -503,6 +564,7 @@ OUTCOME_LABELS: Final[dict[str, str]] = {
 }
 
 register.filter("visible", stringfilter(visible))
+register.filter("are_identical", are_identical)
 register.filter("ruled", lambda effect: _RULED[effect])
 register.filter("plain_sentence", stringfilter(plain_sentence))
 register.filter("plain_error", stringfilter(plain_error))

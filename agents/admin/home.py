@@ -1,22 +1,24 @@
-"""Home, halt and release of the whole installation, Health, and the sidebar.
+"""Home, halt and release of the whole installation, Health, the sidebar, and the search.
 
 Each part is shown only to users who may view its rows.
 """
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
-from django.db import connection
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db import connection, models
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -32,19 +34,24 @@ from agents.admin.display import (
     Bar,
     ago,
     counted,
+    cut,
+    newest,
     plain_error,
     plain_sentence,
+    short_id,
     usd,
     with_purposes,
     words,
 )
 from agents.admin.forms import REFUSALS, error_text
+from agents.ask.naming import id_range
 from agents.checks.doctor import diagnose
-from agents.conf import clock
+from agents.conf import clock, manual_folder
 from agents.definitions.catalogue import models_in_force
 from agents.enums import BudgetScope
 from agents.guard import selftest
 from agents.ledger.boundary import current_halt, halt_message
+from agents.models import Agent, AgentSession, Approval, Document, Finding, Playbook, Project, Trigger
 from agents.people.access import DECIDE_PERMISSION, HALT_PERMISSION
 from agents.people.delegations import is_approver
 from agents.sessions import control_room
@@ -54,6 +61,8 @@ from agents.sessions.halts import AllHalted, already_halted_message, halt_all_wo
 from agents.sessions.model_facts import models_known
 from agents.sessions.reads import asked_by
 from agents.skills.registry import skills_left_out
+from agents.text.clean import one_line
+from agents.text.manual import find_sections
 from agents.text.shown import visible
 from agents.triggers.inputs import PERMISSION as RETRY_PERMISSION
 from audit import receipts
@@ -81,6 +90,7 @@ def banner(request: HttpRequest) -> dict[str, Any]:
         "halt": current_halt(),
         "may_halt": current_user(request).has_perm(HALT_PERMISSION),
         "halt_address": reverse("admin:halt_bar"),
+        **tabs(request),
     }
 
 
@@ -499,93 +509,182 @@ def _version(name: str) -> str:
 # --- Sidebar ---
 
 
-# The pages of each section by its heading: title, icon, page, permission.
-_SECTIONS: Final[dict[str, tuple[tuple[str, str, str, str], ...]]] = {
+@dataclass(frozen=True)
+class Page:
+    """A page that the sidebar or the tabs of its entry lead to, for those with the permission."""
+
+    title: str
+    name: str
+    permission: str = ""
+
+    def is_open_to(self, user: User) -> bool:
+        return not self.permission or user.has_perm(self.permission)
+
+    @property
+    def link(self) -> str:
+        return reverse(f"admin:{self.name}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the sidebar: its first page, and the pages that are tabs beside that."""
+
+    icon: str
+    pages: tuple[Page, ...]
+
+    @property
+    def title(self) -> str:
+        return self.pages[0].title
+
+
+def _rows(title: str, model: str) -> Page:
+    """The list of a model."""
+    app, _, name = model.rpartition(".")
+    app = app or "agents"
+    return Page(title, f"{app}_{name}_changelist", f"{app}.view_{name}")
+
+
+_SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
     "": (
-        ("Home", "home", "index", ""),
-        ("Approvals", "approval", "agents_approval_changelist", "agents.view_approval"),
-        ("Questions", "contact_support", "agents_question_changelist", "agents.view_question"),
-        ("Chats", "chat", "chats", "agents.view_agentsession"),
-        ("Runs", "play_circle", "agents_agentsession_changelist", "agents.view_agentsession"),
-        ("Charts", "bar_chart", "charts", "agents.view_agentsession"),
-        ("Triggers", "bolt", "agents_trigger_changelist", "agents.view_trigger"),
+        Entry("home", (Page("Home", "index"), Page("Health", "health", VIEW))),
+        Entry(
+            "approval",
+            (
+                _rows("Approvals", "approval"),
+                _rows("Questions", "question"),
+                _rows("Approval rules", "approvalrule"),
+                _rows("Delegations", "delegation"),
+            ),
+        ),
+        Entry(
+            "search_insights",
+            (
+                _rows("Findings", "finding"),
+                _rows("Precedents", "precedent"),
+                _rows("Proposals", "contextproposal"),
+            ),
+        ),
+        Entry("play_circle", (_rows("Runs", "agentsession"), Page("Chats", "chats", VIEW), _rows("Calls", "toolcall"))),
+        Entry("notifications", (_rows("Notifications", "notification"),)),
+    ),
+    "Automation": (
+        Entry("smart_toy", (_rows("Agents", "agent"), _rows("Projects", "project"), _rows("Memories", "memory"))),
+        Entry(
+            "bolt",
+            (
+                _rows("Triggers", "trigger"),
+                _rows("Events received", "inboundevent"),
+                _rows("Unread inputs", "unreadinput"),
+            ),
+        ),
+        Entry("build", (_rows("Skills", "promptskill"), _rows("Callable skills", "skillsetting"))),
     ),
     "Knowledge": (
-        ("Collections", "folder", "agents_collection_changelist", "agents.view_collection"),
-        ("Documents", "description", "agents_document_changelist", "agents.view_document"),
-        ("Playbooks", "rule", "agents_playbook_changelist", "agents.view_playbook"),
-        ("Skills", "school", "agents_promptskill_changelist", "agents.view_promptskill"),
+        Entry("description", (_rows("Documents", "document"), _rows("Collections", "collection"))),
+        Entry("rule", (_rows("Playbooks", "playbook"),)),
     ),
-    "Results": (
-        ("Findings", "search_insights", "agents_finding_changelist", "agents.view_finding"),
-        ("Precedents", "repeat", "agents_precedent_changelist", "agents.view_precedent"),
-        ("Proposals", "add_task", "agents_contextproposal_changelist", "agents.view_contextproposal"),
-        ("Memories", "psychology", "agents_memory_changelist", "agents.view_memory"),
-        ("Notifications", "notifications", "agents_notification_changelist", "agents.view_notification"),
+    "Cost": (
+        Entry(
+            "bar_chart",
+            (
+                Page("Charts", "charts", VIEW),
+                _rows("Spending and caps", "budget"),
+                _rows("Model calls", "inferencelog"),
+            ),
+        ),
+        Entry(
+            "neurology",
+            (
+                Page("Models", "models", "agents.view_modelprice"),
+                _rows("Model prices", "modelprice"),
+                _rows("Suspended models", "suspendedmodel"),
+            ),
+        ),
     ),
-    "Set-up": (
-        ("Projects", "workspaces", "agents_project_changelist", "agents.view_project"),
-        ("Agents", "smart_toy", "agents_agent_changelist", "agents.view_agent"),
-        ("Approval rules", "policy", "agents_approvalrule_changelist", "agents.view_approvalrule"),
-        ("Callable skills", "build", "agents_skillsetting_changelist", "agents.view_skillsetting"),
-        ("Events received", "webhook", "agents_inboundevent_changelist", "agents.view_inboundevent"),
-        ("Unread inputs", "unsubscribe", "agents_unreadinput_changelist", "agents.view_unreadinput"),
-    ),
-    "Money": (
-        ("Spending and caps", "savings", "agents_budget_changelist", "agents.view_budget"),
-        ("Model prices", "sell", "agents_modelprice_changelist", "agents.view_modelprice"),
-        ("Suspended models", "block", "agents_suspendedmodel_changelist", "agents.view_suspendedmodel"),
-        ("Model calls", "forum", "agents_inferencelog_changelist", "agents.view_inferencelog"),
-    ),
-    "Evidence": (
-        ("Audit log", "history_edu", "audit_auditevent_changelist", "audit.view_auditevent"),
-        ("Activity", "timeline", "agents_agentevent_changelist", "agents.view_agentevent"),
-        ("Calls", "terminal", "agents_toolcall_changelist", "agents.view_toolcall"),
-        ("Skill audit", "fact_check", "audit_skillaudit_changelist", "audit.view_skillaudit"),
-        ("Halts", "front_hand", "agents_halt_changelist", "agents.view_halt"),
-    ),
-    "Installation": (
-        ("People", "group", "auth_user_changelist", "auth.view_user"),
-        ("Roles", "badge", "auth_group_changelist", "auth.view_group"),
-        ("Delegations", "supervisor_account", "agents_delegation_changelist", "agents.view_delegation"),
-        ("API keys", "key", "agents_apikey_changelist", "agents.view_apikey"),
-        ("Models", "neurology", "models", "agents.view_modelprice"),
-        ("Health", "monitor_heart", "health", "agents.view_agentsession"),
+    "Administration": (
+        Entry("group", (_rows("People", "auth.user"), _rows("Roles", "auth.group"), _rows("API keys", "apikey"))),
+        Entry(
+            "history_edu",
+            (
+                _rows("Audit log", "audit.auditevent"),
+                _rows("Activity", "agentevent"),
+                _rows("Skill audit", "audit.skillaudit"),
+                _rows("Halts", "halt"),
+            ),
+        ),
     ),
 }
 
 
 def sections(request: HttpRequest) -> list[dict[str, Any]]:
-    """The sidebar of unfold: the pages that the user may open."""
+    """The sidebar of unfold: the entries with a page that the user may open."""
     user = current_user(request)
-    badges = _badges(request)
+    numbers = _numbers(request)
+    current = _current(request)
     built = []
-    for title, pages in _SECTIONS.items():
-        items: list[dict[str, Any]] = [
-            {"title": name, "icon": icon, "link": reverse(f"admin:{page}"), **badges.get(page, {})}
-            for name, icon, page, permission in pages
-            if not permission or user.has_perm(permission)
-        ]
+    for title, entries in _SECTIONS.items():
+        items: list[dict[str, Any]] = []
+        for entry in entries:
+            pages = [page for page in entry.pages if page.is_open_to(user)]
+            if pages:
+                waiting = sum(numbers.get(page.name, 0) for page in pages)
+                shown = {"title": entry.title, "icon": entry.icon, "link": pages[0].link, "active": entry is current}
+                items.append({**shown, **({"badge": _badge(waiting)} if waiting else {})})
         if items:
             built.append({"title": title, "separator": bool(title), "items": items})
     return built
 
 
-def _badges(request: HttpRequest) -> dict[str, dict[str, str]]:
-    """Counts beside the pages with something to do, up to the highest number shown."""
+def tabs(request: HttpRequest) -> dict[str, Any]:
+    """The entry of the sidebar that a page belongs to, and the tabs of a page that is one of several of its entry."""
+    current = _current(request)
+    if current is None:
+        return {}
+    user, numbers = current_user(request), _numbers(request)
+    pages = [page for page in current.pages if page.is_open_to(user)]
+    listed = [
+        {
+            "title": page.title,
+            "link": page.link,
+            "active": page.link == request.path,
+            "badge": _badge(numbers.get(page.name, 0)),
+        }
+        for page in pages
+    ]
+    request.lqops_entry = {"title": current.title, "link": pages[0].link} if pages else None  # type: ignore[attr-defined]
+    is_one = len(listed) > 1 and any(tab["active"] for tab in listed)
+    return {"page_tabs": listed if is_one else []}
+
+
+def _current(request: HttpRequest) -> Entry | None:
+    """The entry of the page: the one with the longest address that the page's own begins with. Home is only itself."""
+    home = reverse("admin:index")
+    fitting = [
+        (len(page.link), entry)
+        for entries in _SECTIONS.values()
+        for entry in entries
+        for page in entry.pages
+        if request.path == page.link or (page.link != home and request.path.startswith(page.link))
+    ]
+    return max(fitting, key=lambda one: one[0], default=(0, None))[1]
+
+
+def _badge(number: int) -> str:
+    return "" if not number else str(number) if number < MAX_BADGE else f"{MAX_BADGE}+"
+
+
+def _numbers(request: HttpRequest) -> dict[str, int]:
+    """How much waits on the pages with something to do."""
     user = current_user(request)
-    counts = getattr(request, COUNTED_BEFORE, None) or control_room.badge_counts(
-        user, all_questions=user.has_perm(DECIDE_PERMISSION)
-    )
-    numbers = {
+    if getattr(request, COUNTED_BEFORE, None) is None:
+        setattr(
+            request, COUNTED_BEFORE, control_room.badge_counts(user, all_questions=user.has_perm(DECIDE_PERMISSION))
+        )
+    counts = getattr(request, COUNTED_BEFORE)
+    return {
         "agents_approval_changelist": counts["approvals"] if _is_approver(request) else 0,
         "agents_question_changelist": counts["questions"],
         "agents_notification_changelist": counts["notifications"],
-    }
-    return {
-        page: {"badge": str(number) if number < MAX_BADGE else f"{MAX_BADGE}+"}
-        for page, number in numbers.items()
-        if number
     }
 
 
@@ -594,3 +693,139 @@ def _is_approver(request: HttpRequest) -> bool:
     if not hasattr(request, APPROVER):
         setattr(request, APPROVER, is_approver(current_user(request), clock()))
     return bool(getattr(request, APPROVER))
+
+
+# --- Search: pages, actions, rows and documentation by a few letters ---
+
+
+@dataclass(frozen=True)
+class Found:
+    """One result: where it leads, and what it is."""
+
+    kind: str
+    title: str
+    link: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """Rows that are found by words in some fields, among the newest.
+
+    `owner` names the field of their owner if everybody finds only their own: names and titles of these rows can be as
+    confidential as the rows. Those of others are found in their lists, where views are recorded.
+    """
+
+    kind: str
+    model: type[models.Model]
+    fields: tuple[str, ...] = ("name",)
+    among: Q = field(default_factory=Q)
+    owner: str = ""
+
+
+ACTIONS: Final = (
+    Page("Run now", "agents_agentsession_add", "agents.add_agentsession"),
+    Page("Add document", "agents_document_add", "agents.add_document"),
+    Page("Add agent", "agents_agent_add", "agents.add_agent"),
+    Page("Add trigger", "agents_trigger_add", "agents.add_trigger"),
+    Page("Add playbook", "agents_playbook_add", "agents.add_playbook"),
+    Page("Add person", "auth_user_add", "auth.add_user"),
+    Page("Create API key", "agents_apikey_add", "agents.add_apikey"),
+    Page("Ask", "ask", VIEW),
+    Page("Halt everything", "halt_everything", HALT_PERMISSION),
+    Page("Release", "release", HALT_PERMISSION),
+    Page("Change password", "password_change"),
+)
+SEARCHED: Final = (
+    Searched("agent", Agent, among=Q(archived_at__isnull=True)),
+    Searched("trigger", Trigger, among=Q(deleted_at__isnull=True)),
+    Searched("document", Document, among=Q(deleted_at__isnull=True), owner="owner"),
+    Searched("finding", Finding, ("title",), Q(about_run=False), owner="session__owner"),
+    Searched("playbook", Playbook),
+    Searched("project", Project),
+    Searched("person", User, ("username", "first_name", "last_name", "email")),
+)
+BY_ID: Final[Mapping[str, type[models.Model]]] = {"run": AgentSession, "approval": Approval, "finding": Finding}
+LISTS: Final[Mapping[str, type[models.Model]]] = {"runs": AgentSession, "findings": Finding, "documents": Document}
+TERM_CHARS: Final = 100
+LEAST_CHARS: Final = 2
+OF_A_KIND: Final = 5
+DOC_SECTIONS: Final = 4
+
+
+@never_cache
+def search_page(request: HttpRequest) -> TemplateResponse:
+    """What a person looks for, as a page: the palette shows the same without leaving the page."""
+    term = _term(request)
+    return site_page(request, "admin/search.html", "Search", term=term, found=find(current_user(request), term))
+
+
+@never_cache
+def search_results(request: HttpRequest) -> JsonResponse:
+    """The results for the palette."""
+    return JsonResponse({"found": [asdict(one) for one in find(current_user(request), _term(request))]})
+
+
+def _term(request: HttpRequest) -> str:
+    return one_line(request.GET.get("s", ""), TERM_CHARS)
+
+
+def find(user: User, term: str) -> list[Found]:
+    """Return what the user may open, by a fixed number of statements; without a term, actions and pages."""
+    pages = [page for entries in _SECTIONS.values() for entry in entries for page in entry.pages]
+    named = [*_pages("action", ACTIONS, user, term), *_pages("page", pages, user, term)]
+    if len(term) < LEAST_CHARS:
+        return named
+    rows = [found for searched in SEARCHED for found in _rows_found(searched, user, term)]
+    return [*_by_id(user, term), *named, *rows, *_documentation(user, term), *_in_lists(user, term)]
+
+
+def _pages(kind: str, pages: Iterable[Page], user: User, term: str) -> Iterator[Found]:
+    for page in pages:
+        if term.lower() in page.title.lower() and page.is_open_to(user):
+            yield Found(kind, page.title, page.link)
+
+
+def _by_id(user: User, term: str) -> Iterator[Found]:
+    """Rows by the beginning of their id. Of other people's rows no more is said than whose they are."""
+    between = id_range(term)
+    for kind, model in BY_ID.items() if between else ():
+        if not _may_view(user, model):
+            continue
+        rows: Any = models.QuerySet(model).filter(public_id__range=between)
+        owner = "owner" if model is AgentSession else "session__owner"
+        for row in rows.select_related(owner)[:OF_A_KIND]:
+            whose = row.owner if model is AgentSession else row.session.owner
+            yield Found(kind, f"{kind.capitalize()} {short_id(row)}", _row_link(row), f"of {whose}")
+
+
+def _rows_found(searched: Searched, user: User, term: str) -> Iterator[Found]:
+    if not _may_view(user, searched.model):
+        return
+    holds = Q(*((f"{name}__icontains", term) for name in searched.fields), _connector=Q.OR)
+    rows: Any = models.QuerySet(searched.model).filter(searched.among, newest(searched.model))
+    rows = rows.filter(**{searched.owner: user}) if searched.owner else rows
+    for row in rows.filter(holds).only(*searched.fields).order_by("-pk")[:OF_A_KIND]:
+        yield Found(searched.kind, visible(cut(str(getattr(row, searched.fields[0])), TERM_CHARS)), _row_link(row))
+
+
+def _documentation(user: User, term: str) -> Iterator[Found]:
+    if user.has_perm(VIEW):
+        for section in find_sections(manual_folder(), term, limit=DOC_SECTIONS):
+            link = f"{reverse('admin:manual', args=[section.page])}#{section.anchor}"
+            yield Found("docs", visible(section.title), link, section.page)
+
+
+def _in_lists(user: User, term: str) -> Iterator[Found]:
+    for name, model in LISTS.items():
+        if _may_view(user, model):
+            link = f"{reverse(f'admin:agents_{model._meta.model_name}_changelist')}?{urlencode({'q': term})}"
+            yield Found("list", f"Search {name} for “{visible(term)}”", link)
+
+
+def _may_view(user: User, model: type[models.Model]) -> bool:
+    return user.has_perm(f"{model._meta.app_label}.view_{model._meta.model_name}")
+
+
+def _row_link(row: models.Model) -> str:
+    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[row.pk])

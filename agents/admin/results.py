@@ -89,7 +89,7 @@ from agents.knowledge.projects import (
 )
 from agents.knowledge.recall import near_duplicates, precedents_alike
 from agents.models import AgentSession, Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
-from agents.people.notifications import notification_mark_read
+from agents.people.notifications import DECIDE, decide_line, notification_mark_read
 from agents.policy.transitions import FINDING_MOVES
 from agents.sessions.reads import SEVERITIES, asked_by
 from agents.text.shown import visible
@@ -243,6 +243,7 @@ class FindingAdmin(DetailAdmin):
     search_help_text = "Words of the title, the document, the position or the agent, or the beginning of an id."
     change_form_template = "admin/finding.html"
     is_live = True
+    has_views = True
     list_before_template = "admin/parts/live_bar.html"
     export_name = "admin:agents_finding_export"
     row_actions = (
@@ -453,15 +454,32 @@ class NotificationAdmin(DetailAdmin):
         if row.owner_id == current_user(request).pk:
             notification_mark_read(notification=row, by=current_user(request), now=clock())
         self.prepare_rows([row])
-        lines = [line for line in row.body.splitlines() if not line.startswith("Receipt: /")]
-        pending = row.session and row.session.approvals.filter(status=ApprovalStatus.PENDING).order_by("pk").first()
+        lines = [line for line in row.body.splitlines() if not line.startswith(("Receipt: /", DECIDE))]
         found = row.session.findings.work().filter(state=FindingState.OPEN) if row.session else Finding.objects.none()
         return {
             "open_findings": 0 if row.finding_id else found.count(),
             "title": plain_sentence(row.title),
             "body": "\n".join(lines),
-            "pending": pending,
+            "pending": _pending(row),
         }
+
+    def change_view(self, request: HttpRequest, object_id: str, **more: Any) -> HttpResponse:
+        """Open the call itself, if the notification asks for a decision that is still due."""
+        row = self.get_row(request, object_id)
+        by = current_user(request)
+        pending = _pending(row) if row.kind in ABOUT_APPROVALS and row.owner_id == by.pk else None
+        if request.method != "GET" or pending is None or not by.has_perm("agents.view_approval"):
+            return super().change_view(request, object_id, **more)
+        notification_mark_read(notification=row, by=by, now=clock())
+        return HttpResponseRedirect(reverse("admin:agents_approval_change", args=[pending.pk]))
+
+
+def _pending(notice: Notification) -> Approval | None:
+    """The pending call that a notification names; else the first one of its run."""
+    if notice.session is None:
+        return None
+    pending = notice.session.approvals.filter(status=ApprovalStatus.PENDING).order_by("pk")
+    return next((row for row in pending if decide_line(row) in notice.body), None) or pending.first()
 
 
 # --- Precedents and proposals ---

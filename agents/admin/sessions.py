@@ -467,6 +467,7 @@ class AgentSessionAdmin(FormAdmin):
     search_help_text = "Words of its purpose, the name of its agent, trigger or owner, or the beginning of its id."
     sortable_by = None
     is_live = True
+    has_views = True
     list_before_template = "admin/parts/live_bar.html"
     empty_text = "No runs yet. Add a document to a watched collection, or start a run."
     form = RunNowForm

@@ -45,6 +45,7 @@ from agents.models.operations import (
     Lease,
     OutboxMessage,
     Postponement,
+    SavedView,
     SignInCount,
     UnreadInput,
 )

@@ -191,6 +191,9 @@ class Approval(models.Model):
             models.Index(fields=["created_at"], condition=Q(status=ApprovalStatus.PENDING), name="approval_pending"),
             models.Index(fields=["session", "signature"], name="approval_signature"),
             models.Index(fields=["resolved_at"], condition=Q(resolved_by__isnull=False), name="approval_decided"),
+            models.Index(
+                fields=["action", "resolved_at"], condition=Q(resolved_by__isnull=False), name="approval_alike"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -212,6 +212,32 @@ class Delegation(models.Model):
         return f"{self.delegate} decides for {self.owner} until {self.until:%-d %B %Y, %H:%M} UTC"
 
 
+# --- Saved views of lists ---
+
+
+class SavedView(models.Model):
+    """The search, filters and sorting of a list under a name: for its owner, or for everybody who may view the list."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_views")
+    list_name = models.CharField(max_length=40, help_text="The model that the list is of.")
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=1000, blank=True)
+    is_shared = models.BooleanField(default=False)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ("delete",)
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "list_name", "name"], name="view_one_name"),
+        ]
+        indexes = [
+            models.Index(fields=["list_name", "name"], condition=Q(is_shared=True), name="view_shared"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 # --- Counts of failed sign-ins, for the brake on guessing passwords ---
 
 

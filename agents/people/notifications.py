@@ -18,7 +18,7 @@ from django.urls import reverse
 from agents.conf import base_url, mail_is_configured, mail_sender
 from agents.enums import NoticeKind, OutboxStatus
 from agents.exceptions import OpenTransaction
-from agents.models import AgentSession, Finding, Notification, OutboxMessage
+from agents.models import AgentSession, Approval, Finding, Notification, OutboxMessage
 from agents.people.access import HALT_PERMISSION, record_act, require_access
 from agents.queue import in_open_transaction
 from agents.text.clean import one_line
@@ -26,7 +26,10 @@ from audit.redaction import redact, redact_exception
 
 logger = logging.getLogger(__name__)
 
-FINDINGS_PATH: Final = "/admin/agents/finding/"  # not by reverse(): workers load no pages
+# Not by reverse(): workers load no pages.
+FINDINGS_PATH: Final = "/admin/agents/finding/"
+APPROVALS_PATH: Final = "/admin/agents/approval/"
+DECIDE: Final = f"Decide: {APPROVALS_PATH}by-id/"
 TITLE_CHARS: Final = 200
 BODY_CHARS: Final = 4_000
 SUBJECT_CHARS: Final = 160
@@ -121,12 +124,12 @@ def _mail(copy: OutboxMessage) -> EmailMessage:
     address = _address(notice.owner_id)
     if not address:
         raise ValueError("the owner has no address, or no longer wants copies")
-    parts = [notice.title, notice.body]
+    parts = [notice.title, notice.body.replace(DECIDE, DECIDE.replace("/", f"{base_url()}/", 1))]
     if notice.finding is not None:
         parts.append(f"Finding: {base_url()}{finding_path(notice.finding)}")
     elif notice.session is not None:
         receipt = receipt_path(notice.session)
-        parts[1] = "\n".join(line for line in notice.body.splitlines() if line != f"Receipt: {receipt}")
+        parts[1] = "\n".join(line for line in parts[1].splitlines() if line != f"Receipt: {receipt}")
         parts += [f"Findings: {base_url()}{findings_path(notice.session)}"] * notice.session.findings.work().exists()
         parts.append(f"Receipt: {base_url()}{receipt}")
     domain = mail_sender().rpartition("@")[2].rstrip(">") or "localhost"
@@ -142,6 +145,11 @@ def _mail(copy: OutboxMessage) -> EmailMessage:
 def receipt_path(session: AgentSession) -> str:
     """Return the path of a receipt. Uses the URLs of the audit app alone, so that workers load no other pages."""
     return reverse("receipt", urlconf="audit.views", args=[session.chain])
+
+
+def decide_line(approval: Approval) -> str:
+    """Return the line of a notification that leads to the page where a call is decided on, by its public id."""
+    return f"{DECIDE}{approval.public_id}/"
 
 
 def finding_path(finding: Finding) -> str:

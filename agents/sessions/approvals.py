@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef, Q
 
 from agents.enums import (
     ApprovalStatus,
@@ -31,7 +31,7 @@ from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefu
 from agents.models import AgentSession, Approval, ApprovalVote, StandingApproval, ToolCall
 from agents.people.access import DECIDE_PERMISSION, actor_of
 from agents.people.activity import event_emit
-from agents.people.notifications import notification_create
+from agents.people.notifications import decide_line, notification_create
 from agents.policy.consent import call_digest, free_values_are_harmless, held_arguments, named_arguments, reshaped
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approval_rules import skill_facts, verdict_on
@@ -125,17 +125,51 @@ def notify_of_call(approval: Approval, people: Iterable[User], *, kind: NoticeKi
     """Notify people of a pending call with counts and labels; arguments are shown only where one decides."""
     said = f" {tally(approval)}." if yeses_needed(approval.level) > 1 else ""
     until = f"{approval.expires_at:%-d %B, %H:%M} UTC"
-    body = f"Level {approval.level}.{said} Without a decision by {until} it expires unused."
+    body = f"Level {approval.level}.{said} Without a decision by {until} it expires unused.\n{decide_line(approval)}"
     for user in people:
         notification_create(
             owner_id=user.pk, kind=kind, title=title, body=body, now=now, session_id=approval.session_id
         )
 
 
+def last_alike(approval: Approval) -> Approval | None:
+    """Return the call of the same skill, agent and owner that a person decided on last, among the latest decisions."""
+    decided = Approval.objects.filter(action=approval.action, resolved_by__isnull=False)
+    latest = decided.exclude(pk=approval.pk).order_by("-resolved_at").values("pk")[:MOST_COMPARED]
+    session = approval.session
+    alike = Approval.objects.filter(
+        pk__in=latest, session__agent_id=session.agent_id, session__owner_id=session.owner_id
+    ).select_related("resolved_by", "session__owner")
+    # A call that a standing approval covered was shown to nobody: nobody said yes to it.
+    seen = alike.filter(
+        Q(status=ApprovalStatus.REJECTED) | Q(Exists(ApprovalVote.objects.filter(approval=OuterRef("pk"))))
+    )
+    return seen.order_by("-resolved_at", "-pk").first()
+
+
+def are_identical(approvals: Sequence[Approval]) -> bool:
+    """Return whether these are the same call of several runs: the same skill, version, grade, rules and arguments."""
+    calls = {canonical({name: getattr(row, name) for name in _CALL_FIELDS}) for row in approvals}
+    return len(calls) == 1
+
+
+def together_refusal(approvals: Sequence[Approval]) -> str:
+    """Return why these calls cannot be decided on together; "" if they can: calls of one run, or the same call."""
+    if len({row.session_id for row in approvals}) <= 1:
+        return ""
+    if not are_identical(approvals):
+        return "Calls of several runs are decided together only if they are the same call with the same arguments."
+    if any(is_single(row.level, row.risk_level) for row in approvals):
+        return "A call that is PRIVILEGED, of high risk or needs several yeses is not decided on across runs."
+    return ""
+
+
 # Returns the arguments as a call of the intent stores them; raises ValueError if no call could be made with them.
 Fits = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 LIVE: Final = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
 MAX_PENDING = 20
+MOST_COMPARED = 500
+_CALL_FIELDS = ("intent", "action", "version", "phase", "level", "risk_level", "rules", "arguments")
 MAX_STANDING_USES = 20
 _EVENT_KINDS = {
     "requested": EventKind.APPROVAL_REQUESTED,

@@ -27,6 +27,7 @@ from agents.sessions.reads import parent_of
 
 Call = tuple[int, str]  # the session's id and the name of what it calls
 Bound = Mapping[int, str]  # why a call binds each of these people
+MOST_OPEN: Final = 100  # pending approvals that are looked at to find a person's next one
 
 # --- Whom a call binds: by the run, and by the runs that led to it. The first reason of a person counts ---
 
@@ -308,6 +309,14 @@ def with_decisions(approvals: Sequence[Approval], *, by: User, now: datetime) ->
     for row in approvals:
         is_pending = row.status == ApprovalStatus.PENDING
         row.said, row.refusal = said[row.pk], mine[row.pk].refusal if is_pending else ""  # type: ignore[attr-defined]
+
+
+def open_to(by: User, now: datetime) -> list[Approval]:
+    """Return the first pending approvals that this person may say yes to, oldest first, without their arguments."""
+    pending = Approval.objects.filter(status=ApprovalStatus.PENDING, expires_at__gt=now).order_by("created_at", "pk")
+    rows = list(pending.defer("arguments", "original_arguments", "simulation")[:MOST_OPEN])
+    mine = rights(rows, by=by, now=now)
+    return [row for row in rows if mine[row.pk].holder is not None]
 
 
 def may_deny(approval: Approval, *, by: User, now: datetime) -> bool:

@@ -7,7 +7,7 @@ like another one is followed by its number. Nothing is left out, so the text can
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -35,6 +35,7 @@ _NAMING: Final = re.compile(
     re.IGNORECASE,
 )
 MOST_WARNINGS: Final = 20
+DEEPEST: Final = 12
 NAMED: Final = 3
 WORD_CHARS: Final = 80
 
@@ -56,6 +57,54 @@ def shown(value: Any) -> Shown:
     if len(told) > MOST_WARNINGS:
         told[MOST_WARNINGS:] = [f"And {len(told) - MOST_WARNINGS} more; each letter is marked in the text."]
     return Shown(text, tuple(told))
+
+
+@dataclass(frozen=True)
+class Field:
+    """One named value of a call: a text, another plain value, or the fields in it. Each character of it shows.
+
+    A text keeps its line breaks and tabs; a name has none, so that it stands on one line.
+    """
+
+    name: str
+    kind: str  # text, number, true or false, null, object, list or JSON
+    text: str = ""
+    inner: tuple["Field", ...] = ()
+
+
+def fields(value: Mapping[str, Any], depth: int = 0) -> tuple[Field, ...]:
+    """Return the values by name, sorted, with everything spelled out that could be overlooked.
+
+    What is nested deeper than a person follows, or a page can be built, is given as JSON.
+    """
+    return tuple(_field(_name(str(key)), str(key), value[key], depth) for key in sorted(value))
+
+
+def _field(label: str, name: str, value: Any, depth: int) -> Field:
+    if isinstance(value, Mapping | list | tuple) and depth >= DEEPEST:
+        return Field(label, "JSON", shown(value).text)
+    if isinstance(value, Mapping):
+        return Field(label, "object", inner=fields(value, depth + 1))
+    if isinstance(value, list | tuple):
+        inner = (_field(str(place), name, item, depth + 1) for place, item in enumerate(value, start=1))
+        return Field(label, "list", inner=tuple(inner))
+    if isinstance(value, str):
+        return Field(label, "text", _spelled_text(value, name, {}))
+    kind = "null" if value is None else "true or false" if isinstance(value, bool) else "number"
+    return Field(label, kind, json.dumps(value, default=str))
+
+
+def _name(text: str) -> str:
+    return "".join(_number(char) if char in "\n\t" else char for char in _spelled_text(text, "", {}))
+
+
+def field_lines(found: Iterable[Field], indent: str = "") -> Iterator[str]:
+    """Yield the fields line by line, for comparing: texts by their own lines, under their names."""
+    for field in found:
+        first, *more = field.text.split("\n")
+        yield f"{indent}{field.name}: {first}".rstrip() if not more else f"{indent}{field.name}:"
+        yield from (f"{indent}  {line}" for line in ([first, *more] if more else ()))
+        yield from field_lines(field.inner, f"{indent}  ")
 
 
 def visible(text: str) -> str:

@@ -22,6 +22,8 @@ The Customer shall pay undisputed invoices within 10 days of receipt.
 
 The Supplier's total liability in each contract year shall be limited to 25 % of the annual fees.
 """
+# Pages that are tabs of an entry of the sidebar.
+ENTRIES = {"Health": "Home", "Precedents": "Findings", "Projects": "Agents"}
 PRIVILEGED = "PRIVILEGED AND CONFIDENTIAL\nAttorney-client communication\n\n"
 
 
@@ -35,8 +37,11 @@ class Room:
         self.page.goto(f"{self.product.address}{path}")
 
     def go(self, name: str) -> None:
-        """Through the sidebar."""
-        self.page.locator("#nav-sidebar").get_by_role("link", name=re.compile(rf"\b{name}\b")).click()
+        """Through the sidebar, and for some pages through the tabs of another."""
+        entry = ENTRIES.get(name, name)
+        self.page.locator("#nav-sidebar").get_by_role("link", name=re.compile(rf"\b{entry}\b")).click()
+        if entry != name:
+            self.page.get_by_role("navigation", name=entry).get_by_role("link", name=name).click()
 
     def sign_in(self, name: str) -> None:
         self.page.get_by_label("Username").fill(name)

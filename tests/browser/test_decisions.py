@@ -28,7 +28,7 @@ def notices_of(room, session):
 
 def test_approved_call_is_made_and_the_run_delivers(admin):
     session = waiting_call(admin, "approved.md")
-    expect(admin.page.locator("pre").first).to_contain_text(f"/receipts/{session}/")
+    expect(admin.page.locator(".lq-tree").first).to_contain_text(f"/receipts/{session}/")
     digest = admin.page.locator("dt", has_text="Digest").locator("+ dd").inner_text()
     assert re.fullmatch(r"[0-9a-f]{64}", digest)
     form = admin.page.locator("form").filter(has=admin.page.get_by_role("button", name="Approve once"))
@@ -38,7 +38,7 @@ def test_approved_call_is_made_and_the_run_delivers(admin):
     form.get_by_role("button", name="Approve once").click()
 
     expect(admin.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
-    expect(admin.page.get_by_role("button", name="Approve once")).to_have_count(0)
+    expect(admin.page.get_by_text(digest)).to_have_count(0 if "after=" in admin.page.url else 1)
     admin.open_session("approved.md")
     admin.until(admin.chip("completed"))
     expect(admin.page.get_by_role("listitem").filter(has_text="Notification").last).to_contain_text("success")
@@ -48,6 +48,7 @@ def test_approved_call_is_made_and_the_run_delivers(admin):
 def test_denied_call_is_never_made(admin):
     session = waiting_call(admin, "denied.md")
     form = admin.page.locator("form").filter(has=admin.page.get_by_role("button", name="Deny"))
+    form.get_by_text("Add a reason").click()
     form.get_by_role("textbox").fill("Not to the whole board.")
 
     form.get_by_role("button", name="Deny").click()
@@ -59,6 +60,58 @@ def test_denied_call_is_never_made(admin):
         0
     )
     expect(notices_of(admin, session)).to_have_count(0)
+
+
+def test_keys_lead_to_a_decision_and_never_decide(admin):
+    for name in ("first-key.md", "second-key.md"):
+        waiting_call(admin, name)
+    page = admin.page
+    here = page.url
+    approve = page.get_by_role("button", name="Approve once")
+    expect(approve).to_be_enabled()
+
+    page.keyboard.press("e")
+    expect(page.get_by_label("Arguments")).to_be_focused()
+    page.keyboard.type("adjk?")
+    expect(page.get_by_label("Arguments")).to_be_focused()
+    page.get_by_label("Arguments").evaluate("field => field.blur()")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(dialog).to_contain_text("Approve once")
+    page.keyboard.press("a")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.keyboard.press("k")
+    expect(page).not_to_have_url(here)
+    page.keyboard.press("j")
+    expect(page).to_have_url(here)
+    page.keyboard.press("d")
+    expect(page.get_by_role("button", name="Deny")).to_be_focused()
+    page.keyboard.press("a")
+    expect(approve).to_be_focused()
+    expect(page.get_by_role("status").filter(has_text="Press Enter to confirm")).to_be_visible()
+    expect(page).to_have_url(here)
+    expect(admin.chip("pending")).to_be_visible()
+
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_text("Approved. The call may be made once.")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"\?after=\d+$"))
+    expect(page.get_by_text(re.compile(r"\d+ left for you"))).to_be_visible()
+
+
+def test_call_is_decided_on_a_phone_in_two_taps(admin):
+    session = waiting_call(admin, "phone.md")
+    admin.page.set_viewport_size({"width": 390, "height": 844})
+    admin.open("/admin/agents/notification/")
+    admin.row(session[:8]).filter(has_text="waits for approval").first.get_by_role("link").first.click()
+    approve = admin.page.get_by_role("button", name="Approve once")
+    expect(approve).to_be_enabled()
+    assert admin.page.evaluate("document.documentElement.scrollWidth") == 390
+
+    approve.click()
+
+    expect(admin.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
 
 
 def test_accepted_proposal_adds_one_line_to_the_context(admin):

@@ -38,9 +38,13 @@ def test_approver_decides_and_cannot_halt(enter, product, admin):
     expect(room.page.get_by_role("link", name="Halt everything")).to_have_count(0)
 
     room.open_waiting_call(session)
-    room.page.get_by_role("button", name="Approve once").click()
+    approve = room.page.get_by_role("button", name="Approve once")
+    expect(approve).to_be_visible()
+    call = room.page.url
+    approve.click()
 
     expect(room.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
+    room.page.goto(call)
     expect(room.page.locator("dt", has_text="Decided").locator("+ dd")).to_contain_text("by amir")
     admin.until(admin.chip("completed"))
     room.open_session("for-the-approver.md")

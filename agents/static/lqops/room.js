@@ -191,6 +191,20 @@
     ask();
   }
 
+  // Counts the rows of saved views, once the list itself is there.
+  function countViews(bar) {
+    fetch(bar.dataset.counts, { credentials: "same-origin" })
+      .then(function (answer) {
+        return answer.ok && !answer.redirected ? answer.json() : Promise.reject(new Error("gone"));
+      })
+      .then(function (counts) {
+        bar.querySelectorAll("[data-count]").forEach(function (place) {
+          place.textContent = counts[place.dataset.count] || "";
+        });
+      })
+      .catch(function () {});
+  }
+
   function addRow(button) {
     var list = document.getElementById(button.dataset.adds);
     var total = document.getElementById("id_" + button.dataset.prefix + "-TOTAL_FORMS");
@@ -219,6 +233,7 @@
     document.querySelectorAll("[data-stream]").forEach(listen);
     document.querySelectorAll("[data-follow]").forEach(follow);
     document.querySelectorAll("[data-newer]").forEach(countNewer);
+    document.querySelectorAll("[data-counts]").forEach(countViews);
     document.querySelectorAll("[data-adds]").forEach(function (button) {
       button.addEventListener("click", function () {
         addRow(button);

@@ -317,14 +317,47 @@ def test_calls_are_denied_together_with_one_note(client, approver):
     assert set(Approval.objects.values_list("status", "note")) == {(ApprovalStatus.REJECTED, "no")}
 
 
-def test_calls_of_several_sessions_are_not_decided_together(client, approver):
-    rows = [make_approval(), make_approval()]
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ({"arguments": {"n": 1}}, {"arguments": {"n": 2}}, "only if they are the same call"),
+        ({"arguments": {"n": 1}}, {"arguments": {"n": True}}, "only if they are the same call"),
+        ({"action": "a"}, {"action": "b"}, "only if they are the same call"),
+        ({"version": "1"}, {"version": "2"}, "only if they are the same call"),
+        ({"level": Level.CONTROLLED}, {"level": Level.RESTRICTED}, "only if they are the same call"),
+        ({"level": Level.PRIVILEGED}, {"level": Level.PRIVILEGED}, "is not decided on across runs"),
+        ({"risk_level": Risk.HIGH}, {"risk_level": Risk.HIGH}, "is not decided on across runs"),
+    ],
+)
+def test_other_calls_of_several_runs_are_not_decided_together(client, approver, first, second, words):
+    rows = [make_approval(**first), make_approval(**second)]
 
     for more in ({}, {"confirmed": "1", "note": "", **digests(*rows)}):
         answer = choose(client, "approve", *rows, **more)
-        assert "Select calls of one run only" in text_of(answer)
+        assert words in text_of(answer)
 
     assert set(Approval.objects.values_list("status", flat=True)) == {ApprovalStatus.PENDING}
+
+
+def test_identical_calls_of_several_runs_are_approved_each_with_its_digest(client, approver):
+    rows = [make_approval(arguments={"text": "pay\u202eeve", "n": [1]}) for _ in range(3)]
+    assert len({row.digest for row in rows}) == 3
+
+    asked = text_of(choose(client, "approve", *rows))
+    assert "The same call, 3 times." in asked
+    assert asked.count("pay⟨U+202E⟩eve") == 2  # by field and as JSON
+    for row in rows:
+        assert f'name="digest_{row.pk}" value="{row.digest}"' in asked
+        assert f'<td class="lq-code">{row.digest}</td>' in asked
+        assert page(AgentSession, "change", row.session_id) in asked
+    before = last_event()
+    given = {**digests(*rows), f"digest_{rows[2].pk}": rows[0].digest}
+    done = text_of(choose(client, "approve", *rows, confirmed="1", note="", **given))
+
+    assert "2 approvals approved." in done
+    assert "The call has changed since it was shown" in done
+    assert kinds_since(before).count("approval.approved") == 2
+    assert [Approval.objects.get(pk=row.pk).status for row in rows] == ["approved", "approved", "pending"]
 
 
 def test_changed_call_is_left_out_and_named(client, approver):

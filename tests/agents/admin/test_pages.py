@@ -38,7 +38,8 @@ def test_the_queue_has_no_pages_of_its_own():
 
 def test_lists_are_titled_as_in_the_sidebar(client):
     sign_in(client)
-    titles = {name: title for pages in _SECTIONS.values() for title, _, name, _ in pages if name.endswith("changelist")}
+    known = [one for entries in _SECTIONS.values() for entry in entries for one in entry.pages]
+    titles = {one.name: one.title for one in known if one.name.endswith("changelist")}
     for model in PAGES:
         title = titles.pop(f"{model._meta.app_label}_{model._meta.model_name}_changelist", None)
         answer = unrendered(client, page(model, "changelist"))

@@ -115,7 +115,9 @@ def test_home_and_sidebar_count_questions(client, role, badge):
     assert text_of(home).count(">question</span>") == 2
     assert text_of(home).count("Answer</a>") == int(badge)
     items = [item for section in home.context["sidebar_navigation"] for item in section["items"]]
-    assert {item["title"]: item.get("badge") for item in items}["Questions"] == badge
+    assert {item["title"]: item.get("badge") for item in items}["Approvals"] == badge
+    tabs = client.get(reverse("admin:agents_question_changelist")).context["page_tabs"]
+    assert {tab["title"]: tab["badge"] for tab in tabs}["Questions"] == badge
 
 
 def test_questions_and_answers_are_escaped(client):

@@ -68,10 +68,11 @@ def test_everybody_who_may_decide_is_told_and_nobody_else(approval):
     assert told() == [user.pk for user in expected]
     notice = Notification.objects.first()
     assert (notice.kind, notice.session, notice.read_at) == (NoticeKind.APPROVAL_WAITING, approval.session, None)
-    assert (notice.title, notice.body) == (
-        "A call waits for approval: send_letter",
+    assert notice.title == "A call waits for approval: send_letter"
+    assert notice.body.splitlines() == [
         f"Level RESTRICTED. Without a decision by {approval.expires_at:%-d %B, %H:%M} UTC it expires unused.",
-    )
+        f"Decide: /admin/agents/approval/by-id/{approval.public_id}/",
+    ]
 
 
 def test_what_the_call_holds_is_not_told(approval):
