@@ -12,6 +12,7 @@ from agents.enums import Mode, TerminalReason
 from agents.exceptions import NotAllowed
 from agents.models import AgentSession, Profile
 from agents.people.access import record_act
+from agents.people.channels import channel_update, email_channel
 from agents.sessions.halts import sessions_halt
 
 FIRST_ADMIN = "admin"
@@ -40,12 +41,11 @@ def profile_set(*, user: User, opted_in: bool, by: User | None, now: datetime, h
 
 
 @transaction.atomic
-def email_copies_set(*, user: User, enabled: bool, by: User | None, now: datetime) -> Profile:
+def email_copies_set(*, user: User, enabled: bool, by: User | None, now: datetime) -> None:
     """Send a user's notifications by e-mail as well, or not."""
     _check_person(user, by)
-    profile, _ = Profile.objects.update_or_create(user=user, defaults={"email_notices": enabled})
-    record_act("people.email_notices_set", by=by, now=now, user_id=user.pk, enabled=enabled)
-    return profile
+    Profile.objects.get_or_create(user=user)
+    channel_update(channel=email_channel(user.pk), enabled=enabled, by=by, now=now)
 
 
 @transaction.atomic

@@ -256,6 +256,16 @@ _KINDS = (
     _kind("people.opted_in", "User {user_id} opted in to unattended runs."),
     _kind("people.opted_out", "User {user_id} opted out of unattended runs."),
     _kind("people.email_notices_set", "E-mail notifications of user {user_id} were switched, enabled: {enabled}."),
+    _kind("channel.created", "Channel {channel_id} of user {owner_id} was added: {kind}."),
+    _kind("channel.changed", "Channel {channel_id} of user {owner_id} was changed: {fields}.", also="enabled"),
+    _kind("channel.deleted", "Channel {channel_id} of user {owner_id} was deleted."),
+    _kind(
+        "channel.secret_rotated", "The signing secret of channel {channel_id} was replaced.", also="owner_id generation"
+    ),
+    _kind("channel.tested", "Channel {channel_id} was tested, delivered: {ok}."),
+    _kind("channel.failing", "Channel {channel_id} failed {failures} times in a row; it gets nothing more."),
+    _kind("delivery.replayed", "Delivery {delivery_id} is to be sent again."),
+    _kind("delivery.discarded", "Delivery {delivery_id} was discarded."),
     _kind("delegation.created", "User {delegate_id} decides for user {owner_id} until {until}.", also="delegation_id"),
     _kind("delegation.ended", "User {delegate_id} no longer decides for user {owner_id}.", also="delegation_id"),
     _kind("people.user_added", "User {user_id} was added.", also="groups"),

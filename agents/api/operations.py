@@ -32,6 +32,7 @@ from agents.models import (
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import spent_by_run
 from agents.people.access import require_halt_permission
+from agents.people.channels import email_is_on
 from agents.people.delegations import is_approver
 from agents.people.keys import Scope
 from agents.sessions.halts import halt_all_work, halt_reach, release_all_work
@@ -84,7 +85,7 @@ class MeView(SingleView):
         me = {
             "username": self.user.username,
             "opted_in": profile.opted_in,
-            "email_notices": profile.email_notices,
+            "email_notices": email_is_on(self.user.pk),
             "may_resolve_approvals": is_approver(self.user, self.now),
             "scopes": key.scopes if key else list(Scope),
             "key_expires_at": key.expires_at if key else None,

@@ -38,6 +38,7 @@ from agents.models.money import (
 from agents.models.operations import (
     Alarm,
     ApiKey,
+    Channel,
     Delegation,
     Host,
     InboundEvent,

@@ -99,6 +99,15 @@ def _zone(name: str) -> tzinfo:
     return UTC if name == "UTC" else ZoneInfo(name)
 
 
+def require_zone(name: str) -> None:
+    """Refuse a name that is no time zone."""
+    _zone(name)
+
+
+def zone_names() -> list[str]:
+    return sorted(_zones())
+
+
 @lru_cache(maxsize=1)
 def _zones() -> frozenset[str]:
     return frozenset(available_timezones() | {"UTC"})

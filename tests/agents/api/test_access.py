@@ -9,7 +9,7 @@ from django.test import RequestFactory
 from rest_framework.test import APIClient
 
 from agents.conf import clock
-from agents.models import AgentSession, ApiKey, Profile, Trigger
+from agents.models import AgentSession, ApiKey, Channel, Profile, Trigger
 from agents.people.keys import api_key_revoke
 from tests.factories import make_session, make_user
 
@@ -178,7 +178,7 @@ def test_user_opts_in_and_out():
 
 def test_user_switches_email_notifications(api, person):
     assert api.patch("/api/v1/me", {"email_notices": False}, format="json").json()["email_notices"] is False
-    assert Profile.objects.get(user=person).email_notices is False
+    assert Channel.objects.get(owner=person).enabled is False
     assert Profile.objects.get(user=person).opted_in is True
 
 

@@ -7,7 +7,7 @@ from agents.accounts import email_copies_set
 from agents.enums import NoticeKind, OutboxStatus, Phase, ToolIntent
 from agents.exceptions import NotFound
 from agents.guard import guarded_tool_call
-from agents.models import Notification, OutboxMessage, Profile
+from agents.models import Channel, Notification, OutboxMessage, Profile
 from agents.people.notifications import BODY_CHARS, TITLE_CHARS, notification_create, notification_mark_read
 from tests.factories import NOW, make_session, make_user
 
@@ -65,9 +65,10 @@ def test_no_copy_for_users_who_want_none():
     email_copies_set(user=owner, enabled=True, by=None, now=NOW)
     tell(owner)
     assert OutboxMessage.objects.count() == 1
-    assert told("people.email_notices_set") == [
-        ("people.email_notices_set", f"user:{owner.pk}", {"user_id": owner.pk, "enabled": False}),
-        ("people.email_notices_set", "system", {"user_id": owner.pk, "enabled": True}),
+    channel = {"channel_id": str(Channel.objects.get().public_id), "owner_id": owner.pk, "fields": ["enabled"]}
+    assert told("channel.") == [
+        ("channel.changed", f"user:{owner.pk}", {**channel, "enabled": False}),
+        ("channel.changed", "system", {**channel, "enabled": True}),
     ]
 
 
