@@ -522,6 +522,7 @@ _SECTIONS: Final[dict[str, tuple[tuple[str, str, str, str], ...]]] = {
         ("Proposals", "add_task", "agents_contextproposal_changelist", "agents.view_contextproposal"),
         ("Memories", "psychology", "agents_memory_changelist", "agents.view_memory"),
         ("Notifications", "notifications", "agents_notification_changelist", "agents.view_notification"),
+        ("Channels", "campaign", "agents_channel_changelist", "agents.view_channel"),
     ),
     "Set-up": (
         ("Projects", "workspaces", "agents_project_changelist", "agents.view_project"),

@@ -36,9 +36,9 @@ FIELDS: Final = ("name", "enabled", "choices", "zone", "quiet_from", "quiet_unti
 
 
 @transaction.atomic
-def _store(row: Channel, kind: str, *, by: User | None, now: datetime, **details: Any) -> Channel:
+def _store(row: Channel, event: str, *, by: User | None, now: datetime, **details: Any) -> Channel:
     row.save()
-    _record(row, kind, by=by, now=now, **details)
+    _record(row, event, by=by, now=now, **details)
     return row
 
 
@@ -52,7 +52,7 @@ def channel_create(*, owner: User, kind: str, address: str, by: User | None, now
     row = Channel(owner=owner, kind=kind, created_at=now)
     _set_address(row, address)
     _set_fields(row, fields)
-    return _store(row, "channel.created", by=by, now=now, kind=str(kind))
+    return _store(row, "channel.created", by=by, now=now, channel_kind=str(kind))
 
 
 def channel_update(*, channel: Channel, by: User | None, now: datetime, address: str = "", **fields: Any) -> Channel:
@@ -117,6 +117,10 @@ def channels_for(owner_id: int, kind: NoticeKind) -> list[tuple[Channel, NewsCho
 # --- Addresses, encrypted ---
 
 
+def seal(address: str) -> str:
+    return _cipher(settings.SECRET_KEY).encrypt(address.encode()).decode()
+
+
 def address_of(channel: Channel) -> str:
     try:
         return _cipher(settings.SECRET_KEY).decrypt(channel.sealed_address.encode()).decode()
@@ -128,7 +132,7 @@ def _set_address(row: Channel, address: str) -> None:
     if not address or len(address) > ADDRESS_CHARS:
         raise Invalid(f"address: it needs 1 to {ADDRESS_CHARS} characters.")
     check_address(ChannelKind(row.kind), address)
-    row.sealed_address = _cipher(settings.SECRET_KEY).encrypt(address.encode()).decode()
+    row.sealed_address = seal(address)
     row.shown_address = shown_address(address)
 
 
@@ -190,6 +194,6 @@ def _require_quiet_hours(start: time | None, end: time | None) -> None:
         raise Invalid("quiet_until: quiet hours cannot end when they begin.")
 
 
-def _record(row: Channel, kind: str, *, by: User | None, now: datetime, **details: Any) -> None:
+def _record(row: Channel, event: str, *, by: User | None, now: datetime, **details: Any) -> None:
     details |= {"channel_id": str(row.public_id), "owner_id": row.owner_id}
-    record_act(kind, by=by, now=now, subject=f"channel:{row.public_id}", **details)
+    record_act(event, by=by, now=now, subject=f"channel:{row.public_id}", **details)

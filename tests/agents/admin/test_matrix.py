@@ -37,6 +37,14 @@ TABLE = {
         "act deny": APPROVERS,
     },
     "agents.budget": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act set_cap": ADMINS},
+    "agents.channel": {
+        "view": EVERYBODY, "add": EVERYBODY, "change": EVERYBODY, "delete": NOBODY, "act test": EVERYBODY,
+        "act rotate_secret": EVERYBODY, "act delete": EVERYBODY,
+    },
+    "agents.outboxmessage": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act replay": EVERYBODY,
+        "act discard": EVERYBODY,
+    },
     "agents.collection": {
         "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act delete": OPERATORS,
     },

@@ -37,6 +37,11 @@ ALWAYS = {
         f"finding:{act}": "settling what was found starts nothing"
         for act in ("acknowledge", "dismiss", "resolve", "reopen", "assign", "comment")
     },
+    **{
+        f"channel:{act}": "where somebody is told starts nothing"
+        for act in ("create", "partial_update", "destroy", "rotate_secret", "test")
+    },
+    **{f"delivery:{act}": "telling somebody starts nothing" for act in ("replay", "destroy")},
     "me:patch": "opting in cannot need an opt-in",
     "event:dry_run": "changes nothing",
     "asks:post": "asking changes nothing",
