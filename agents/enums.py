@@ -320,7 +320,7 @@ class NewsChoice(models.TextChoices):
     ALWAYS = "always", "At once, also in quiet hours"
     NOW = "now", "At once"
     DIGEST = "digest", "In the daily digest"
-    OFF = "off", "Not"
+    OFF = "off", "Never"
 
 
 class ChannelKind(models.TextChoices):

@@ -20,6 +20,7 @@ from django.db.models import Q
 from agents.conf import clock
 from agents.engine.indexing import indexing_due
 from agents.knowledge.projects import precedents_expire
+from agents.ledger.budgets import budgets_tell
 from agents.loop.state import hot_delete_old
 from agents.loop.turns import turns_delete_old
 from agents.models import Lease
@@ -137,6 +138,7 @@ DUTIES = (
     Duty("watch for idle sessions", 60, lambda now: idle_sweep(now=now)),
     Duty("write a checkpoint", 10, _checkpoint),
     Duty("report this host", 10, _report_host),
+    Duty("tell of budgets", 10, budgets_tell),
     Duty("tell of faults", 10, lambda now: alarms_update(now, by_ticker=True)),
 )
 

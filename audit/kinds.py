@@ -256,6 +256,7 @@ _KINDS = (
     _kind("people.opted_in", "User {user_id} opted in to unattended runs."),
     _kind("people.opted_out", "User {user_id} opted out of unattended runs."),
     _kind("people.email_notices_set", "E-mail notifications of user {user_id} were switched, enabled: {enabled}."),
+    _kind("budget.told", "People were told that {percent} % of budget {budget} is spent."),
     _kind("channel.created", "Channel {channel_id} of user {owner_id} was added: {channel_kind}."),
     _kind("channel.changed", "Channel {channel_id} of user {owner_id} was changed: {fields}.", also="enabled"),
     _kind("channel.deleted", "Channel {channel_id} of user {owner_id} was deleted."),

@@ -390,7 +390,8 @@ class ChannelAdmin(FormAdmin):
     kind_ = column("kind", lambda kind: ChannelKind(kind).label, title="kind")
     state = column(channel_state, title="state", label={"on": "success", "failing": "danger", "off": "info"})
     sent = column("last_sent_at", lambda at: ago(at, clock()) if at else "never", title="last delivery")
-    list_display = ["name", "kind_", "shown_address", "state", "sent"]
+    address = column("shown_address", lambda text: text or "—", title="address")
+    list_display = ["name", "kind_", "address", "state", "sent"]
     list_filter = [WhoseFilter]
     list_select_related = ["owner"]
     empty_text = "No channels yet. Add a webhook or a chat service to be told outside this application."
@@ -400,6 +401,7 @@ class ChannelAdmin(FormAdmin):
     form = ChannelForm
     change_form_template = "admin/channel.html"
     fieldsets = (
+        ("Channel", {"fields": ["kind", "name", "address", "enabled"]}),
         (
             "News",
             {"fields": [f"news_{news.value}" for news in News], "description": "What this channel gets, and when."},

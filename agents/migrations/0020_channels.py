@@ -36,6 +36,11 @@ class Migration(migrations.Migration):
             options={'verbose_name': 'delivery', 'verbose_name_plural': 'deliveries'},
         ),
         migrations.AddField(
+            model_name='budget',
+            name='told_percent',
+            field=models.PositiveSmallIntegerField(db_default=0, default=0, help_text='The part of the cap that people were last told of.'),
+        ),
+        migrations.AddField(
             model_name='notification',
             name='page',
             field=models.CharField(blank=True, db_default='', help_text="Path of the page where it is settled, if it is no run's.", max_length=200),
