@@ -269,6 +269,8 @@ _KINDS = (
     _kind("delivery.discarded", "Delivery {delivery_id} was discarded."),
     _kind("delegation.created", "User {delegate_id} decides for user {owner_id} until {until}.", also="delegation_id"),
     _kind("delegation.ended", "User {delegate_id} no longer decides for user {owner_id}.", also="delegation_id"),
+    _kind("people.invited", "User {user_id} was invited in the role {role}."),
+    _kind("people.invitation_made", "A link to set the first password of user {user_id} was made."),
     _kind("people.user_added", "User {user_id} was added.", also="groups"),
     _kind("people.user_edited", "User {user_id} was changed.", also="fields groups"),
     _kind("people.password_set", "The password of user {user_id} was set."),

@@ -13,6 +13,7 @@ from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -21,10 +22,15 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 
 from agents.accounts import (
     PEOPLE,
+    ROLE_TEXTS,
     ROLES,
     VIEWED,
+    can_be_invited,
     group_delete,
     group_record_saved,
+    invitation_link,
+    invitation_send,
+    person_invite,
     profile_set,
     user_record_password,
     user_record_saved,
@@ -32,7 +38,7 @@ from agents.accounts import (
 from agents.admin.actions import ActionRequest, ActionResult, RowAction, each_row
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, site_page
 from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, moment, plain_sentence, words
-from agents.admin.forms import StyledModelForm
+from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal
 from agents.conf import clock, mail_is_configured
 from agents.enums import ChannelKind, News, NewsChoice, OutboxStatus
 from agents.exceptions import Invalid
@@ -108,6 +114,48 @@ class SavedByDjango(DetailAdmin):
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
 
+INVITE = ("auth.add_user", "auth.change_user")
+
+
+class InviteForm(StyledForm):
+    username = forms.CharField(max_length=150, label="Sign-in name", help_text="Letters, digits and @ . + - _ only.")
+    name = forms.CharField(max_length=150, required=False, label="Name")
+    email = forms.EmailField(label="E-mail")
+    role = forms.ChoiceField(choices=[(role, f"{role}: {text}") for role, text in ROLE_TEXTS.items()])
+    opted_in = forms.BooleanField(
+        required=False, label="Agents may run for this person", help_text="They can change it themselves."
+    )
+    told_by_email = forms.BooleanField(
+        required=False,
+        initial=True,
+        label="Tell them by e-mail",
+        help_text="Of failures, findings and approvals.",
+    )
+    send = forms.BooleanField(required=False, label="Send them the link by e-mail")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not mail_is_configured():
+            self.fields["send"].disabled = True
+            self.fields["send"].help_text = "No mail server is configured: hand the link over yourself."
+
+
+def _invitation_page(request: HttpRequest, person: User, *, send: bool) -> HttpResponse:
+    """Show the link in this response and nowhere else: no message, no cookie, no log."""
+    now = clock()
+    link = invitation_link(user=person, by=current_user(request), now=now)
+    sent = invitation_send(user=person, link=link, now=now) if send else ""
+    back = reverse("admin:auth_user_change", args=[person.pk])
+    response = site_page(request, "admin/invitation.html", "Invitation", person=person, link=link, sent=sent, back=back)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _new_link(action: ActionRequest) -> HttpResponse:
+    [person] = action.rows
+    return _invitation_page(action.request, person, send=False)
+
+
 @admin.register(User)
 class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, misc]  # Django's page in our frame
     form = UserChangeForm
@@ -134,6 +182,15 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
             description="No new run starts for this person. Loops end; other runs finish.",
         ),
         RowAction(
+            "invite_again",
+            "New invitation link",
+            _new_link,
+            permission="auth.add_user",
+            bulk=False,
+            available=can_be_invited,
+            description="For somebody who has not chosen a password yet. The next page shows the link, once.",
+        ),
+        RowAction(
             "sign_out",
             "Sign out everywhere",
             each_row(browser_sessions_end, "user", "signed out"),
@@ -154,6 +211,34 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
     )
     change_form_outer_before_template = "admin/parts/buttons.html"
     change_form_outer_after_template = "admin/parts/sign_ins.html"
+
+    list_before_template = "admin/people_above.html"
+
+    def get_urls(self) -> Any:
+        return [self.url("invite/", "invite"), *super().get_urls()]
+
+    def invite_view(self, request: HttpRequest) -> HttpResponse:
+        """One form: name, e-mail, role and what they agree to. No permissions to tick."""
+        by = current_user(request)
+        if not by.has_perms(INVITE):
+            raise PermissionDenied
+        form = InviteForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            given = dict(form.cleaned_data)
+            send = given.pop("send")
+            try:
+                person = person_invite(by=by, now=clock(), **given)
+            except ValidationError as error:
+                form.add_error(None, error)
+            except REFUSALS as error:
+                add_refusal(form, error)
+            else:
+                return _invitation_page(request, person, send=send)
+        parts = [{"title": "", "fields": list(form)}]
+        return self.render_page(
+            request, "admin/form.html", "Invite a person", form=form, parts=parts, may_save=True,
+            save_label="Invite", buttons=[], back=self.list_link(),
+        )  # fmt: skip
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return {
@@ -438,7 +523,7 @@ class ChannelAdmin(FormAdmin):
     )
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request)
+        return self.has_model_permission(request, "view")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(self.has_view_permission(request)) and (obj is None or _is_theirs(obj.owner_id, request))

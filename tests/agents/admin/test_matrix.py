@@ -122,7 +122,7 @@ TABLE = {
     "auth.group": {"view": ADMINS, "add": ADMINS, "change": ADMINS, "delete": ADMINS},
     "auth.user": {
         "view": ADMINS, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act opt_in": ADMINS, "act opt_out": ADMINS,
-        "act sign_out": ADMINS, "act remove_factors": NOBODY,
+        "act sign_out": ADMINS, "act remove_factors": NOBODY, "act invite_again": ADMINS,
     },
 }  # fmt: skip
 

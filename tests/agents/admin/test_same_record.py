@@ -10,7 +10,7 @@ import pytest
 from allauth.mfa.models import Authenticator
 from django.contrib import admin
 
-from agents.accounts import profile_set
+from agents.accounts import invitation_link, profile_set
 from agents.admin.base import DetailAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope, Outcome, ProposalStatus, Status, TriggerKind, WaitingOn
@@ -185,6 +185,13 @@ def key(by):
 def delegation(by):
     until = clock() + timedelta(days=1)
     return Delegation.objects.create(owner=make_user(), delegate=by, until=until, created_at=NOW)
+
+
+def make_invited():
+    user = make_user()
+    user.set_unusable_password()
+    user.save()
+    return user
 
 
 def dead_letter(by):
@@ -433,6 +440,9 @@ CASES = {
     ("user", "opt_in"): Case(
         lambda by: make_user(opted_in=False),
         lambda row, by, now: profile_set(user=row, opted_in=True, by=by, now=now),
+    ),
+    ("user", "invite_again"): Case(
+        lambda by: make_invited(), lambda row, by, now: invitation_link(user=row, by=by, now=now)
     ),
     ("user", "opt_out"): Case(
         lambda by: make_user(), lambda row, by, now: profile_set(user=row, opted_in=False, by=by, now=now)
