@@ -124,6 +124,7 @@ def send_chat(message: Message, *, url: str) -> str:
 
 
 def _apprise() -> Any:
+    logging.getLogger("apprise").propagate = False  # its lines may quote tokens
     try:
         return import_module("apprise")
     except ImportError:
