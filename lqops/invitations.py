@@ -2,19 +2,13 @@
 
 from typing import Any
 
-from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import PasswordResetConfirmView
 from django.http import HttpResponse
 from django.urls import reverse_lazy
 
 from agents.accounts import can_be_invited, user_record_password
-from agents.admin.forms import StyledFields
 from agents.conf import clock
-
-
-class FirstPasswordForm(StyledFields, SetPasswordForm):  # type: ignore[type-arg]
-    pass
 
 
 class InvitationView(PasswordResetConfirmView):
@@ -23,7 +17,6 @@ class InvitationView(PasswordResetConfirmView):
     It never replaces a password: a link that was used, or that is too old, says so.
     """
 
-    form_class = FirstPasswordForm
     template_name = "account/invitation.html"
     success_url = reverse_lazy("account_login")
     reset_url_token = "set"  # noqa: S105 a part of the address

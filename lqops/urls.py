@@ -24,7 +24,7 @@ urlpatterns = [
     path("account/confirm/", account.reauthenticate, name="account_reauthenticate"),
     path("account/second-factor/", include("allauth.mfa.urls")),
     path("account/sessions/", include("allauth.usersessions.urls")),
-    path("invitation/<uidb64>/<token>/", InvitationView.as_view(), name="invitation"),
+    path("invitation/<uidb64>/<token>/", InvitationView.as_view(), name="account_invitation"),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),

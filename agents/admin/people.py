@@ -426,7 +426,7 @@ class ChannelForm(_NewsForm, StyledModelForm):  # type: ignore[misc]
             del self.fields["kind"]
             self.fields["address"].required = False
             self.fields["address"].label = "New address"
-            self.fields["address"].help_text = f"Now {row.shown_address}. Empty: it stays."
+            self.fields["address"].help_text = f"Empty: it stays {row.shown_address}"
         if row and row.kind == ChannelKind.EMAIL:
             del self.fields["address"]
 
