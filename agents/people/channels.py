@@ -99,7 +99,7 @@ def email_is_on(owner_id: int) -> bool:
 
 def channels_for(owner_id: int, kind: NoticeKind) -> list[tuple[Channel, NewsChoice]]:
     """Return the channels of a person that get such a notification, and when."""
-    person = User.objects.filter(pk=owner_id, is_active=True).only("email").first()
+    person = User.objects.filter(pk=owner_id, is_active=True).select_related("lqops_profile").first()
     if person is None:
         return []
     rows = list(Channel.objects.filter(owner_id=owner_id).order_by("pk"))
