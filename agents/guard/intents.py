@@ -21,7 +21,7 @@ from agents.knowledge.documents import artifact_add
 from agents.knowledge.findings import MOST, finding_add
 from agents.knowledge.projects import memory_propose, precedent_count
 from agents.knowledge.search import collection_get
-from agents.models import AgentSession
+from agents.models import AgentSession, Finding
 from agents.people.notifications import notification_create
 from agents.skills.registry import call_pace, skill_count_refuse, skill_count_take, skill_named, skill_standing
 from agents.skills.risk import has_unlisted_address, level_for
@@ -204,9 +204,11 @@ _RESULTS: Final = {
 
 
 def _kind_of_news(session_pk: int) -> NoticeKind:
-    """A run that has its result tells of that; any other tells what its agent wants to say."""
-    result = AgentSession.objects.filter(pk=session_pk).values_list("run_result", flat=True).first()
-    return _RESULTS[RunResult(result)] if result else NoticeKind.AGENT
+    """A run that has its result tells of that; any other tells what its agent wants to say. Concerns are findings."""
+    noted = AgentSession.objects.filter(pk=session_pk).values_list("metadata", flat=True).first() or {}
+    kind = _RESULTS[RunResult(noted["result"])] if noted.get("result") in RunResult.values else NoticeKind.AGENT
+    has_work = kind == NoticeKind.RUN_COMPLETED and Finding.objects.work().filter(session=session_pk).exists()
+    return NoticeKind.RUN_FINDINGS if has_work else kind
 
 
 # --- propose_precedent: count a recurring pattern. It touches no project: promotion is a person's act ---
