@@ -112,7 +112,7 @@ mutants: $(VENV)/.full ## Change guard, policy, ledger and approvals in small wa
 	LQOPS_TEST_DATABASE_URL= PYTHONPATH=. $(BIN)/python -m tests.mutations $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 # What a release is installed with: every package of the core and of these extras, by version and hash.
-RELEASED_EXTRAS := postgres redis metrics oidc otel prices semantic
+RELEASED_EXTRAS := postgres chat redis metrics oidc otel prices semantic
 COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url --no-emit-find-links $(addprefix --extra ,$(RELEASED_EXTRAS)) --output-file
 

@@ -1,17 +1,24 @@
-"""Accounts: opting in, the first admin, roles, and audit events for changes of users and groups."""
+"""Accounts: opting in, invitations, the first admin, roles, and audit events for changes of users and groups."""
 
+import uuid
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from django.apps.registry import Apps
 from django.contrib.auth.models import Group, User
+from django.contrib.auth.tokens import default_token_generator
 from django.db import transaction
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_encode
 
-from agents.enums import Mode, TerminalReason
-from agents.exceptions import NotAllowed
-from agents.models import AgentSession, Profile
+from agents.conf import base_url
+from agents.enums import ChannelKind, Mode, TerminalReason
+from agents.exceptions import Invalid, NotAllowed
+from agents.models import AgentSession, Channel, Profile
 from agents.people.access import record_act
+from agents.people.channels import channel_update, email_channel
+from agents.people.senders import Message, NotSent, send_email
 from agents.sessions.halts import sessions_halt
 
 FIRST_ADMIN = "admin"
@@ -40,12 +47,11 @@ def profile_set(*, user: User, opted_in: bool, by: User | None, now: datetime, h
 
 
 @transaction.atomic
-def email_copies_set(*, user: User, enabled: bool, by: User | None, now: datetime) -> Profile:
+def email_copies_set(*, user: User, enabled: bool, by: User | None, now: datetime) -> None:
     """Send a user's notifications by e-mail as well, or not."""
     _check_person(user, by)
-    profile, _ = Profile.objects.update_or_create(user=user, defaults={"email_notices": enabled})
-    record_act("people.email_notices_set", by=by, now=now, user_id=user.pk, enabled=enabled)
-    return profile
+    Profile.objects.get_or_create(user=user)
+    channel_update(channel=email_channel(user.pk), enabled=enabled, by=by, now=now)
 
 
 @transaction.atomic
@@ -63,6 +69,65 @@ def first_admin_create(*, password: str, now: datetime) -> User | None:
 def _check_person(user: User, by: User | None) -> None:
     if by is not None and by.pk != user.pk and not by.has_perm("agents.change_profile"):
         raise NotAllowed(f"{by} may not change the profile of {user}: that needs agents.change_profile.")
+
+
+# --- Invitations: an account without a password, and a link by which its owner sets one ---
+
+
+@transaction.atomic
+def person_invite(
+    *,
+    username: str,
+    email: str,
+    role: str,
+    by: User | None,
+    now: datetime,
+    name: str = "",
+    opted_in: bool = False,
+    told_by_email: bool = True,
+) -> User:
+    """Create an account in a role. It has no password until its owner sets one by the link of the invitation."""
+    if by is not None and not by.has_perms(("auth.add_user", "auth.change_user")):
+        raise NotAllowed("Inviting people needs the permissions to add and change users (role admin).")
+    if opted_in and by is not None and not by.has_perm("agents.change_profile"):
+        raise NotAllowed("Opting somebody in needs agents.change_profile.")
+    if role not in ROLES:
+        raise Invalid(f"role: {role!r} is no role; there are {', '.join(ROLES)}.")
+    first, _, last = name.strip().partition(" ")
+    user = User(username=username, email=email, first_name=first, last_name=last, is_staff=True)
+    user.set_unusable_password()
+    user.full_clean(exclude=["password"])
+    user.save()
+    user.groups.add(Group.objects.get(name=role))
+    Profile.objects.create(user=user, opted_in=opted_in)
+    Channel.objects.create(owner=user, kind=ChannelKind.EMAIL, name="E-mail", enabled=told_by_email, created_at=now)
+    record_act("people.invited", subject=f"user:{user.pk}", by=by, now=now, user_id=user.pk, role=role)
+    return user
+
+
+def invitation_link(*, user: User, by: User | None, now: datetime) -> str:
+    """Return a link by which the owner of an account without a password sets one. It is valid for a few days."""
+    if by is not None and not by.has_perms(("auth.add_user", "auth.change_user")):
+        raise NotAllowed("Inviting people needs the permissions to add and change users (role admin).")
+    if not can_be_invited(user):
+        raise Invalid(f"{user} has a password already, or is not active.")
+    record_act("people.invitation_made", subject=f"user:{user.pk}", by=by, now=now, user_id=user.pk)
+    uid = urlsafe_base64_encode(force_bytes(user.pk))
+    return f"{base_url()}/invitation/{uid}/{default_token_generator.make_token(user)}/"
+
+
+def can_be_invited(user: User) -> bool:
+    return user.is_active and not user.has_usable_password()
+
+
+def invitation_send(*, user: User, link: str, now: datetime) -> str:
+    """Send the link by e-mail, outside of any transaction. Return in plain words whether it left."""
+    text = f"An account was made for you: {user.username}. Choose a password by this link. It is valid for 3 days."
+    message = Message(id=str(uuid.uuid4()), type="invitation", title="You are invited", text=text, link=link, at=now)
+    try:
+        return send_email(message, to=user.email)
+    except NotSent as error:
+        return f"The link was not sent by e-mail: {error}"
 
 
 # --- Roles: four groups that every migrate resets to this table. Other grants belong into groups of their own ---
@@ -92,7 +157,13 @@ OPERATOR_ALSO: Final = (
 )
 APPROVER_ALSO: Final = ("agents.resolve_approval",)
 PEOPLE: Final = ("user", "group")
-ROLES: Final = ("viewer", "operator", "approver", "admin")
+ROLE_TEXTS: Final = {
+    "viewer": "sees everything, changes nothing",
+    "operator": "starts and halts runs, manages triggers, documents and playbooks",
+    "approver": "decides on approvals",
+    "admin": "all of that, and people, keys, prices and caps",
+}
+ROLES: Final = tuple(ROLE_TEXTS)
 
 
 def role_grants(role: str, permissions: Iterable[str]) -> set[str]:

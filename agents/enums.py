@@ -282,6 +282,8 @@ class NoticeKind(models.TextChoices):
 
     AGENT = "agent"
     RUN_STOPPED = "run_stopped"
+    RUN_FINDINGS = "run_findings"
+    RUN_COMPLETED = "run_completed"
     APPROVAL_WAITING = "approval_waiting"
     APPROVAL_ESCALATED = "approval_escalated"
     DELEGATED = "delegated"
@@ -295,7 +297,36 @@ class NoticeKind(models.TextChoices):
     LOOP_WAITING = "loop_waiting"
     INPUT_GIVEN_UP = "input_given_up"
     FINDING = "finding"
+    BUDGET = "budget"
+    CHANNEL_FAILING = "channel_failing"
     FAULT = "fault"
+
+
+class News(models.TextChoices):
+    """Groups of notifications, for which people choose whether a channel gets them."""
+
+    DECISIONS = "decisions", "Approvals and questions"
+    FAILURES = "failures", "Failures"
+    FINDINGS = "findings", "Findings"
+    MESSAGES = "messages", "Messages of agents"
+    MONEY = "money", "Budgets"
+    INSTALLATION = "installation", "Installation"
+    SUCCESSES = "successes", "Successes"
+
+
+class NewsChoice(models.TextChoices):
+    """When a channel gets a group of notifications."""
+
+    ALWAYS = "always", "At once, also in quiet hours"
+    NOW = "now", "At once"
+    DIGEST = "digest", "In the daily digest"
+    OFF = "off", "Never"
+
+
+class ChannelKind(models.TextChoices):
+    EMAIL = "email", "E-mail"
+    WEBHOOK = "webhook", "Webhook"
+    CHAT = "chat", "Chat service"
 
 
 class InputState(models.TextChoices):

@@ -20,11 +20,12 @@ from django.db.models import Q
 from agents.conf import clock
 from agents.engine.indexing import indexing_due
 from agents.knowledge.projects import precedents_expire
+from agents.ledger.budgets import budgets_tell
 from agents.loop.state import hot_delete_old
 from agents.loop.turns import turns_delete_old
 from agents.models import Lease
 from agents.people.activity import events_trim
-from agents.people.notifications import email_copies_due, email_copy_send
+from agents.people.outbox import copies_due, copy_send
 from agents.process_end import SignalEvent, stop_requested
 from agents.roster.loops import loops_revive
 from agents.sensors.rows import sensor_slices_enqueue
@@ -137,12 +138,13 @@ DUTIES = (
     Duty("watch for idle sessions", 60, lambda now: idle_sweep(now=now)),
     Duty("write a checkpoint", 10, _checkpoint),
     Duty("report this host", 10, _report_host),
+    Duty("tell of budgets", 10, budgets_tell),
     Duty("tell of faults", 10, lambda now: alarms_update(now, by_ticker=True)),
 )
 
 
 class Mailer:
-    """Sends e-mail copies in a thread: a hanging mail server delays neither ticks nor workers."""
+    """Sends copies of notifications in a thread: a hanging server delays neither ticks nor workers."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -152,7 +154,7 @@ class Mailer:
         """Start sending due copies, unless it is still sending. Returns their number."""
         if self._thread is not None and self._thread.is_alive():
             return 0
-        due = email_copies_due(now=now, limit=COPIES_AT_ONCE)
+        due = copies_due(now=now, limit=COPIES_AT_ONCE)
         if due:
             self._thread = threading.Thread(target=self._send, args=(due,), daemon=True)
             self._thread.start()
@@ -173,9 +175,9 @@ class Mailer:
             for pk in pks:
                 if self._stopped.is_set():
                     return
-                email_copy_send(pk, now=clock())
+                copy_send(pk, now=clock())
         except Exception:
-            logger.exception("e-mail copies could not be sent; they are retried")
+            logger.exception("copies of notifications could not be sent; they are retried")
         finally:
             connection.close()
 
@@ -236,7 +238,7 @@ class Ticker:
 
 
 class StandIn:
-    """Reports its host and, while no ticker works, tells people of faults and sends e-mail copies.
+    """Reports its host and, while no ticker works, tells people of faults and sends copies of notifications.
 
     Runs in a thread of every web process and of `work`: a dead ticker cannot tell of itself. Everything else waits for
     the ticker.

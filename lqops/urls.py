@@ -8,6 +8,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from agents.webhooks import receive_webhook
+from lqops.invitations import InvitationView
 from lqops.metrics import metrics
 from lqops.web import healthz, readyz
 
@@ -23,6 +24,7 @@ urlpatterns = [
     path("account/confirm/", account.reauthenticate, name="account_reauthenticate"),
     path("account/second-factor/", include("allauth.mfa.urls")),
     path("account/sessions/", include("allauth.usersessions.urls")),
+    path("invitation/<uidb64>/<token>/", InvitationView.as_view(), name="account_invitation"),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),

@@ -8,7 +8,8 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 
 from agents.enums import Phase, Status, TriggerKind
-from agents.models import Agent, AgentSession, ModelOutage, ModelPrice, Profile, Trigger, UnreadInput
+from agents.models import Agent, AgentSession, Channel, ModelOutage, ModelPrice, Profile, Trigger, UnreadInput
+from agents.people.channels import seal
 from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import run_now
 
@@ -33,6 +34,12 @@ def make_agent(**fields):
     return Agent.objects.create(
         **{"owner": fields.pop("owner", None) or make_user(), "name": f"agent-{next(_number)}", **fields}
     )
+
+
+def make_channel(owner=None, *, kind="webhook", address="http://127.0.0.1:9/hook", **fields):
+    """A channel; by default its address is refused when something is sent there."""
+    given = {"owner": owner or make_user(), "kind": kind, "name": "Hook", "sealed_address": seal(address)}
+    return Channel.objects.create(**{**given, "created_at": NOW, **fields})
 
 
 def make_trigger(**fields):

@@ -43,12 +43,24 @@ from agents.admin.display import (
     words,
 )
 from agents.admin.forms import REFUSALS, ArgumentsField, StyledForm, error_text
-from agents.conf import clock, mail_is_configured
+from agents.conf import clock
 from agents.engine.skills import SIMULATION_PREFIX
-from agents.enums import ApprovalMode, ApprovalStatus, Level, Purpose, QuestionStatus, Risk, ToolIntent
+from agents.enums import (
+    ApprovalMode,
+    ApprovalStatus,
+    ChannelKind,
+    Level,
+    NoticeKind,
+    Phase,
+    Purpose,
+    QuestionStatus,
+    Risk,
+    ToolIntent,
+)
 from agents.exceptions import Invalid
 from agents.guard.calls import fitting
 from agents.models import AgentSession, Approval, InferenceLog, Question, ToolCall
+from agents.people.channels import channels_for
 from agents.people.delegations import delegations_in_force, is_approver
 from agents.policy.consent import named_arguments
 from agents.sessions.approvals import (
@@ -251,10 +263,13 @@ def recipient(approval: Approval) -> str:
     if approval.intent != ToolIntent.NOTIFY:
         return ""
     owner = approval.session.owner
-    profile = getattr(owner, "lqops_profile", None)
-    mailed = bool(mail_is_configured() and owner.email and profile and profile.email_notices)
-    copy = f" and a copy by e-mail to {owner.email}" if mailed else ""
-    return f"{owner}, the owner of the run: a notification{copy}"
+    kind = NoticeKind.RUN_FINDINGS if approval.phase == Phase.DELIVERY else NoticeKind.AGENT
+    ways = [
+        f"e-mail to {owner.email}" if channel.kind == ChannelKind.EMAIL else f"{channel.name} ({channel.shown_address})"
+        for channel, _ in channels_for(owner.pk, kind)
+    ]
+    copies = f", and copies by {', '.join(ways)}" if ways else ""
+    return f"{owner}, the owner of the run: a notification{copies}"
 
 
 def compared(approval: Approval) -> dict[str, Any]:

@@ -422,6 +422,17 @@ class OptionFilter(admin.SimpleListFilter):
         return found if self.is_indexed or not value else found.filter(newest(queryset.model))
 
 
+class WhoseFilter(OptionFilter):
+    """The user's own rows unless everybody's are asked for."""
+
+    title = "owner"
+    parameter_name = "whose"
+    options: ClassVar[Mapping[str, tuple[str, Q]]] = {"": ("Mine", Q()), "everybody": ("Everybody's", Q())}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset if self.value() == "everybody" else queryset.filter(owner=request.user)
+
+
 class WordedFilter(admin.ChoicesFieldListFilter):
     """The declared choices of a column, in the words of the list."""
 

@@ -565,7 +565,7 @@ _SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             ),
         ),
         Entry("play_circle", (_rows("Runs", "agentsession"), Page("Chats", "chats", VIEW), _rows("Calls", "toolcall"))),
-        Entry("notifications", (_rows("Notifications", "notification"),)),
+        Entry("notifications", (_rows("Notifications", "notification"), _rows("Channels", "channel"))),
     ),
     "Automation": (
         Entry("smart_toy", (_rows("Agents", "agent"), _rows("Projects", "project"), _rows("Memories", "memory"))),

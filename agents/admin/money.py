@@ -21,7 +21,7 @@ from agents.people.access import actor_of
 
 # Names of rows on the pages.
 Budget._meta.verbose_name = "daily total"
-WARNED = "80 % reached"
+REACHED = {"50 % reached": "info", "80 % reached": "warning", "95 % reached": "danger"}
 
 
 class InstallationForm(StyledModelForm):
@@ -64,11 +64,16 @@ def _set_cap(action: ActionRequest) -> ActionResult:
     return ActionResult(f"Daily cap of {budget.name} set to {usd(action.data['cap'], empty='none')}.")
 
 
+def _reached(row: Budget) -> str:
+    percent = max(row.told_percent, 80 if row.warned else 0)
+    return f"{percent} % reached" if percent else ""
+
+
 @admin.register(Budget)
 class BudgetAdmin(DetailAdmin):
     subject = column(lambda row: getattr(row, "subject_name", "") or row.name, title="name")
     spent = column(lambda row: render_to_string("admin/parts/cost.html", cost_context(row)), title="cost / cap")
-    warning = column(lambda row: WARNED if row.warned else "", title="warning", label={WARNED: "warning"})
+    warning = column(_reached, title="warning", label=REACHED)
     list_display = ["day", "scope", "subject", "spent", "warning"]
     list_filter = ["scope", "day"]
     list_before_template = "admin/budget_caps.html"

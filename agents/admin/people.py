@@ -1,10 +1,10 @@
-"""People, roles, delegations, API keys, and events received from other systems.
+"""People, roles, delegations, channels and deliveries, API keys, and events received from other systems.
 
 Accounts are switched off, never deleted: the history of what a person did stays. Only a superuser makes or changes a
 superuser; an admin gives roles and permissions of lqops, and no others.
 """
 
-from datetime import timedelta
+from datetime import time, timedelta
 from functools import partial
 from typing import Any
 
@@ -13,33 +13,55 @@ from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from agents.accounts import (
     PEOPLE,
+    ROLE_TEXTS,
     ROLES,
     VIEWED,
+    can_be_invited,
     group_delete,
     group_record_saved,
+    invitation_link,
+    invitation_send,
+    person_invite,
     profile_set,
     user_record_password,
     user_record_saved,
 )
-from agents.admin.actions import RowAction, each_row
-from agents.admin.base import DetailAdmin, FormAdmin, current_user
-from agents.admin.display import WordedFilter, ago, column, cut, moment, words
-from agents.admin.forms import StyledModelForm
-from agents.conf import clock
-from agents.models import ApiKey, Delegation, InboundEvent
+from agents.admin.actions import ActionRequest, ActionResult, RowAction, each_row
+from agents.admin.base import DetailAdmin, FormAdmin, current_user, site_page
+from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, moment, plain_sentence, words
+from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal
+from agents.conf import clock, mail_is_configured
+from agents.enums import ChannelKind, News, NewsChoice, OutboxStatus
+from agents.exceptions import Invalid
+from agents.models import ApiKey, Channel, Delegation, InboundEvent, OutboxMessage
 from agents.people.access import DECIDE_PERMISSION
 from agents.people.browser_sessions import browser_sessions_end
+from agents.people.channels import (
+    ADDRESS_CHARS,
+    channel_create,
+    channel_delete,
+    channel_rotate_secret,
+    channel_secret,
+    channel_update,
+    email_channel,
+)
 from agents.people.delegations import LONGEST, delegation_create, delegation_end
 from agents.people.keys import Scope, api_key_create, api_key_revoke
+from agents.people.outbox import channel_test, copy_discard, copy_replay
 from agents.people.second_factor import FACTOR_NAMES, factors_of, factors_remove, has_factor, must_have_factor
+from agents.people.senders import CHATS
 from agents.people.sign_ins import last_sign_ins
+from agents.policy.news import EXAMPLES, choice_of
+from agents.policy.schedule import zone_names
 
 admin.site.unregister([User, Group])
 # The names of the sidebar, as headings of the pages.
@@ -92,6 +114,48 @@ class SavedByDjango(DetailAdmin):
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
 
+INVITE = ("auth.add_user", "auth.change_user")
+
+
+class InviteForm(StyledForm):
+    username = forms.CharField(max_length=150, label="Sign-in name", help_text="Letters, digits and @ . + - _ only.")
+    name = forms.CharField(max_length=150, required=False, label="Name")
+    email = forms.EmailField(label="E-mail")
+    role = forms.ChoiceField(choices=[(role, f"{role}: {text}") for role, text in ROLE_TEXTS.items()])
+    opted_in = forms.BooleanField(
+        required=False, label="Agents may run for this person", help_text="They can change it themselves."
+    )
+    told_by_email = forms.BooleanField(
+        required=False,
+        initial=True,
+        label="Tell them by e-mail",
+        help_text="Of failures, findings and approvals.",
+    )
+    send = forms.BooleanField(required=False, label="Send them the link by e-mail")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not mail_is_configured():
+            self.fields["send"].disabled = True
+            self.fields["send"].help_text = "No mail server is configured: hand the link over yourself."
+
+
+def _invitation_page(request: HttpRequest, person: User, *, send: bool) -> HttpResponse:
+    """Show the link in this response and nowhere else: no message, no cookie, no log."""
+    now = clock()
+    link = invitation_link(user=person, by=current_user(request), now=now)
+    sent = invitation_send(user=person, link=link, now=now) if send else ""
+    back = reverse("admin:auth_user_change", args=[person.pk])
+    response = site_page(request, "admin/invitation.html", "Invitation", person=person, link=link, sent=sent, back=back)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _new_link(action: ActionRequest) -> HttpResponse:
+    [person] = action.rows
+    return _invitation_page(action.request, person, send=False)
+
+
 @admin.register(User)
 class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, misc]  # Django's page in our frame
     form = UserChangeForm
@@ -118,6 +182,15 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
             description="No new run starts for this person. Loops end; other runs finish.",
         ),
         RowAction(
+            "invite_again",
+            "New invitation link",
+            _new_link,
+            permission="auth.add_user",
+            bulk=False,
+            available=can_be_invited,
+            description="For somebody who has not chosen a password yet. The next page shows the link, once.",
+        ),
+        RowAction(
             "sign_out",
             "Sign out everywhere",
             each_row(browser_sessions_end, "user", "signed out"),
@@ -138,6 +211,34 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
     )
     change_form_outer_before_template = "admin/parts/buttons.html"
     change_form_outer_after_template = "admin/parts/sign_ins.html"
+
+    list_before_template = "admin/people_above.html"
+
+    def get_urls(self) -> Any:
+        return [self.url("invite/", "invite"), *super().get_urls()]
+
+    def invite_view(self, request: HttpRequest) -> HttpResponse:
+        """One form: name, e-mail, role and what they agree to. No permissions to tick."""
+        by = current_user(request)
+        if not by.has_perms(INVITE):
+            raise PermissionDenied
+        form = InviteForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            given = dict(form.cleaned_data)
+            send = given.pop("send")
+            try:
+                person = person_invite(by=by, now=clock(), **given)
+            except ValidationError as error:
+                form.add_error(None, error)
+            except REFUSALS as error:
+                add_refusal(form, error)
+            else:
+                return _invitation_page(request, person, send=send)
+        parts = [{"title": "", "fields": list(form)}]
+        return self.render_page(
+            request, "admin/form.html", "Invite a person", form=form, parts=parts, may_save=True,
+            save_label="Invite", buttons=[], back=self.list_link(),
+        )  # fmt: skip
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return {
@@ -269,6 +370,242 @@ class DelegationAdmin(FormAdmin):
     def create(self, request: HttpRequest, form: Any) -> Any:
         by = current_user(request)
         return delegation_create(owner=by, by=by, now=clock(), **form.cleaned_data)
+
+
+# --- Channels: where people are told, and what was delivered there ---
+
+
+_CHOICES: Any = {
+    f"news_{news.value}": forms.ChoiceField(label=news.label, choices=NewsChoice.choices, help_text=EXAMPLES[news])
+    for news in News
+}
+_NewsForm: Any = type("_NewsForm", (forms.Form,), _CHOICES)
+
+
+class ChannelForm(_NewsForm, StyledModelForm):  # type: ignore[misc]
+    kind = forms.ChoiceField(
+        choices=[(kind.value, kind.label) for kind in (ChannelKind.WEBHOOK, ChannelKind.CHAT)],
+        help_text="E-mail goes to the address of your account and needs no channel of your own.",
+    )
+    address = forms.CharField(
+        max_length=ADDRESS_CHARS,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+        help_text=f"Webhook: https://… Chat, as apprise writes it: {', '.join(f'{name}://…' for name in CHATS)}. "
+        "It is stored encrypted and not shown again.",
+    )
+    zone = forms.ChoiceField(label="Time zone", help_text="Of the quiet hours and the digest.")
+    quiet_from = forms.TimeField(
+        required=False,
+        widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
+        help_text="Empty: no quiet hours.",
+    )
+    quiet_until = forms.TimeField(
+        required=False,
+        widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
+        help_text="What comes in quiet hours is sent when they end.",
+    )
+    digest_at = forms.TimeField(
+        label="Daily digest at", initial=time(8), widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M")
+    )
+
+    class Meta:
+        model = Channel
+        fields = ["name", "enabled"]
+        help_texts = {"name": "For you, such as: phone, team room.", "enabled": "Off: nothing is sent."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        row = kwargs.get("instance")
+        super().__init__(*args, **kwargs)
+        for news in News:
+            self.initial.setdefault(f"news_{news.value}", choice_of(row.choices if row else {}, news))
+        zone: Any = self.fields["zone"]
+        zone.choices = [(name, name) for name in zone_names()]
+        for name in ("zone", "quiet_from", "quiet_until", "digest_at"):
+            self.initial.setdefault(name, getattr(row or Channel(), name))
+        if row:
+            del self.fields["kind"]
+            self.fields["address"].required = False
+            self.fields["address"].label = "New address"
+            self.fields["address"].help_text = f"Empty: it stays {row.shown_address}"
+        if row and row.kind == ChannelKind.EMAIL:
+            del self.fields["address"]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The settings of the channel as its room takes them."""
+        given = dict(self.cleaned_data)
+        choices = {news.value: given.pop(f"news_{news.value}") for news in News}
+        return {**given, "choices": choices}
+
+
+def channel_state(row: Channel) -> str:
+    if not row.enabled:
+        return "off"
+    return "failing" if row.error else "on"
+
+
+def _channel_secret_page(request: HttpRequest, channel: Channel, secret: str) -> HttpResponse:
+    """Show the secret in this response and nowhere else: no message, no cookie, no log."""
+    back = reverse("admin:agents_channel_change", args=[channel.pk])
+    response = site_page(
+        request, "admin/channel_secret.html", "Signing secret", channel=channel, secret=secret, back=back
+    )
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _test_channel(action: ActionRequest) -> ActionResult:
+    [channel] = action.rows
+    trial = channel_test(channel=channel, by=action.by, now=action.now)
+    if not trial.ok:
+        raise Invalid(f"The test message did not arrive. {trial.text}")
+    return ActionResult(f"The test message was sent. {trial.text}")
+
+
+def _rotate_secret(action: ActionRequest) -> HttpResponse:
+    [channel] = action.rows
+    secret = channel_rotate_secret(channel=channel, by=action.by, now=action.now)
+    return _channel_secret_page(action.request, channel, secret)
+
+
+@admin.register(Channel)
+class ChannelAdmin(FormAdmin):
+    """A user's own channels; everybody's when asked for. Addresses are shown to nobody."""
+
+    kind_ = column("kind", lambda kind: ChannelKind(kind).label, title="kind")
+    state = column(channel_state, title="state", label={"on": "success", "failing": "danger", "off": "info"})
+    sent = column("last_sent_at", lambda at: ago(at, clock()) if at else "never", title="last delivery")
+    address = column("shown_address", lambda text: text or "—", title="address")
+    list_display = ["name", "kind_", "address", "state", "sent"]
+    list_filter = [WhoseFilter]
+    list_select_related = ["owner"]
+    empty_text = "No channels yet. Add a webhook or a chat service to be told outside this application."
+    list_before_template = "admin/channels_above.html"
+    ordering = ["kind", "id"]
+    sortable_by = ()
+    form = ChannelForm
+    change_form_template = "admin/channel.html"
+    fieldsets = (
+        ("Channel", {"fields": ["kind", "name", "address", "enabled"]}),
+        (
+            "News",
+            {"fields": [f"news_{news.value}" for news in News], "description": "What this channel gets, and when."},
+        ),
+        ("Times", {"fields": ["zone", "quiet_from", "quiet_until", "digest_at"]}),
+    )
+    row_actions = (
+        RowAction(
+            "test",
+            "Test",
+            _test_channel,
+            permission="agents.view_channel",
+            bulk=False,
+            description="Sends a test message now and says whether it arrived.",
+        ),
+        RowAction(
+            "rotate_secret",
+            "Rotate signing secret",
+            _rotate_secret,
+            permission="agents.view_channel",
+            bulk=False,
+            available=lambda row: row.kind == ChannelKind.WEBHOOK,
+            description="For 24 hours the old secret signs too. The next page shows the new one, once.",
+        ),
+        RowAction(
+            "delete",
+            "Delete",
+            each_row(channel_delete, "channel", "deleted"),
+            permission="agents.view_channel",
+            danger=True,
+            available=lambda row: row.kind != ChannelKind.EMAIL,
+            description="What it still had to send is dropped. The notifications themselves stay.",
+        ),
+    )
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_model_permission(request, "view")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(self.has_view_permission(request)) and (obj is None or _is_theirs(obj.owner_id, request))
+
+    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[RowAction, str]]:
+        return super().buttons(request, row) if _is_theirs(row.owner_id, request) else []
+
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        return [*self.list_display, *(["owner"] if request.GET.get("whose") == "everybody" else [])]
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """Everybody's list begins with their e-mail, so that it can be set."""
+        if self.has_view_permission(request):
+            email_channel(current_user(request).pk)
+        return super().changelist_view(request, extra_context)
+
+    def extra_context(self, request: HttpRequest, row: Channel) -> dict[str, Any]:
+        dead = row.copies.filter(status=OutboxStatus.FAILED).count()
+        return {"channel": row, "dead": dead, "can_mail": mail_is_configured(), "address": row.owner.email}
+
+    def create(self, request: HttpRequest, form: Any) -> Any:
+        by = current_user(request)
+        channel = channel_create(owner=by, by=by, now=clock(), **form.values)
+        if channel.kind == ChannelKind.WEBHOOK:
+            return _channel_secret_page(request, channel, channel_secret(channel))
+        return channel
+
+    def update(self, request: HttpRequest, row: Channel, form: Any) -> Channel:
+        return channel_update(channel=row, by=current_user(request), now=clock(), **form.values)
+
+
+def _is_theirs(owner_id: int, request: HttpRequest) -> bool:
+    by = current_user(request)
+    return owner_id == by.pk or by.has_perm(CHANGE_PROFILE)
+
+
+class OfChannelFilter(WhoseFilter):
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset if self.value() == "everybody" else queryset.filter(channel__owner=request.user)
+
+
+@admin.register(OutboxMessage)
+class DeliveryAdmin(DetailAdmin):
+    """What was sent to channels, what waits, and what could not be delivered."""
+
+    list_shows_content = True
+    title_ = column(lambda row: plain_sentence(row.notification.title), title="notification")
+    status_ = column("status", words, label={"sent": "success", "pending": "info", "failed": "danger"})
+    due = column(lambda row: moment(row.sent_at or row.due_at), title="sent, or due")
+    error_ = column(lambda row: cut(row.error, 120), title="error")
+    list_display = ["title_", "channel", "status_", "attempts", "due", "error_"]
+    list_filter = [OfChannelFilter, ("status", WordedFilter)]
+    list_select_related = ["notification", "channel__owner"]
+    empty_text = "Nothing was sent yet. Notifications for your channels are listed here."
+    exclude = ("id", "public_id")
+    row_actions = (
+        RowAction(
+            "replay",
+            "Send again",
+            each_row(copy_replay, "copy", "to be sent again"),
+            permission="agents.view_outboxmessage",
+            available=lambda row: row.status == OutboxStatus.FAILED,
+            description="Sends it under its old id, from the first attempt on. Test the channel first.",
+        ),
+        RowAction(
+            "discard",
+            "Discard",
+            each_row(copy_discard, "copy", "discarded"),
+            permission="agents.view_outboxmessage",
+            danger=True,
+            available=lambda row: row.status == OutboxStatus.FAILED,
+            description="It is not sent any more. The notification itself stays.",
+        ),
+    )
+
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        return [*self.list_display, *(["owner"] if request.GET.get("whose") == "everybody" else [])]
+
+    owner = column(lambda row: str(row.channel.owner), title="owner")
+
+    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[RowAction, str]]:
+        return super().buttons(request, row) if _is_theirs(row.channel.owner_id, request) else []
 
 
 # --- API keys and received events ---

@@ -38,6 +38,7 @@ from agents.admin.display import (
     NamedFilter,
     OptionFilter,
     PeriodFilter,
+    WhoseFilter,
     WordedFilter,
     ago,
     column,
@@ -89,7 +90,7 @@ from agents.knowledge.projects import (
 )
 from agents.knowledge.recall import near_duplicates, precedents_alike
 from agents.models import AgentSession, Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
-from agents.people.notifications import DECIDE, decide_line, notification_mark_read
+from agents.people.notifications import approval_path, findings_path, notification_mark_read
 from agents.policy.transitions import FINDING_MOVES
 from agents.sessions.reads import SEVERITIES, asked_by
 from agents.text.shown import visible
@@ -372,17 +373,7 @@ class FindingAdmin(DetailAdmin):
 
 
 ABOUT_APPROVALS: Final = frozenset({NoticeKind.APPROVAL_WAITING, NoticeKind.APPROVAL_ESCALATED})
-
-
-class WhoseFilter(OptionFilter):
-    """The user's own rows unless everybody's are asked for."""
-
-    title = "owner"
-    parameter_name = "whose"
-    options: ClassVar[Mapping[str, tuple[str, Q]]] = {"": ("Mine", Q()), "everybody": ("Everybody's", Q())}
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset if self.value() == "everybody" else queryset.filter(owner=request.user)
+DECIDED_BY: Final = {"approval": ABOUT_APPROVALS, "question": frozenset({NoticeKind.QUESTION_WAITING})}
 
 
 class ReadFilter(OptionFilter):
@@ -393,6 +384,22 @@ class ReadFilter(OptionFilter):
         "no": ("Unread", Q(read_at__isnull=True)),
         "yes": ("Read", Q(read_at__isnull=False)),
     }
+
+
+def settled_at(row: Notification) -> str:
+    """The page where a notification is settled: a decision, a finding, a run; empty if it is about none."""
+    if row.page or row.finding_id:
+        return row.page or reverse("admin:agents_finding_change", args=[row.finding_id])
+    if row.session is None:
+        return ""
+    waiting: dict[str, Any] = {"approval": row.session.approvals, "question": row.session.questions}
+    for name, rows in waiting.items():
+        pk = rows.filter(status="pending").order_by("pk").values_list("pk", flat=True).first()
+        if pk is not None and row.kind in DECIDED_BY[name]:
+            return reverse(f"admin:agents_{name}_change", args=[pk])
+    if row.kind == NoticeKind.RUN_FINDINGS:
+        return findings_path(row.session)
+    return reverse("admin:agents_agentsession_change", args=[row.session_id])
 
 
 @admin.register(Notification)
@@ -417,6 +424,20 @@ class NotificationAdmin(DetailAdmin):
             available=lambda row: row.read_at is None,
         ),
     )
+
+    def get_urls(self) -> Any:
+        return [self.url("go/<uuid:public_id>/", "go"), *super().get_urls()]
+
+    def go_view(self, request: HttpRequest, public_id: UUID) -> HttpResponse:
+        """Lead from a message outside the application to the page where it is settled, and mark it as read."""
+        by = current_user(request)
+        row = get_object_or_404(Notification.objects.select_related("session"), public_id=public_id)
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        if row.owner_id != by.pk:
+            return HttpResponseRedirect(self.row_link(row.pk))
+        notification_mark_read(notification=row, by=by, now=clock())
+        return HttpResponseRedirect(settled_at(row) or self.row_link(row.pk))
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["owner"] if request.GET.get("whose") == "everybody" else [])]
@@ -454,7 +475,7 @@ class NotificationAdmin(DetailAdmin):
         if row.owner_id == current_user(request).pk:
             notification_mark_read(notification=row, by=current_user(request), now=clock())
         self.prepare_rows([row])
-        lines = [line for line in row.body.splitlines() if not line.startswith(("Receipt: /", DECIDE))]
+        lines = [line for line in row.body.splitlines() if not line.startswith("Receipt: /")]
         found = row.session.findings.work().filter(state=FindingState.OPEN) if row.session else Finding.objects.none()
         return {
             "open_findings": 0 if row.finding_id else found.count(),
@@ -479,7 +500,7 @@ def _pending(notice: Notification) -> Approval | None:
     if notice.session is None:
         return None
     pending = notice.session.approvals.filter(status=ApprovalStatus.PENDING).order_by("pk")
-    return next((row for row in pending if decide_line(row) in notice.body), None) or pending.first()
+    return next((row for row in pending if approval_path(row) == notice.page), None) or pending.first()
 
 
 # --- Precedents and proposals ---

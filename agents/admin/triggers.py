@@ -10,7 +10,7 @@ from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Max
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from unfold.decorators import display
@@ -57,6 +57,7 @@ KIND_WORDS: Final = {
 _SCHEDULE: Final = ("cron", "zone", "catch_up_minutes")
 ANY_CRON: Final = "0 0 * * *"
 _EVENT: Final = ("source", "event_type", "category", "min_severity")
+SHOWN_TIMES: Final = 5
 _LIMITS: Final = ("max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "enabled")
 
 
@@ -116,6 +117,7 @@ class TriggerForm(RunForm):
             self.fields["collection"].disabled = self.instance.pk is not None
         if kind == TriggerKind.SCHEDULE:
             self.fields["cron"].required = True
+            self.fields["cron"].widget.attrs["data-reads"] = reverse("admin:agents_trigger_schedule")
 
 
 def _validate_schedule(cron: str, zone: str) -> None:
@@ -123,6 +125,12 @@ def _validate_schedule(cron: str, zone: str) -> None:
         schedule.validate(cron, zone)
     except Invalid as error:
         raise forms.ValidationError(str(error)) from None
+
+
+def schedule_text(cron: str, zone: str) -> str:
+    """The schedule in words, and its next times by the clock of its zone."""
+    times = schedule.next_times(cron, zone, clock(), SHOWN_TIMES)
+    return f"{schedule.in_words(cron)}, {zone}. Next: {'; '.join(f'{due:%a %-d %b %Y, %H:%M}' for due in times)}."
 
 
 def secret_page(request: HttpRequest, trigger: Trigger, secret: str = "") -> HttpResponse:
@@ -308,6 +316,19 @@ class TriggerAdmin(NamedAdmin):
     def get_list_display(self, request: HttpRequest) -> list[str]:
         may_run = current_user(request).has_perm("agents.add_agentsession")
         return [name for name in self.list_display if name != "run" or may_run]
+
+    def get_urls(self) -> Any:
+        return [self.url("schedule/", "schedule"), *super().get_urls()]
+
+    def schedule_view(self, request: HttpRequest) -> JsonResponse:
+        """Say what a schedule means and when it is due next, while somebody writes it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        try:
+            text = schedule_text(request.GET.get("cron", ""), request.GET.get("zone", ""))
+        except Invalid as error:
+            text = str(error)
+        return JsonResponse({"text": text})
 
     def add_view(self, request: HttpRequest, **_: Any) -> HttpResponse:
         """First the kind and the owner; then the fields of that kind, with choices of that owner."""

@@ -1,29 +1,33 @@
-"""The user's account, today's costs, the installation's halt and release, and its health."""
+"""The user's account and channels, today's costs, the installation's halt and release, and its health."""
 
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
+import django_filters
 from django.db.models import Count, QuerySet, Sum
 from django.db.models.functions import Greatest
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.accounts import email_copies_set, profile_set
-from agents.api.base import SingleView
-from agents.api.fields import Body, NoteField, UsdField
-from agents.api.schema import describe
-from agents.enums import ApprovalStatus, BudgetScope, Outcome
+from agents.api.base import OwnedViewSet, SingleView, act_with, create_with, delete_with
+from agents.api.fields import Body, NoteField, RowSerializer, UsdField, WordField, ref
+from agents.api.schema import describe, detail_action
+from agents.enums import ApprovalStatus, BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus, Outcome
 from agents.models import (
     Agent,
     AgentSession,
     ApiKey,
     Approval,
     Budget,
+    Channel,
     Halt,
     Installation,
     Notification,
+    OutboxMessage,
     Profile,
     SuspendedModel,
     ToolCall,
@@ -32,8 +36,19 @@ from agents.models import (
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import spent_by_run
 from agents.people.access import require_halt_permission
+from agents.people.channels import (
+    ADDRESS_CHARS,
+    NAME_CHARS,
+    channel_create,
+    channel_delete,
+    channel_rotate_secret,
+    channel_update,
+    email_is_on,
+)
 from agents.people.delegations import is_approver
 from agents.people.keys import Scope
+from agents.people.outbox import channel_test, copy_discard, copy_replay
+from agents.policy.news import choice_of
 from agents.sessions.halts import halt_all_work, halt_reach, release_all_work
 
 
@@ -84,12 +99,123 @@ class MeView(SingleView):
         me = {
             "username": self.user.username,
             "opted_in": profile.opted_in,
-            "email_notices": profile.email_notices,
+            "email_notices": email_is_on(self.user.pk),
             "may_resolve_approvals": is_approver(self.user, self.now),
             "scopes": key.scopes if key else list(Scope),
             "key_expires_at": key.expires_at if key else None,
         }
         return dict(MeSerializer(me).data)
+
+
+# --- Channels, and what was delivered there ---
+
+
+class ChannelSerializer(RowSerializer):
+    address = serializers.CharField(source="shown_address", read_only=True, help_text="Without its secret parts.")
+    choices = serializers.SerializerMethodField(help_text="When it gets each group of notifications.")
+
+    class Meta:
+        model = Channel
+        fields = [
+            "id", "kind", "name", "address", "enabled", "choices", "zone", "quiet_from", "quiet_until", "digest_at",
+            "failures", "retry_at", "error", "last_sent_at", "created_at",
+        ]  # fmt: skip
+
+    @extend_schema_field(serializers.DictField(child=serializers.ChoiceField(choices=NewsChoice.values)))
+    def get_choices(self, row: Channel) -> dict[str, str]:
+        return {news.value: choice_of(row.choices, news).value for news in News}
+
+
+class ChannelPatch(Body):
+    name = serializers.CharField(max_length=NAME_CHARS, required=False)
+    address = serializers.CharField(
+        max_length=ADDRESS_CHARS, required=False, help_text="https://… of a webhook, or slack://… and others of a chat."
+    )
+    enabled = serializers.BooleanField(required=False, help_text="false: nothing is sent, and what waits is dropped.")
+    choices = serializers.DictField(
+        child=serializers.CharField(max_length=20),
+        required=False,
+        help_text=f"Groups: {', '.join(News.values)}. Choices: {', '.join(NewsChoice.values)}. Else the default.",
+    )
+    zone = serializers.CharField(max_length=64, required=False, help_text="IANA name, of quiet hours and digest.")
+    quiet_from = serializers.TimeField(required=False, allow_null=True)
+    quiet_until = serializers.TimeField(required=False, allow_null=True)
+    digest_at = serializers.TimeField(required=False)
+
+
+class ChannelBody(ChannelPatch):
+    kind = WordField(choices=[str(ChannelKind.WEBHOOK), str(ChannelKind.CHAT)])
+    name = serializers.CharField(max_length=NAME_CHARS)
+    address = serializers.CharField(max_length=ADDRESS_CHARS)
+
+
+class ChannelSecretSerializer(serializers.Serializer[Any]):
+    secret = serializers.CharField(help_text="Shown once. Messages are signed with it as Standard Webhooks defines.")
+    generation = serializers.IntegerField()
+    old_secret_until = serializers.DateTimeField(allow_null=True, help_text="The old secret signs too until then.")
+
+
+class TrialSerializer(serializers.Serializer[Any]):
+    ok = serializers.BooleanField(help_text="Whether the receiver took the test message.")
+    text = serializers.CharField(help_text="What it answered, or why it was not reached.")
+
+
+class ChannelViewSet(OwnedViewSet[Channel]):
+    """Where you are told outside the application. The e-mail channel is there once a first e-mail was written."""
+
+    queryset = Channel.objects.all()
+    serializer_class = ChannelSerializer
+    always_allowed = frozenset({"create", "partial_update", "destroy", "rotate_secret", "test"})
+    create = create_with(channel_create, ChannelBody)
+    destroy = delete_with(channel_delete, "Delete a webhook or a chat. E-mail is switched off instead.")
+
+    @describe(body=ChannelPatch)
+    def partial_update(self, request: Request, **_: Any) -> Response:
+        """Change a channel. `choices` replaces all choices."""
+        return self.act(channel_update, ChannelPatch, partial=True)
+
+    @detail_action(ChannelSecretSerializer)
+    def rotate_secret(self, request: Request, **_: Any) -> Response:
+        """Create a signing secret, shown once; webhooks only. For 24 hours the old one signs too."""
+        row = self.get_object()
+        secret = channel_rotate_secret(channel=row, **self.actor)
+        row.refresh_from_db()
+        found = {"generation": row.secret_generation, "old_secret_until": row.old_secret_until}
+        return Response(ChannelSecretSerializer({"secret": secret, **found}).data)
+
+    @detail_action(TrialSerializer)
+    def test(self, request: Request, **_: Any) -> Response:
+        """Send a test message now, and say whether it arrived. Answers 200 also if it did not."""
+        return Response(TrialSerializer(channel_test(channel=self.get_object(), **self.actor)).data)
+
+
+class DeliverySerializer(RowSerializer):
+    channel = ref("channel")
+    notification = ref("notification")
+    title = serializers.CharField(source="notification.title", read_only=True)
+
+    class Meta:
+        model = OutboxMessage
+        fields = [
+            "id", "channel", "notification", "title", "status", "attempts", "due_at", "digest_for", "sent_at", "error",
+            "created_at",
+        ]  # fmt: skip
+
+
+class DeliveryViewSet(OwnedViewSet[OutboxMessage]):
+    """What was sent to your channels, what waits, and what could not be delivered."""
+
+    queryset = OutboxMessage.objects.all()
+    serializer_class = DeliverySerializer
+    filters = {"status": django_filters.ChoiceFilter(choices=OutboxStatus.choices)}
+    joins = ("channel", "notification")
+    row_name = "copy"
+    always_allowed = frozenset({"replay", "destroy"})
+    replay = act_with("replay", copy_replay, "Send a message again that could not be delivered, under its old id.")
+    destroy = delete_with(copy_discard, "Discard a message that could not be delivered.")
+
+    def visible(self, rows: QuerySet[OutboxMessage]) -> QuerySet[OutboxMessage]:
+        return rows.filter(channel__owner_id=self.user.pk)
 
 
 # --- Costs of the current UTC day ---

@@ -15,7 +15,7 @@ from agents.api.audit import AuditExportView
 from agents.api.base import SingleView
 from agents.api.knowledge import CollectionViewSet, DocumentViewSet, SearchView
 from agents.api.models import ModelsView, ModelTestView
-from agents.api.operations import CostsView, HaltView, HealthView, MeView, ReleaseView
+from agents.api.operations import ChannelViewSet, CostsView, DeliveryViewSet, HaltView, HealthView, MeView, ReleaseView
 from agents.api.playbooks import CallableSkillViewSet, PlaybookViewSet, SkillAuditView, SkillViewSet
 from agents.api.results import (
     FindingViewSet,
@@ -38,9 +38,11 @@ router.register("agents", AgentViewSet, basename="agent")
 router.register("approval-rules", ApprovalRuleViewSet, basename="approval-rule")
 router.register("approvals", ApprovalViewSet, basename="approval")
 router.register("callable-skills", CallableSkillViewSet, basename="callable-skill")
+router.register("channels", ChannelViewSet, basename="channel")
 router.register("chats", ChatViewSet, basename="chat")
 router.register("collections", CollectionViewSet, basename="collection")
 router.register("delegations", DelegationViewSet, basename="delegation")
+router.register("deliveries", DeliveryViewSet, basename="delivery")
 router.register("documents", DocumentViewSet, basename="document")
 router.register("events", AgentEventViewSet, basename="agent-event")
 router.register("findings", FindingViewSet, basename="finding")

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from agents.conf import skill_hosts
-from agents.enums import Level, NoticeKind, Purpose, ToolIntent
+from agents.enums import Level, NoticeKind, Purpose, RunResult, ToolIntent
 from agents.exceptions import NoAnswer
 from agents.guard.embed import embed_tool
 from agents.guard.retrieve import retrieve_chunks
@@ -21,7 +21,7 @@ from agents.knowledge.documents import artifact_add
 from agents.knowledge.findings import MOST, finding_add
 from agents.knowledge.projects import memory_propose, precedent_count
 from agents.knowledge.search import collection_get
-from agents.models import AgentSession
+from agents.models import AgentSession, Finding
 from agents.people.notifications import notification_create
 from agents.skills.registry import call_pace, skill_count_refuse, skill_count_take, skill_named, skill_standing
 from agents.skills.risk import has_unlisted_address, level_for
@@ -185,13 +185,30 @@ def propose_memory(context: SkillContext, params: Mapping[str, Any]) -> dict[str
 def notify(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     notice = notification_create(
         owner_id=context.owner_id,
-        kind=NoticeKind.AGENT,
+        kind=_kind_of_news(context.session_pk),
         title=text(params, "title"),
         body=text(params, "body", ""),
         now=context.now,
         session_id=context.session_pk,
     )
     return {"notification_id": str(notice.public_id)}
+
+
+_RESULTS: Final = {
+    RunResult.OK: NoticeKind.RUN_COMPLETED,
+    RunResult.EMPTY: NoticeKind.RUN_COMPLETED,
+    RunResult.FINDINGS: NoticeKind.RUN_FINDINGS,
+    RunResult.PARTIAL: NoticeKind.RUN_STOPPED,
+    RunResult.FAILED: NoticeKind.RUN_STOPPED,
+}
+
+
+def _kind_of_news(session_pk: int) -> NoticeKind:
+    """A run that has its result tells of that; any other tells what its agent wants to say. Concerns are findings."""
+    noted = AgentSession.objects.filter(pk=session_pk).values_list("metadata", flat=True).first() or {}
+    kind = _RESULTS[RunResult(noted["result"])] if noted.get("result") in RunResult.values else NoticeKind.AGENT
+    has_work = kind == NoticeKind.RUN_COMPLETED and Finding.objects.work().filter(session=session_pk).exists()
+    return NoticeKind.RUN_FINDINGS if has_work else kind
 
 
 # --- propose_precedent: count a recurring pattern. It touches no project: promotion is a person's act ---

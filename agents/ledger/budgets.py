@@ -6,23 +6,25 @@ Lock order everywhere: session → budgets → system chain. Nothing here decide
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet, Value
 
 from agents.conf import clock
-from agents.enums import BudgetScope
+from agents.enums import BudgetScope, NoticeKind
 from agents.exceptions import LeaseLost
 from agents.models import Agent, AgentSession, Budget, Installation, Trigger
 from agents.models.fields import MicroUSDField
-from agents.people.access import actor_of, bound_owners, require_may_loosen
+from agents.people.access import actor_of, bound_owners, record_act, require_may_loosen
+from agents.people.notifications import notification_create, notify_operators
 from agents.policy.costs import WARN_FRACTION, passes_warning
 from agents.policy.loosening import loosened
 from agents.types import Ledger
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
+from audit.receipts import usd
 
 
 def micro(amount: Decimal) -> Value:
@@ -111,13 +113,61 @@ def budget_set_cap(
     # Lock the installation's row first, as every call does, so that nobody opens the day with the old cap and no two
     # transactions wait for each other.
     _open_day({BudgetScope.INSTALLATION: 0, scope: subject_id}, day)
-    Budget.objects.filter(scope=scope, subject_id=subject_id, day=day).update(cap_usd=cap_usd, warned=False)
+    Budget.objects.filter(scope=scope, subject_id=subject_id, day=day).update(
+        cap_usd=cap_usd, warned=False, told_percent=0
+    )
     looser = loosened({"max_cost_per_day_usd": old}, {"max_cost_per_day_usd": cap_usd})
     require_may_loosen(by, looser, bound=bound_owners() if whole else capped.values_list("owner_id", flat=True))
     name = Budget(scope=scope, subject_id=subject_id).name
     details = {"budget": name, "cap_usd": _text(cap_usd), "old_cap_usd": _text(old)}
     recorder.append(SYSTEM_CHAIN, "budget.cap_set", now=now, actor=actor_of(by), subject=name, details=details)
     capped.update(max_cost_per_day_usd=cap_usd)  # last: a halt of all work waits for this row
+
+
+# --- News of budgets: people are told when one is half, mostly and nearly used up ---
+
+TOLD_AT: Final = (95, 80, 50)
+
+
+def budgets_tell(now: datetime) -> int:
+    """Tell people of today's budgets that have reached 50, 80 or 95 % of their cap, each once. Return how many."""
+    rows = Budget.objects.filter(day=now.astimezone(UTC).date(), cap_usd__gt=0, told_percent__lt=TOLD_AT[0])
+    return sum(_tell(row, percent, now) for row in rows.order_by("pk") if (percent := _to_tell(row)))
+
+
+def _to_tell(row: Budget) -> int:
+    """Return the highest part of the cap that is spent and was not told of; 0 if there is none."""
+    spent = row.spent_usd * 100
+    return next((part for part in TOLD_AT if part > row.told_percent and spent >= part * (row.cap_usd or 0)), 0)
+
+
+@transaction.atomic
+def _tell(row: Budget, percent: int, now: datetime) -> bool:
+    """Tell the owner, or the operators if it is the installation's. Of two that look at once, one tells."""
+    same = Budget.objects.filter(pk=row.pk, told_percent=row.told_percent, cap_usd=row.cap_usd)
+    if not same.update(told_percent=percent):
+        return False
+    scope = BudgetScope(row.scope)
+    found: Any = None
+    if scope != BudgetScope.INSTALLATION:
+        found = _CAPPED[scope].objects.filter(pk=row.subject_id).first()
+        if found is None:
+            return False
+    name = "the installation" if found is None else f"{scope} {found.name}"
+    given: dict[str, Any] = {
+        "title": f"{percent} % of today's budget of {name} is spent",
+        "body": f"{usd(row.spent_usd)} of {usd(row.cap_usd)} on {row.day:%-d %B %Y} (UTC). At the cap its runs stop.",
+        "page": "/admin/agents/installation/1/change/"
+        if found is None
+        else f"/admin/agents/{scope}/{found.pk}/change/",
+        "now": now,
+    }
+    if found is None:
+        notify_operators(NoticeKind.BUDGET, **given)
+    else:
+        notification_create(owner_id=found.owner_id, kind=NoticeKind.BUDGET, **given)
+    record_act("budget.told", by=None, now=now, subject=row.name, budget=row.name, percent=percent)
+    return True
 
 
 def _text(amount: Decimal | None) -> str | None:

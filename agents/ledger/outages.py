@@ -33,6 +33,7 @@ TOLD: Final = "told"  # in that: the owner of the loop was told
 LOOKED_AGAIN: Final = timedelta(hours=1)
 WAIT: Final = "model_wait"  # in a session's metadata: the model it waits for, and since when
 ERROR_CHARS: Final = 500
+MODELS_PATH: Final = "/admin/models/"
 
 
 def is_away(model: str) -> bool:
@@ -61,7 +62,9 @@ def outage_note(model: str, error: str, *, pause: float | None, is_try: bool, no
         recorder.append(SYSTEM_CHAIN, "model.away", now=now, details={"model": model})
     if row.tries == TOLD_AT:
         body = f"{row.error}\nRuns that need it wait and go on by themselves when it is back."
-        notify_operators(NoticeKind.MODEL_AWAY, title=f"Model {model} does not answer", body=body, now=now)
+        notify_operators(
+            NoticeKind.MODEL_AWAY, title=f"Model {model} does not answer", body=body, now=now, page=MODELS_PATH
+        )
     return row.next_try_at
 
 
@@ -83,7 +86,9 @@ def outage_over(model: str, *, now: datetime) -> None:
     woken = waiting_go_on(model, now=now)
     if row.tries >= TOLD_AT:
         body = f"It was away since {row.since:%Y-%m-%d %H:%M} UTC. Runs that waited for it: {woken}."
-        notify_operators(NoticeKind.MODEL_BACK, title=f"Model {model} answers again", body=body, now=now)
+        notify_operators(
+            NoticeKind.MODEL_BACK, title=f"Model {model} answers again", body=body, now=now, page=MODELS_PATH
+        )
 
 
 def waiting_go_on(model: str, *, now: datetime) -> int:

@@ -95,6 +95,7 @@ def trigger_stop(
                 runs=runs, last=_LAST.get(fault, "")
             ),
             now=now,
+            page=f"/admin/agents/trigger/{row.pk}/change/",
         )
 
 

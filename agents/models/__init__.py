@@ -39,6 +39,7 @@ from agents.models.operations import (
     Alarm,
     ApiKey,
     ArchivedTotal,
+    Channel,
     Delegation,
     Host,
     InboundEvent,

@@ -23,9 +23,6 @@ class Profile(models.Model):
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_profile")
     opted_in = models.BooleanField(default=False, help_text="Agents may run in the background for this user.")
-    email_notices = models.BooleanField(
-        default=True, help_text="Notices are also sent by e-mail, if an address is set."
-    )
 
     def __str__(self) -> str:
         return f"{self.user} ({'opted in' if self.opted_in else 'not opted in'})"

@@ -24,6 +24,9 @@ class Budget(models.Model):
     actual_usd = MicroUSDField(default=0)
     held_usd = MicroUSDField(default=0)
     warned = models.BooleanField(default=False)
+    told_percent = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="The part of the cap that people were last told of."
+    )
 
     class Meta:
         verbose_name = "spending of a day"

@@ -1,13 +1,14 @@
 """Leases, hosts, alarms, postponed firings, unread inputs, outgoing messages, inbound events, keys, delegations."""
 
 import uuid
+from datetime import time
 
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from agents.enums import EventOutcome, EventSeverity, InputState, OutboxStatus
+from agents.enums import ChannelKind, EventOutcome, EventSeverity, InputState, OutboxStatus
 from agents.models.agents import Trigger
 from agents.models.knowledge import Attachment
 from agents.models.results import Notification
@@ -114,13 +115,53 @@ class UnreadInput(models.Model):
         return f"input of {self.trigger}"
 
 
+class Channel(models.Model):
+    """A way to reach a person outside the application: e-mail, a signed webhook, or a chat service."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_channels")
+    kind = models.CharField(max_length=8, choices=ChannelKind)
+    name = models.CharField(max_length=120)
+    sealed_address = models.TextField(blank=True, help_text="Encrypted. Empty for e-mail: the account's address.")
+    shown_address = models.CharField(max_length=200, blank=True, help_text="The part of the address that is no secret.")
+    enabled = models.BooleanField(default=True)
+    choices = models.JSONField(default=dict, help_text="When it gets each group of notifications; else the default.")
+    zone = models.CharField(max_length=64, default="UTC")
+    quiet_from = models.TimeField(null=True, blank=True)
+    quiet_until = models.TimeField(null=True, blank=True)
+    digest_at = models.TimeField(default=time(8))
+    secret_generation = models.PositiveIntegerField(default=1)
+    old_secret_until = models.DateTimeField(null=True, blank=True)
+    failures = models.PositiveIntegerField(default=0, help_text="Failed attempts in a row.")
+    retry_at = models.DateTimeField(null=True, blank=True, help_text="Nothing is sent before.")
+    error = models.CharField(max_length=500, blank=True, help_text="Of the last attempt, if it failed.")
+    last_sent_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ("view",)
+        constraints = [
+            models.UniqueConstraint(fields=["owner"], condition=Q(kind=ChannelKind.EMAIL), name="channel_one_email"),
+            models.CheckConstraint(condition=Q(kind__in=ChannelKind.values), name="channel_kind"),
+            models.CheckConstraint(
+                condition=Q(quiet_from__isnull=True, quiet_until__isnull=True)
+                | Q(quiet_from__isnull=False, quiet_until__isnull=False),
+                name="channel_quiet_hours",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class OutboxMessage(models.Model):
-    """A copy of a notification for another channel, written with it and sent afterwards, best effort."""
+    """A copy of a notification for a channel, written with it and sent afterwards. A failed one is a dead letter."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     notification = models.ForeignKey(Notification, models.CASCADE, related_name="copies")
-    channel = models.CharField(max_length=12, default="email")
+    channel = models.ForeignKey(Channel, models.CASCADE, related_name="copies")
     status = models.CharField(max_length=8, choices=OutboxStatus, default=OutboxStatus.PENDING)
+    digest_for = models.DateTimeField(null=True, blank=True, help_text="The digest that it is a part of.")
     attempts = models.PositiveIntegerField(default=0)
     due_at = models.DateTimeField(db_default=Now())
     sent_at = models.DateTimeField(null=True, blank=True)
@@ -128,11 +169,16 @@ class OutboxMessage(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        verbose_name = "delivery"
+        verbose_name_plural = "deliveries"
         constraints = [models.UniqueConstraint(fields=["notification", "channel"], name="outbox_one_copy")]
-        indexes = [models.Index(fields=["due_at"], condition=Q(status=OutboxStatus.PENDING), name="outbox_due")]
+        indexes = [
+            models.Index(fields=["due_at"], condition=Q(status=OutboxStatus.PENDING), name="outbox_due"),
+            models.Index(fields=["-id"], condition=Q(status=OutboxStatus.FAILED), name="outbox_dead"),
+        ]
 
     def __str__(self) -> str:
-        return f"{self.channel} copy ({self.status})"
+        return f"{self.notification} ({self.status})"
 
 
 # --- Events for triggers, and API keys ---

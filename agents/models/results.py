@@ -204,6 +204,9 @@ class Notification(models.Model):
     kind = models.CharField(max_length=20, choices=NoticeKind, default=NoticeKind.AGENT)
     title = models.CharField(max_length=200)
     body = models.TextField(blank=True)
+    page = models.CharField(
+        max_length=200, blank=True, db_default="", help_text="Path of the page where it is settled, if it is no run's."
+    )
     read_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
 

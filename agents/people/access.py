@@ -123,7 +123,7 @@ def record_act(
 
 # Fields that name the owner of a row, and fields that name the row that it is a part of
 _OWNERS: Final = ("owner", "user")
-_PARENTS: Final = ("session", "agent")
+_PARENTS: Final = ("session", "agent", "channel")
 
 
 def record_row_view(*, row: Model, by: User, now: datetime) -> None:

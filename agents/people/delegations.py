@@ -92,6 +92,7 @@ def _notify(row: Delegation, *, now: datetime) -> None:
         title=f"You decide on approvals for {row.owner}",
         body=f"Until {row.until:%-d %B %Y, %H:%M} UTC, where a call binds neither of you.",
         now=now,
+        page="/admin/agents/approval/",
     )
 
 

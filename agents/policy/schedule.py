@@ -35,6 +35,18 @@ def next_after(expression: str, zone: str, after: datetime) -> datetime:
     return next(_times(expression, zone, after))
 
 
+def next_times(expression: str, zone: str, after: datetime, number: int) -> list[datetime]:
+    """Return the next times at which the schedule is due, in the zone."""
+    return [due.astimezone(_zone(zone)) for due in islice(_times(expression, zone, after), number)]
+
+
+def in_words(expression: str) -> str:
+    """Say in words when the schedule is due, such as: At 06:00 on Monday."""
+    _plain(expression)
+    words: str = CronSim(expression, _ANY_TIME).explain()
+    return words
+
+
 def missed_since(
     expression: str, zone: str, *, after: datetime, now: datetime, most: int = MOST_COUNTED
 ) -> tuple[datetime | None, int]:
@@ -97,6 +109,15 @@ def _zone(name: str) -> tzinfo:
     if name not in _zones():
         raise Invalid(f"{name!r} is no time zone; use an IANA name such as Europe/Paris, or UTC.")
     return UTC if name == "UTC" else ZoneInfo(name)
+
+
+def require_zone(name: str) -> None:
+    """Refuse a name that is no time zone."""
+    _zone(name)
+
+
+def zone_names() -> list[str]:
+    return sorted(_zones())
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,6 @@ from typing import Final
 
 from django.db import transaction
 
-from agents.conf import base_url
 from agents.enums import NoticeKind
 from agents.models import Alarm
 from agents.people.notifications import notify_operators
@@ -47,5 +46,5 @@ def _note(fault: Fault, now: datetime) -> bool:
     if is_new or now - alarm.since < CONFIRMED or not row.filter(told_at__isnull=True).update(told_at=now):
         return False
     logger.warning("%s", fault.text)
-    notify_operators(NoticeKind.FAULT, title=fault.text, body=f"{fault.text}\n{base_url()}/admin/health/", now=now)
+    notify_operators(NoticeKind.FAULT, title=fault.text, body=fault.text, now=now, page="/admin/health/")
     return True

@@ -31,7 +31,7 @@ from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefu
 from agents.models import AgentSession, Approval, ApprovalVote, StandingApproval, ToolCall
 from agents.people.access import DECIDE_PERMISSION, actor_of
 from agents.people.activity import event_emit
-from agents.people.notifications import decide_line, notification_create
+from agents.people.notifications import approval_path, notification_create
 from agents.policy.consent import call_digest, free_values_are_harmless, held_arguments, named_arguments, reshaped
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approval_rules import skill_facts, verdict_on
@@ -125,10 +125,16 @@ def notify_of_call(approval: Approval, people: Iterable[User], *, kind: NoticeKi
     """Notify people of a pending call with counts and labels; arguments are shown only where one decides."""
     said = f" {tally(approval)}." if yeses_needed(approval.level) > 1 else ""
     until = f"{approval.expires_at:%-d %B, %H:%M} UTC"
-    body = f"Level {approval.level}.{said} Without a decision by {until} it expires unused.\n{decide_line(approval)}"
+    body = f"Level {approval.level}.{said} Without a decision by {until} it expires unused."
     for user in people:
         notification_create(
-            owner_id=user.pk, kind=kind, title=title, body=body, now=now, session_id=approval.session_id
+            owner_id=user.pk,
+            kind=kind,
+            title=title,
+            body=body,
+            now=now,
+            session_id=approval.session_id,
+            page=approval_path(approval),
         )
 
 

@@ -630,7 +630,7 @@ def _work_faults(found: Health, now: datetime) -> Iterator[Fault]:
         text = f"{found.unacknowledged} tasks were taken and never acknowledged: restart `manage.py qcluster`."
         yield Fault("acknowledgement", text)
     if found.outbox_failed:
-        text = f"{found.outbox_failed} notifications could not be sent by e-mail."
+        text = f"{found.outbox_failed} notifications could not be delivered. See Deliveries."
         yield Fault("outbox", text, tells=False)
 
 

@@ -29,7 +29,8 @@ from agents.ledger.journal import journal_recover
 from agents.ledger.outages import model_wait_note
 from agents.ledger.trigger_health import trigger_note_end
 from agents.models import AgentSession, Halt, Installation, ToolCall, Turn, UnreadInput
-from agents.people.notifications import notification_create, receipt_path
+from agents.people.notifications import notification_create, wants_successes
+from agents.people.outbox import receipt_path
 from agents.policy.transitions import REASON_STATUS
 from agents.sessions.approvals import tickets_cancel
 from agents.sessions.lifecycle import (
@@ -90,8 +91,10 @@ def notify_end(row: AgentSession, *, reason: TerminalReason, unread: UnreadInput
     """
     given_up = unread is not None and unread.state == InputState.GIVEN_UP and unread.tries > 1
     is_between = unread is not None and unread.state == InputState.RETRYING and unread.tries > 1
-    completed = row.status == Status.COMPLETED and not given_up  # the run itself has notified its owner
-    if completed or is_between or (reason in _REQUESTED and _is_own_halt(row)):
+    if row.status == Status.COMPLETED and not given_up:  # the run itself has notified its owner if it found anything
+        _notify_success(row, now=now)
+        return
+    if is_between or (reason in _REQUESTED and _is_own_halt(row)):
         return
     title = f"Given up after {unread.tries} runs" if unread is not None and given_up else f"Run {row.status}"
     notification_create(
@@ -99,6 +102,20 @@ def notify_end(row: AgentSession, *, reason: TerminalReason, unread: UnreadInput
         kind=NoticeKind.INPUT_GIVEN_UP if given_up else NoticeKind.RUN_STOPPED,
         title=f"{title}: {label_of('reason', str(reason))}, {purposes([row])[row.pk]}",
         body="\n".join(_end_lines(row, unread)),
+        session_id=row.pk,
+        now=now,
+    )
+
+
+def _notify_success(row: AgentSession, *, now: datetime) -> None:
+    """Notify an owner who has asked for it of a run that completed and had nothing to say."""
+    if row.mode != Mode.PHASED or row.notifications.exists() or not wants_successes(row.owner_id):
+        return
+    notification_create(
+        owner_id=row.owner_id,
+        kind=NoticeKind.RUN_COMPLETED,
+        title=f"Run completed: {purposes([row])[row.pk]}",
+        body="\n".join(_end_lines(row, None)),
         session_id=row.pk,
         now=now,
     )

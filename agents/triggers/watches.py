@@ -202,7 +202,10 @@ def _notify_if_behind(watch: Trigger, *, now: datetime) -> None:
 
 
 def _notify_owner(watch: Trigger, title: str, body: str, *, now: datetime) -> None:
-    notification_create(owner_id=watch.owner_id, kind=NoticeKind.WATCH_BEHIND, title=title, body=body, now=now)
+    page = f"/admin/agents/trigger/{watch.pk}/change/"
+    notification_create(
+        owner_id=watch.owner_id, kind=NoticeKind.WATCH_BEHIND, title=title, body=body, now=now, page=page
+    )
 
 
 def _is_gone(attachment: Attachment) -> bool:

@@ -14,7 +14,7 @@ from agents.enums import Outcome, Risk, RunResult, ToolIntent, WaitingOn
 from agents.knowledge.playbooks import playbook_issues
 from agents.ledger.trigger_health import CUT_OFF_RUN, NO_TARGET_RUN, PARTIAL_RUN, UNANSWERED_RUN, UNREAD_RUN
 from agents.models import Collection
-from agents.people.notifications import receipt_path
+from agents.people.outbox import receipt_path
 from agents.sessions.reads import by_severity, counted, purposes, stored_results
 from agents.sessions.transcripts import session_note_purpose, session_note_result
 from agents.text.clean import one_line

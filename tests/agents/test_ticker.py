@@ -161,7 +161,7 @@ def test_failed_copies_are_retried(settings, monkeypatch, caplog):
     with mail_server(settings) as server:
         write_copies(1)
         with monkeypatch.context() as patch:
-            patch.setattr(ticker, "email_copy_send", lambda pk, now: 1 // 0)
+            patch.setattr(ticker, "copy_send", lambda pk, now: 1 // 0)
             broken = Ticker(())
             broken.tick(NOW)
             broken.leave()

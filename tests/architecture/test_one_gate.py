@@ -28,7 +28,7 @@ LISTED: dict[str, dict[str, str]] = {
         "http.client": "asks the web process on this machine whether it is up",
         "socket": "listens for the web process; connects to nothing",
     },
-    "agents/people/notifications.py": {
+    "agents/people/senders.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
     "agents/builtin_skills/outside.py": {

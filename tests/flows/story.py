@@ -23,7 +23,7 @@ from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.playbooks import playbook_create
 from agents.ledger.prices import invalidate_estimates
 from agents.models import AgentSession, Approval, Halt, HotField, Installation, ModelPrice, ToolCall, Turn
-from agents.people.notifications import email_copies_due, email_copy_send
+from agents.people.outbox import copies_due, copy_send
 from agents.policy.transitions import TERMINAL
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.roster.agents import agent_start
@@ -198,8 +198,8 @@ class Story:
     def _tick(self):
         for duty in DUTIES:
             duty.do(clock())
-        for pk in email_copies_due(now=clock()):
-            email_copy_send(pk, now=clock())
+        for pk in copies_due(now=clock()):
+            copy_send(pk, now=clock())
 
     def _halt(self):
         """A run that sleeps is halted, then all work; then work is released."""

@@ -1,4 +1,4 @@
-/* Refreshes parts of a page, streams replies and activity, counts new rows of lists, and adds rows to formsets. Pages work without it. */
+/* Refreshes parts of a page, streams replies and activity, counts new rows of lists, reads schedules, and adds rows to formsets. Pages work without it. */
 (function () {
   "use strict";
 
@@ -226,6 +226,34 @@
     list.appendChild(row);
   }
 
+  // Says below a schedule, as it is typed, what it means and when it is due next.
+  function readSchedule(input) {
+    var zone = input.form && input.form.elements.zone;
+    var note = document.createElement("span");
+    var wait = null;
+    note.className = "lq-hint";
+    note.setAttribute("role", "status");
+    input.insertAdjacentElement("afterend", note);
+    function ask() {
+      var query = new URLSearchParams({ cron: input.value, zone: zone ? zone.value : "UTC" });
+      fetch(input.dataset.reads + "?" + query, { credentials: "same-origin" })
+        .then(function (answer) { return answer.ok ? answer.json() : { text: "" }; })
+        .then(function (found) { note.textContent = found.text; })
+        .catch(function () { note.textContent = ""; });
+    }
+    [input, zone].forEach(function (field) {
+      if (field) {
+        field.addEventListener("input", function () {
+          clearTimeout(wait);
+          wait = setTimeout(ask, 300);
+        });
+      }
+    });
+    if (input.value) {
+      ask();
+    }
+  }
+
   document.addEventListener("DOMContentLoaded", function () {
     // unfold writes the file name into its own widget; plain file inputs show it themselves.
     document.querySelectorAll("input[type=file]").forEach(function (input) { input.hasChangeListener = true; });
@@ -234,6 +262,7 @@
     document.querySelectorAll("[data-follow]").forEach(follow);
     document.querySelectorAll("[data-newer]").forEach(countNewer);
     document.querySelectorAll("[data-counts]").forEach(countViews);
+    document.querySelectorAll("[data-reads]").forEach(readSchedule);
     document.querySelectorAll("[data-adds]").forEach(function (button) {
       button.addEventListener("click", function () {
         addRow(button);

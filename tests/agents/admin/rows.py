@@ -27,6 +27,7 @@ from agents.models import (
     InferenceLog,
     Memory,
     Notification,
+    OutboxMessage,
     Playbook,
     PlaybookPosition,
     Precedent,
@@ -41,7 +42,16 @@ from agents.policy.consent import call_digest
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from tests.agents.ask.rows import make_question
-from tests.factories import NOW, make_agent, make_price, make_session, make_trigger, make_unread_input, make_user
+from tests.factories import (
+    NOW,
+    make_agent,
+    make_channel,
+    make_price,
+    make_session,
+    make_trigger,
+    make_unread_input,
+    make_user,
+)
 
 ROLES = ("viewer", "operator", "approver", "admin")
 
@@ -183,6 +193,9 @@ def make_everything(viewer=None):
     SkillSetting.objects.create(name="send_email", hourly_limit=3)
     SuspendedModel.objects.create(model="greedy", bound_usd=1, actual_usd=2)
     Delegation.objects.create(owner=owner, delegate=make_user(), until=clock() + timedelta(days=1), created_at=NOW)
+    channel = make_channel(viewer or owner)
+    notice = Notification.objects.create(owner=viewer or owner, title="dead letter")
+    OutboxMessage.objects.create(channel=channel, notification=notice, status="failed")
     ApiKey.objects.create(user=owner, name="key", prefix="abcdef", hash="h" * 64, scopes=["read"])
     Finding.objects.create(
         session=session, title="finding", document=document, quote="five years", quote_start=12, quote_end=22

@@ -93,7 +93,7 @@ def test_email_copy_is_named(client, settings):
     session = waiting(owner=make_user(email="olga@example.org"))
     sign_in(client, "approver")
 
-    assert "a copy by e-mail to olga@example.org" in shown(client, notice_of(session))
+    assert "copies by e-mail to olga@example.org" in shown(client, notice_of(session))
 
 
 def test_unflagged_run_shows_no_concern(client):

@@ -12,7 +12,7 @@ from agents.admin.display import MOST_COMPARED_LINES, by_field, changes
 from agents.conf import clock
 from agents.enums import ApprovalStatus, Level, NoticeKind
 from agents.models import Approval, Notification, StandingApproval
-from agents.people.notifications import decide_line
+from agents.people.notifications import approval_path
 from agents.sessions.approvals import approval_approve, approval_reject, notify_approvers
 from agents.sessions.second_eyes import open_to
 from audit.models import AuditEvent
@@ -278,7 +278,7 @@ def test_notification_leads_to_the_call_it_names(client, approver):
     named = make_approval(session, key="b")
     notify_approvers(named, now=clock())
     notice = Notification.objects.get(owner=approver)
-    assert notice.body.endswith(decide_line(named))
+    assert notice.page == approval_path(named)
 
     answer = client.get(page(Notification, "change", notice.pk))
 
@@ -291,8 +291,7 @@ def test_notification_leads_to_the_call_it_names(client, approver):
 def test_settled_notification_is_shown_itself(client, approver):
     row = make_approval(status=ApprovalStatus.REJECTED)
     notice = Notification.objects.create(
-        owner=approver, session=row.session, title="t", body=decide_line(row), kind=NoticeKind.APPROVAL_WAITING
+        owner=approver, session=row.session, title="t", page=approval_path(row), kind=NoticeKind.APPROVAL_WAITING
     )
     answer = client.get(page(Notification, "change", notice.pk))
     assert answer.status_code == 200
-    assert "Decide: /admin" not in text_of(answer)

@@ -13,6 +13,7 @@ from agents.conf import clock
 from agents.enums import OutboxStatus, Status
 from agents.guard.selftest import Check
 from agents.models import Installation, Lease, Notification, OutboxMessage, SuspendedModel
+from agents.people.channels import email_channel
 from agents.sessions.control_room import health, workers_active
 from audit.checkpoints import write_checkpoint
 from tests.agents.admin.rows import sign_in, text_of
@@ -34,7 +35,8 @@ def ticker(done_at):
 
 def copy_of(status, due_at):
     notice = Notification.objects.create(owner=make_user(), title="t")
-    return OutboxMessage.objects.create(notification=notice, status=status, due_at=due_at)
+    channel = email_channel(notice.owner_id)
+    return OutboxMessage.objects.create(notification=notice, channel=channel, status=status, due_at=due_at)
 
 
 def test_healthy_installation_has_no_red_lines():

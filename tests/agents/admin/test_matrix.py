@@ -37,6 +37,14 @@ TABLE = {
         "act deny": APPROVERS,
     },
     "agents.budget": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act set_cap": ADMINS},
+    "agents.channel": {
+        "view": EVERYBODY, "add": EVERYBODY, "change": EVERYBODY, "delete": NOBODY, "act test": EVERYBODY,
+        "act rotate_secret": EVERYBODY, "act delete": EVERYBODY,
+    },
+    "agents.outboxmessage": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act replay": EVERYBODY,
+        "act discard": EVERYBODY,
+    },
     "agents.collection": {
         "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act delete": OPERATORS,
     },
@@ -114,7 +122,7 @@ TABLE = {
     "auth.group": {"view": ADMINS, "add": ADMINS, "change": ADMINS, "delete": ADMINS},
     "auth.user": {
         "view": ADMINS, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act opt_in": ADMINS, "act opt_out": ADMINS,
-        "act sign_out": ADMINS, "act remove_factors": NOBODY,
+        "act sign_out": ADMINS, "act remove_factors": NOBODY, "act invite_again": ADMINS,
     },
 }  # fmt: skip
 

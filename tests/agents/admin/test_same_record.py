@@ -10,7 +10,7 @@ import pytest
 from allauth.mfa.models import Authenticator
 from django.contrib import admin
 
-from agents.accounts import profile_set
+from agents.accounts import invitation_link, profile_set
 from agents.admin.base import DetailAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope, Outcome, ProposalStatus, Status, TriggerKind, WaitingOn
@@ -50,6 +50,7 @@ from agents.models import (
     Finding,
     Memory,
     Notification,
+    OutboxMessage,
     Playbook,
     Precedent,
     Project,
@@ -59,9 +60,11 @@ from agents.models import (
 )
 from agents.people.access import actor_of
 from agents.people.browser_sessions import browser_sessions_end
+from agents.people.channels import channel_delete, channel_rotate_secret
 from agents.people.delegations import delegation_end
 from agents.people.keys import api_key_revoke
 from agents.people.notifications import notification_mark_read
+from agents.people.outbox import channel_test, copy_discard, copy_replay
 from agents.people.second_factor import factors_remove
 from agents.roster.agents import agent_archive, agent_delete, agent_restart, agent_start, agent_stop, agent_unarchive
 from agents.sensors.trial import agent_try
@@ -94,6 +97,7 @@ from tests.agents.autonomy import make_autonomous, make_going
 from tests.factories import (
     NOW,
     make_agent,
+    make_channel,
     make_session,
     make_trigger,
     make_unread_input,
@@ -183,6 +187,18 @@ def delegation(by):
     return Delegation.objects.create(owner=make_user(), delegate=by, until=until, created_at=NOW)
 
 
+def make_invited():
+    user = make_user()
+    user.set_unusable_password()
+    user.save()
+    return user
+
+
+def dead_letter(by):
+    notice = Notification.objects.create(owner=by, title="t")
+    return OutboxMessage.objects.create(channel=make_channel(by), notification=notice, status="failed")
+
+
 def paused(by):
     return make_trigger(
         owner=by, playbook=make_playbook(by, f"p{Playbook.objects.count()}"), paused_at=NOW, pause_reason="by_hand"
@@ -206,6 +222,13 @@ def make_factor():
 WATCHING = "sensors: [{name: box, type: watch, source: {path: box}}]"
 CASES = {
     ("delegation", "end"): Case(delegation, lambda row, by, now: delegation_end(delegation=row, by=by, now=now)),
+    ("channel", "test"): Case(make_channel, lambda row, by, now: channel_test(channel=row, by=by, now=now)),
+    ("channel", "rotate_secret"): Case(
+        make_channel, lambda row, by, now: channel_rotate_secret(channel=row, by=by, now=now)
+    ),
+    ("channel", "delete"): Case(make_channel, lambda row, by, now: channel_delete(channel=row, by=by, now=now)),
+    ("outboxmessage", "replay"): Case(dead_letter, lambda row, by, now: copy_replay(copy=row, by=by, now=now)),
+    ("outboxmessage", "discard"): Case(dead_letter, lambda row, by, now: copy_discard(copy=row, by=by, now=now)),
     ("agent", "halt"): Case(
         lambda by: make_session(owner=by, agent=make_agent(owner=by)).agent,
         lambda row, by, now: sessions_halt([row.sessions.get().pk], by=by, reason="r", now=now),
@@ -417,6 +440,9 @@ CASES = {
     ("user", "opt_in"): Case(
         lambda by: make_user(opted_in=False),
         lambda row, by, now: profile_set(user=row, opted_in=True, by=by, now=now),
+    ),
+    ("user", "invite_again"): Case(
+        lambda by: make_invited(), lambda row, by, now: invitation_link(user=row, by=by, now=now)
     ),
     ("user", "opt_out"): Case(
         lambda by: make_user(), lambda row, by, now: profile_set(user=row, opted_in=False, by=by, now=now)

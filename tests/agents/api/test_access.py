@@ -9,7 +9,7 @@ from django.test import RequestFactory
 from rest_framework.test import APIClient
 
 from agents.conf import clock
-from agents.models import AgentSession, ApiKey, Profile, Trigger
+from agents.models import AgentSession, ApiKey, Channel, Profile, Trigger
 from agents.people.keys import api_key_revoke
 from tests.factories import make_session, make_user
 
@@ -37,6 +37,11 @@ ALWAYS = {
         f"finding:{act}": "settling what was found starts nothing"
         for act in ("acknowledge", "dismiss", "resolve", "reopen", "assign", "comment")
     },
+    **{
+        f"channel:{act}": "where somebody is told starts nothing"
+        for act in ("create", "partial_update", "destroy", "rotate_secret", "test")
+    },
+    **{f"delivery:{act}": "telling somebody starts nothing" for act in ("replay", "destroy")},
     "me:patch": "opting in cannot need an opt-in",
     "event:dry_run": "changes nothing",
     "asks:post": "asking changes nothing",
@@ -178,7 +183,7 @@ def test_user_opts_in_and_out():
 
 def test_user_switches_email_notifications(api, person):
     assert api.patch("/api/v1/me", {"email_notices": False}, format="json").json()["email_notices"] is False
-    assert Profile.objects.get(user=person).email_notices is False
+    assert Channel.objects.get(owner=person).enabled is False
     assert Profile.objects.get(user=person).opted_in is True
 
 

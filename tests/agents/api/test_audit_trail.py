@@ -23,7 +23,7 @@ from agents.enums import Level, Outcome, Status, ToolIntent
 from agents.guard.calls import fitting
 from agents.knowledge import documents, findings, playbooks, projects
 from agents.models import ApprovalRule, ContextProposal, ToolCall
-from agents.people import delegations, notifications
+from agents.people import channels, delegations, notifications, outbox
 from agents.roster import agents, files
 from agents.sensors import trial
 from agents.sessions import approval_rules, approvals, halts, leases, questions
@@ -129,6 +129,7 @@ def archived(world, row):
     row.save()
 
 
+HOOK = "https://93.184.216.34/hook"  # needs no lookup
 EDITED = {"to": "Jo", "text": "Hello"}
 ACTS = {
     "agent:create": Act(lambda w, _: agents.agent_create(owner=w.by, name="A", **actor(w)), {"name": "A"}),
@@ -180,6 +181,18 @@ ACTS = {
         lambda w, row: {"delegate": row.delegate.username, "until": row.until.isoformat()},
     ),
     "delegation:end": Act(lambda w, row: delegations.delegation_end(delegation=row, **actor(w))),
+    "channel:create": Act(
+        lambda w, _: channels.channel_create(owner=w.owner, kind="webhook", name="Hook", address=HOOK, **actor(w)),
+        {"kind": "webhook", "name": "Hook", "address": HOOK},
+    ),
+    "channel:partial_update": Act(
+        lambda w, row: channels.channel_update(channel=row, name="Team", **actor(w)), {"name": "Team"}
+    ),
+    "channel:destroy": Act(lambda w, row: channels.channel_delete(channel=row, **actor(w))),
+    "channel:rotate_secret": Act(lambda w, row: channels.channel_rotate_secret(channel=row, **actor(w))),
+    "channel:test": Act(lambda w, row: outbox.channel_test(channel=row, **actor(w))),
+    "delivery:replay": Act(lambda w, row: outbox.copy_replay(copy=row, **actor(w))),
+    "delivery:destroy": Act(lambda w, row: outbox.copy_discard(copy=row, **actor(w))),
     "chat:create": Act(
         lambda w, _: entry.send_message(text="Which leases end this year?", by=w.by, now=clock()),
         {"message": "Which leases end this year?"},

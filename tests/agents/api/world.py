@@ -26,6 +26,7 @@ from agents.models import (
     InboundEvent,
     Memory,
     Notification,
+    OutboxMessage,
     Playbook,
     PlaybookPosition,
     Precedent,
@@ -37,7 +38,16 @@ from agents.people.activity import event_emit
 from agents.policy.consent import call_digest
 from audit import recorder
 from tests.agents.ask.rows import make_chat, make_question
-from tests.factories import NOW, make_agent, make_session, make_starter, make_trigger, make_unread_input, make_user
+from tests.factories import (
+    NOW,
+    make_agent,
+    make_channel,
+    make_session,
+    make_starter,
+    make_trigger,
+    make_unread_input,
+    make_user,
+)
 
 TEXT = b"The term of this lease is two years. Notice is three months."
 
@@ -163,20 +173,26 @@ def make_world(owner=None):
         owner=owner, kind=TriggerKind.EVENT, name="Upload", playbook=playbook, collection=collection, source="monitor"
     )
     agent = make_agent(owner=owner)
+    notification = Notification.objects.create(owner=owner, title="Done", created_at=NOW)
+    channel = make_channel(owner)
     rows = {
         "agent": agent,
         "approval": make_approval(waiting),
         "approval-rule": ApprovalRule.objects.create(name="Rule", effect="ask", agent=agent, created_at=NOW),
+        "channel": channel,
         "chat": make_chat(owner),
         "collection": collection,
         "delegation": Delegation.objects.create(
             owner=owner, delegate=make_user(), until=clock() + timedelta(days=1), created_at=NOW
         ),
+        "delivery": OutboxMessage.objects.create(
+            channel=channel, notification=notification, status="failed", due_at=NOW, created_at=NOW
+        ),
         "document": document,
         "event": InboundEvent.objects.create(owner=owner, outcome=EventOutcome.NO_MATCH, received_at=NOW),
         "finding": finding,
         "memory": Memory.objects.create(owner=owner, content="Prefers short terms.", created_at=NOW),
-        "notification": Notification.objects.create(owner=owner, title="Done", created_at=NOW),
+        "notification": notification,
         "playbook": playbook,
         "precedent": precedent,
         "project": project,

@@ -6,16 +6,24 @@ from decimal import Decimal
 from threading import Barrier
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from agents.enums import BudgetScope
 from agents.exceptions import LeaseLost
 from agents.ledger import budgets
-from agents.ledger.budgets import budget_set_cap, budgets_lock, budgets_reserve, budgets_settle, warn_at_80_percent
-from agents.models import Agent, AgentSession, Budget, Installation, Trigger
+from agents.ledger.budgets import (
+    budget_set_cap,
+    budgets_lock,
+    budgets_reserve,
+    budgets_settle,
+    budgets_tell,
+    warn_at_80_percent,
+)
+from agents.models import Agent, AgentSession, Budget, Installation, Notification, Trigger
 from audit.models import SYSTEM_CHAIN, AuditEvent
-from tests.factories import NOW, make_agent, make_session, make_trigger
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
 USD = Decimal
 TODAY = NOW.date()
@@ -362,3 +370,69 @@ def test_a_new_cap_and_a_new_day_warn_anew():
     set_cap(BudgetScope.AGENT, agent.pk, "0.12")
     assert len(warn(session, lock(agent), "0.1")) == 2
     assert len(warn(session, lock(agent, now=NOW + timedelta(days=1)), "0.1")) == 3
+
+
+# --- People are told at 50, 80 and 95 % ---
+
+
+def spend(scope, subject, *, charged="0", actual="0"):
+    rows = Budget.objects.filter(scope=scope, subject_id=subject, day=TODAY)
+    rows.update(charged_usd=USD(charged), actual_usd=USD(actual))
+
+
+def news():
+    return list(Notification.objects.filter(kind="budget").order_by("pk").values_list("title", flat=True))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("scope", [BudgetScope.AGENT, BudgetScope.TRIGGER])
+def test_owner_is_told_once_at_each_part_of_the_cap(scope):
+    row, subject = owner_of(scope)
+    set_cap(scope, subject, "10")
+    for charged, percent in (("4.99", None), ("5", 50), ("7.99", None), ("8", 80), ("9.5", 95), ("10", None)):
+        spend(scope, subject, charged=charged)
+        assert budgets_tell(NOW) == (1 if percent else 0), charged
+        assert budgets_tell(NOW) == 0
+    assert news() == [f"{part} % of today's budget of {scope} {row.name} is spent" for part in (50, 80, 95)]
+    told = Notification.objects.filter(kind="budget").first()
+    assert (told.owner, told.page) == (row.owner, f"/admin/agents/{scope}/{row.pk}/change/")
+    assert "of $10.00" in told.body
+    assert AuditEvent.objects.filter(kind="budget.told").count() == 3
+
+
+@pytest.mark.django_db
+def test_operators_are_told_of_the_installation_and_of_the_highest_part_alone():
+    operator = make_user()
+    operator.user_permissions.add(Permission.objects.get(codename="halt_everything"))
+    make_user()
+    set_cap(BudgetScope.INSTALLATION, 0, "10")
+    spend(BudgetScope.INSTALLATION, 0, actual="9.6")
+    assert budgets_tell(NOW) == 1
+    assert news() == ["95 % of today's budget of the installation is spent"]
+    assert Notification.objects.get().owner == operator
+
+
+@pytest.mark.django_db
+def test_new_cap_and_new_day_are_told_of_anew():
+    row, subject = owner_of(BudgetScope.AGENT)
+    set_cap(BudgetScope.AGENT, subject, "10")
+    spend(BudgetScope.AGENT, subject, charged="8")
+    budgets_tell(NOW)
+    set_cap(BudgetScope.AGENT, subject, "16")
+    assert budgets_tell(NOW) == 1
+    assert budgets_tell(NOW + timedelta(days=1)) == 0
+    lock(agent=row, now=NOW + timedelta(days=1))
+    Budget.objects.filter(scope=BudgetScope.AGENT, day=TODAY + timedelta(days=1)).update(charged_usd=USD(9))
+    assert budgets_tell(NOW + timedelta(days=1)) == 1
+    assert [title.partition(" ")[0] for title in news()] == ["80", "50", "50"]
+
+
+@pytest.mark.django_db
+def test_budget_without_cap_or_of_a_deleted_agent_is_no_news():
+    row, subject = owner_of(BudgetScope.AGENT)
+    lock(agent=row)
+    spend(BudgetScope.AGENT, subject, charged="100")
+    assert budgets_tell(NOW) == 0
+    set_cap(BudgetScope.AGENT, subject, "10")
+    row.delete()
+    assert (budgets_tell(NOW), news()) == (0, [])

@@ -10,15 +10,11 @@ from django.urls import reverse
 from agents.enums import NoticeKind, OutboxStatus, Phase, Status, ToolIntent
 from agents.exceptions import OpenTransaction
 from agents.guard import guarded_tool_call
-from agents.models import Notification, OutboxMessage, Profile
-from agents.people import notifications
-from agents.people.notifications import (
-    CLAIMED_FOR,
-    MAX_ATTEMPTS,
-    email_copies_due,
-    email_copy_send,
-    notification_create,
-)
+from agents.models import Channel, Notification, OutboxMessage
+from agents.people import outbox
+from agents.people.channels import email_channel
+from agents.people.notifications import notification_create
+from agents.people.outbox import CLAIMED_FOR, copies_due, copy_send, receipt_path
 from agents.runner import run_session
 from agents.types import Finished
 from tests.factories import NOW, make_session, make_user
@@ -29,6 +25,7 @@ from .mail_server import mail_server, name_server
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MINUTE = timedelta(minutes=1)
+ATTEMPTS = 5
 
 
 def make_copy(*, title="Run halted: idle_timeout", body="3 calls, 0.01 USD.", email="ada@example.org", **session):
@@ -37,7 +34,8 @@ def make_copy(*, title="Run halted: idle_timeout", body="3 calls, 0.01 USD.", em
     notice = Notification.objects.create(
         owner=owner, session=made, kind=NoticeKind.RUN_STOPPED, title=title, body=body, created_at=NOW
     )
-    return OutboxMessage.objects.create(notification=notice, due_at=NOW, created_at=NOW)
+    channel = email_channel(owner.pk)
+    return OutboxMessage.objects.create(notification=notice, channel=channel, due_at=NOW, created_at=NOW)
 
 
 def state(copy):
@@ -54,14 +52,14 @@ def down(settings):
         yield settings
 
 
-def test_copy_has_title_counts_and_receipt_link(settings):
+def test_copy_has_title_counts_and_one_link(settings):
     settings.LQOPS_BASE_URL = "https://ops.example.org"
     settings.DEFAULT_FROM_EMAIL = "lqops <ops@example.org>"
     copy = make_copy()
     chain = copy.notification.session.chain
     Notification.objects.update(body=f"3 calls, 0.01 USD.\nReceipt: /receipts/{chain}/\nReceipt: /what/an/agent/wrote")
     with mail_server(settings) as server:
-        assert email_copy_send(copy.pk, now=NOW)
+        assert copy_send(copy.pk, now=NOW)
     [mail] = server.taken
     assert (mail["Subject"], mail["To"]) == ("[lqops] Run halted: idle_timeout", "ada@example.org")
     assert mail["From"] == "lqops <ops@example.org>"
@@ -69,7 +67,7 @@ def test_copy_has_title_counts_and_receipt_link(settings):
     assert mail["Auto-Submitted"] == "auto-generated"
     assert mail.get_content().split() == (
         "Run halted: idle_timeout 3 calls, 0.01 USD. Receipt: /what/an/agent/wrote "
-        f"Receipt: https://ops.example.org/receipts/{chain}/".split()
+        f"Open: https://ops.example.org/admin/agents/notification/go/{copy.notification.public_id}/".split()
     )
     assert state(copy) == (OutboxStatus.SENT, 1)
     assert (copy.sent_at, copy.error) == (NOW, "")
@@ -77,20 +75,20 @@ def test_copy_has_title_counts_and_receipt_link(settings):
 
 def test_link_leads_to_the_receipt_page():
     session = make_session()
-    assert notifications.receipt_path(session) == reverse("audit:receipt", args=[session.chain])
+    assert receipt_path(session) == reverse("audit:receipt", args=[session.chain])
 
 
 def test_copy_is_sent_once(settings):
     copy = make_copy()
     with mail_server(settings) as server:
-        sent = [email_copy_send(copy.pk, now=NOW + later) for later in (MINUTE * 0, MINUTE * 0, MINUTE * 60)]
+        sent = [copy_send(copy.pk, now=NOW + later) for later in (MINUTE * 0, MINUTE * 0, MINUTE * 60)]
     assert (sent, len(server.taken)) == ([True, False, False], 1)
 
 
 def test_one_of_several_workers_sends_a_copy(settings):
     copy = make_copy()
     with mail_server(settings) as server:
-        sent = in_threads(8, lambda _: email_copy_send(copy.pk, now=NOW))
+        sent = in_threads(8, lambda _: copy_send(copy.pk, now=NOW))
     assert (sum(sent), len(server.taken)) == (1, 1)
 
 
@@ -101,7 +99,7 @@ def test_one_of_several_workers_sends_a_copy(settings):
 def test_title_cannot_add_a_header(settings, title):
     copy = make_copy(title=title.replace("\x00", "\x01"))
     with mail_server(settings) as server:
-        email_copy_send(copy.pk, now=NOW)
+        copy_send(copy.pk, now=NOW)
     [mail] = server.taken
     assert mail["Bcc"] is None
     assert mail["Subject"].startswith("[lqops] Done Bcc: all@example.org")
@@ -115,23 +113,15 @@ def test_title_cannot_add_a_header(settings, title):
 def test_invalid_address_gets_no_mail(settings, email):
     copy = make_copy(email=email)
     with mail_server(settings) as server:
-        assert not email_copy_send(copy.pk, now=NOW)
+        assert not copy_send(copy.pk, now=NOW)
     assert (server.taken, state(copy)) == ([], (OutboxStatus.PENDING, 1))
-
-
-def test_notification_without_session_has_no_link(settings):
-    copy = make_copy(body="")
-    Notification.objects.update(session=None)
-    with mail_server(settings) as server:
-        email_copy_send(copy.pk, now=NOW)
-    assert server.taken[0].get_content().strip() == "Run halted: idle_timeout"
 
 
 @pytest.mark.parametrize("manner", [{"silent": True}, {"refuses": True}])
 def test_hanging_or_refusing_server_is_retried_later(settings, manner):
     copy = make_copy()
     with mail_server(settings, **manner) as server:
-        assert not email_copy_send(copy.pk, now=NOW)
+        assert not copy_send(copy.pk, now=NOW)
     assert (server.taken, state(copy)) == ([], (OutboxStatus.PENDING, 1))
     assert (copy.due_at, bool(copy.error)) == (NOW + MINUTE, True)
 
@@ -141,48 +131,53 @@ def test_retry_delays_grow_until_five_attempts_failed():
     copy = make_copy()
     now, waited = NOW, []
     while state(copy)[0] == OutboxStatus.PENDING:
-        assert not email_copy_send(copy.pk, now=copy.due_at - MINUTE / 60)  # not yet
+        assert not copy_send(copy.pk, now=copy.due_at - MINUTE / 60)  # not yet
         now = copy.due_at
-        assert email_copies_due(now + MINUTE) == [copy.pk]
-        assert not email_copy_send(copy.pk, now=now)
+        assert copies_due(now + MINUTE) == [copy.pk]
+        assert not copy_send(copy.pk, now=now)
         copy.refresh_from_db()
         waited.append(copy.due_at - now)
     assert waited == [MINUTE, 5 * MINUTE, 15 * MINUTE, 60 * MINUTE, CLAIMED_FOR]
-    assert state(copy) == (OutboxStatus.FAILED, MAX_ATTEMPTS)
+    assert state(copy) == (OutboxStatus.FAILED, ATTEMPTS)
     assert "refused" in copy.error.lower()
-    assert email_copies_due(now + 24 * 60 * MINUTE) == []
+    assert copies_due(now + 24 * 60 * MINUTE) == []
 
 
 def test_recovered_server_gets_the_copy(settings, down):
     copy = make_copy()
-    email_copy_send(copy.pk, now=NOW)
+    copy_send(copy.pk, now=NOW)
     with mail_server(settings) as server:
-        assert email_copy_send(copy.pk, now=NOW + MINUTE)
+        assert copy_send(copy.pk, now=NOW + MINUTE)
     assert (len(server.taken), state(copy), copy.error) == (1, (OutboxStatus.SENT, 2), "")
 
 
 def test_no_transaction_is_open_while_sending(settings, monkeypatch):
     copy = make_copy()
     seen = []
-    real = notifications._mail
-    monkeypatch.setattr(notifications, "_mail", lambda row: seen.append(connection.in_atomic_block) or real(row))
+    real = outbox.send_email
+
+    def look(message, *, to):
+        seen.append(connection.in_atomic_block)
+        return real(message, to=to)
+
+    monkeypatch.setattr(outbox, "send_email", look)
     with mail_server(settings):
-        email_copy_send(copy.pk, now=NOW)
+        copy_send(copy.pk, now=NOW)
         with transaction.atomic(), pytest.raises(OpenTransaction):
-            email_copy_send(copy.pk, now=NOW)
+            copy_send(copy.pk, now=NOW)
     assert seen == [False]
 
 
 def test_copy_claimed_by_a_dead_worker_is_sent_by_another(settings, monkeypatch):
     copy = make_copy()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(notifications, "_mail", lambda row: (_ for _ in ()).throw(KeyboardInterrupt))
-        email_copy_send(copy.pk, now=NOW)
+        patch.setattr(outbox, "send_email", lambda message, to: (_ for _ in ()).throw(KeyboardInterrupt))
+        copy_send(copy.pk, now=NOW)
     assert state(copy) == (OutboxStatus.PENDING, 1)
     with mail_server(settings) as server:
-        assert not email_copy_send(copy.pk, now=NOW + CLAIMED_FOR - MINUTE)
-        assert email_copies_due(NOW + CLAIMED_FOR) == [copy.pk]
-        assert email_copy_send(copy.pk, now=NOW + CLAIMED_FOR)
+        assert not copy_send(copy.pk, now=NOW + CLAIMED_FOR - MINUTE)
+        assert copies_due(NOW + CLAIMED_FOR) == [copy.pk]
+        assert copy_send(copy.pk, now=NOW + CLAIMED_FOR)
     assert len(server.taken) == 1
 
 
@@ -190,33 +185,32 @@ def test_worker_lost_after_sending_repeats_the_same_message_id(settings, monkeyp
     copy = make_copy()
     with mail_server(settings) as server:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(notifications, "_claimed", lambda row: (_ for _ in ()).throw(KeyboardInterrupt))
-            email_copy_send(copy.pk, now=NOW)
-        email_copy_send(copy.pk, now=NOW + CLAIMED_FOR)
+            patch.setattr(outbox, "_note_sent", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+            copy_send(copy.pk, now=NOW)
+        copy_send(copy.pk, now=NOW + CLAIMED_FOR)
     first, second = server.taken
     assert first["Message-ID"] == second["Message-ID"]
 
 
 def test_copy_lost_at_its_last_attempt_fails():
     copy = make_copy()
-    OutboxMessage.objects.update(attempts=MAX_ATTEMPTS)
-    assert not email_copy_send(copy.pk, now=NOW)
-    assert state(copy) == (OutboxStatus.FAILED, MAX_ATTEMPTS)
+    OutboxMessage.objects.update(attempts=ATTEMPTS)
+    assert not copy_send(copy.pk, now=NOW)
+    assert state(copy) == (OutboxStatus.FAILED, ATTEMPTS)
 
 
 def test_user_who_turned_copies_off_gets_none(settings):
     copy = make_copy()
-    Profile.objects.update(email_notices=False)
+    Channel.objects.update(enabled=False)
     with mail_server(settings) as server:
-        assert not email_copy_send(copy.pk, now=NOW)
-    assert (server.taken, state(copy)) == ([], (OutboxStatus.PENDING, 1))
-    assert "no longer wants copies" in copy.error
+        assert not copy_send(copy.pk, now=NOW)
+    assert (server.taken, OutboxMessage.objects.count(), Notification.objects.count()) == ([], 0, 1)
 
 
 def test_copies_are_due_oldest_first():
     copies = [make_copy() for _ in range(3)]
-    assert email_copies_due(NOW - MINUTE) == []
-    assert email_copies_due(NOW, limit=2) == [copies[0].pk, copies[1].pk]
+    assert copies_due(NOW - MINUTE) == []
+    assert copies_due(NOW, limit=2) == [copies[0].pk, copies[1].pk]
 
 
 @pytest.mark.usefixtures("down")
@@ -229,7 +223,7 @@ def test_run_completes_while_the_mail_server_is_down():
 
     assert run_session(session.pk, engine, owner="worker:1")
     copy = OutboxMessage.objects.get()
-    assert not email_copy_send(copy.pk, now=copy.due_at)
+    assert not copy_send(copy.pk, now=copy.due_at)
     session.refresh_from_db()
     assert (session.status, Notification.objects.get().title) == (Status.COMPLETED, "Done")
 
@@ -239,5 +233,5 @@ def test_written_copy_can_be_sent_at_once(settings):
         notification_create(
             owner_id=make_user(email="ada@example.org").pk, kind=NoticeKind.AGENT, title="Done", body="", now=NOW
         )
-        assert email_copy_send(OutboxMessage.objects.get().pk, now=NOW)
+        assert copy_send(OutboxMessage.objects.get().pk, now=NOW)
     assert len(server.taken) == 1

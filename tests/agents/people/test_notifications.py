@@ -4,12 +4,14 @@ import pytest
 from django.db import transaction
 
 from agents.accounts import email_copies_set
-from agents.enums import NoticeKind, OutboxStatus, Phase, ToolIntent
+from agents.enums import NoticeKind, OutboxStatus, Phase, TerminalReason, ToolIntent
 from agents.exceptions import NotFound
 from agents.guard import guarded_tool_call
-from agents.models import Notification, OutboxMessage, Profile
+from agents.models import Channel, Finding, Notification, OutboxMessage, Profile
+from agents.people.channels import channel_update
 from agents.people.notifications import BODY_CHARS, TITLE_CHARS, notification_create, notification_mark_read
-from tests.factories import NOW, make_session, make_user
+from agents.sessions.ending import notify_end
+from tests.factories import NOW, make_channel, make_session, make_user
 
 from .rows import allowed, told
 
@@ -65,9 +67,10 @@ def test_no_copy_for_users_who_want_none():
     email_copies_set(user=owner, enabled=True, by=None, now=NOW)
     tell(owner)
     assert OutboxMessage.objects.count() == 1
-    assert told("people.email_notices_set") == [
-        ("people.email_notices_set", f"user:{owner.pk}", {"user_id": owner.pk, "enabled": False}),
-        ("people.email_notices_set", "system", {"user_id": owner.pk, "enabled": True}),
+    channel = {"channel_id": str(Channel.objects.get().public_id), "owner_id": owner.pk, "fields": ["enabled"]}
+    assert told("channel.") == [
+        ("channel.changed", f"user:{owner.pk}", {**channel, "enabled": False}),
+        ("channel.changed", "system", {**channel, "enabled": True}),
     ]
 
 
@@ -116,3 +119,37 @@ def test_notify_call_creates_a_notification_of_its_session():
     assert result.data == {"notification_id": str(notice.public_id)}
     assert (notice.kind, notice.owner, notice.session, notice.title) == ("agent", session.owner, session, "2 findings")
     assert OutboxMessage.objects.get().notification == notice
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("result", "finding", "kind"),
+    [
+        ("", False, "agent"),
+        ("ok", False, "run_completed"),
+        ("ok", True, "run_findings"),
+        ("findings", True, "run_findings"),
+        ("partial", False, "run_stopped"),
+        ("failed", False, "run_stopped"),
+    ],
+)
+def test_run_with_a_result_tells_of_that(result, finding, kind):
+    session = make_session(current_phase=Phase.DELIVERY, metadata={"result": result} if result else {})
+    if finding:
+        Finding.objects.create(session=session, title="Ethics review: 1 flagged")
+    guarded_tool_call(session, ToolIntent.NOTIFY, {"title": "t"}, now=NOW)
+    assert Notification.objects.get().kind == kind
+
+
+def test_run_that_completed_quietly_is_told_of_if_asked_for():
+    owner = make_user()
+    channel = make_channel(owner)
+    session = make_session("completed", owner=owner, terminal_reason="completed", completed_at=NOW)
+    given = {"reason": TerminalReason.COMPLETED, "unread": None, "now": NOW}
+    notify_end(session, **given)
+    assert not Notification.objects.exists()
+    channel_update(channel=channel, choices={"successes": "now"}, by=owner, now=NOW)
+    notify_end(session, **given)
+    notify_end(session, **given)
+    assert [notice.kind for notice in Notification.objects.all()] == ["run_completed"]
+    assert OutboxMessage.objects.count() == 1

@@ -204,8 +204,6 @@ def test_ticker_tells_of_other_faults_and_not_of_itself(operator):
 def test_dead_ticker_is_told_of_and_mailed_by_others(settings, operator):
     operator.email = "op@example.org"
     operator.save()
-    operator.lqops_profile.email_notices = True
-    operator.lqops_profile.save()
     passed = [0.0]
     first, second = (StandIn(monotonic=lambda: passed[0]) for _ in range(2))
     with mail_server(settings) as mail:

@@ -4,7 +4,7 @@ import pytest
 
 from agents.enums import Mode, Status, TerminalReason
 from agents.models import Finding, Notification
-from agents.people.notifications import receipt_path
+from agents.people.outbox import receipt_path
 from agents.sessions import ending
 from agents.sessions.ending import session_finish
 from agents.sessions.halts import halt_all_work, release_all_work

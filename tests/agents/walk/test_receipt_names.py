@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from agents.models import AgentSession
-from agents.people.notifications import receipt_path
+from agents.people.outbox import receipt_path
 from tests.agents.walk.scene import model, run
 from tests.factories import make_agent, make_trigger, make_user
 

@@ -174,4 +174,5 @@ def test_words_that_a_person_changed_are_not_asked_for_again(scene, approver):
             assert run_session(session.pk, walk, owner="first")
         again(session)
     assert session.status == Status.COMPLETED, session.error
-    assert [notice.title for notice in session.notifications.filter(kind="agent")] == ["Changed by a person"]
+    told = session.notifications.filter(kind__in=("run_findings", "run_completed"))
+    assert [notice.title for notice in told] == ["Changed by a person"]

@@ -447,7 +447,7 @@ def test_without_a_readable_verdict_a_person_decides(scene, missing, approver):
         session = run(scene.of_document(review_flagged=True))
     assert session.status == Status.WAITING
     assert Approval.objects.get(session=session).status == ApprovalStatus.PENDING
-    assert not session.notifications.filter(kind=NoticeKind.AGENT).exists()
+    assert not session.notifications.filter(kind__in=(NoticeKind.RUN_FINDINGS, NoticeKind.RUN_COMPLETED)).exists()
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_concern_that_cannot_be_read_is_shown_to_a_person(scene, answer, approve
         session = run(scene.of_document(review_flagged=True))
     assert session.status == Status.WAITING
     assert "Ethics review: no readable verdict" in titles(session)
-    assert not session.notifications.filter(kind=NoticeKind.AGENT).exists()
+    assert not session.notifications.filter(kind__in=(NoticeKind.RUN_FINDINGS, NoticeKind.RUN_COMPLETED)).exists()
 
 
 def test_person_decides_when_a_section_was_not_checked(scene, approver):

@@ -107,7 +107,7 @@ def test_a_reply_approves_nothing(scene, approver):
     session, _ = walked(scene, f"{LEASE} {ORDER}", told, review_flagged=True)
     assert (session.status, session.waiting_on) == ("waiting", "approval")
     assert Approval.objects.get(session=session).status == "pending"
-    assert not session.notifications.filter(kind="agent").exists()
+    assert not session.notifications.filter(kind__in=("run_findings", "run_completed")).exists()
 
 
 def test_a_title_cannot_grow_a_notice(scene):
