@@ -24,6 +24,7 @@ from agents.models import (
     Halt,
     Installation,
     Notification,
+    Pause,
     Profile,
     SuspendedModel,
     ToolCall,
@@ -35,6 +36,7 @@ from agents.people.access import require_halt_permission
 from agents.people.delegations import is_approver
 from agents.people.keys import Scope
 from agents.sessions.halts import halt_all_work, halt_reach, release_all_work
+from agents.sessions.pauses import work_pause, work_paused, work_resume
 
 
 class MeSerializer(serializers.Serializer[Any]):
@@ -192,6 +194,10 @@ class ReasonBody(Body):
     )
 
 
+class PauseReasonBody(Body):
+    reason = NoteField(help_text="Reason, for people who find it paused.")
+
+
 class AllWorkSerializer(serializers.Serializer[Any]):
     halted = serializers.SerializerMethodField(help_text="Whether all work is halted now.")
     reason = serializers.CharField(help_text="The reason of the first request, if the halt was requested again.")
@@ -243,12 +249,54 @@ class ReleaseView(SingleView):
         return Response(AllWorkSerializer(release_all_work(**self.actor)).data)
 
 
+class PauseSerializer(serializers.Serializer[Any]):
+    paused = serializers.SerializerMethodField(help_text="Whether all work is paused now.")
+    reason = serializers.CharField(help_text="The reason of the first request, if the pause was requested again.")
+    requested_by = serializers.CharField(
+        source="requested_by.username", allow_null=True, help_text="null: a command without a user."
+    )
+    requested_at = serializers.DateTimeField()
+
+    def get_paused(self, pause: Pause) -> bool:
+        return pause.resumed_at is None
+
+
+class PauseView(SingleView):
+    serializer_class = PauseSerializer
+    always_allowed = frozenset({"post"})
+
+    @describe(body=PauseReasonBody, operation_id="pause_everything")
+    def post(self, request: Request) -> Response:
+        """Pause every session of the installation: calls in flight end, no other begins, and what starts waits.
+
+        A repeated request changes nothing. Needs the permission agents.halt_everything.
+        """
+        paused = work_pause(reason=self.body(PauseReasonBody)["reason"], **self.actor)
+        return Response(PauseSerializer(paused.pause).data)
+
+
+class ResumeView(SingleView):
+    serializer_class = PauseSerializer
+    decisions = frozenset({"post"})  # as for the release of a halt
+
+    @describe(operation_id="resume_everything")
+    def post(self, request: Request) -> Response:
+        """Let all work go on. Sessions and agents that were paused on their own stay paused. 409 if it is not paused.
+
+        Needs the permission agents.halt_everything; a key also needs the scope `decide`.
+        """
+        pause = work_resume(**self.actor)
+        pause.refresh_from_db()
+        return Response(PauseSerializer(pause).data)
+
+
 # --- Health: counts are of the user's own rows ---
 
 
 class HealthSerializer(serializers.Serializer[Any]):
     ok = serializers.BooleanField(help_text="False while all work is halted.")
     halted = serializers.BooleanField(help_text="Whether all work of the installation is halted.")
+    paused = serializers.BooleanField(help_text="Whether all work of the installation is paused.")
     suspended_models = serializers.ListField(child=serializers.CharField())
     sessions = serializers.DictField(child=serializers.IntegerField(), help_text="Your unfinished sessions, by status.")
     approvals_pending = serializers.IntegerField(help_text="Pending approvals of your sessions.")
@@ -268,6 +316,7 @@ class HealthView(SingleView):
         found = {
             "ok": not halted,
             "halted": halted,
+            "paused": work_paused() is not None,
             "suspended_models": list(SuspendedModel.objects.order_by("model").values_list("model", flat=True)),
             "sessions": dict(active.values_list("status").annotate(Count("pk")).order_by("status")),
             "approvals_pending": pending.count(),
