@@ -62,12 +62,22 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
         # Imported here because these pages register themselves on this site.
         from agents.admin.ask import ask_page, chat_page, chats_page, confirm, manual_page
         from agents.admin.charts import charts_csv, charts_page
-        from agents.admin.home import dismiss_first_steps, halt_bar, halt_everything, health_page, release
+        from agents.admin.home import (
+            dismiss_first_steps,
+            halt_bar,
+            halt_everything,
+            health_page,
+            pause_everything,
+            release,
+            resume_everything,
+        )
         from agents.admin.models import models_page
 
         return [
             path("halt-bar/", self.admin_view(halt_bar), name="halt_bar"),
             path("halt-everything/", self.admin_view(halt_everything), name="halt_everything"),
+            path("pause-everything/", self.admin_view(pause_everything), name="pause_everything"),
+            path("resume-everything/", self.admin_view(resume_everything), name="resume_everything"),
             path("release/", self.admin_view(release), name="release"),
             path("first-steps/dismiss/", self.admin_view(dismiss_first_steps), name="dismiss_first_steps"),
             path("charts/", self.admin_view(charts_page), name="charts"),

@@ -25,9 +25,10 @@ from unfold.decorators import display
 
 from agents.conf import clock
 from agents.enums import FindingState, HaltState, Level, Mode, Outcome, Phase, RunResult, Status, TerminalReason
-from agents.models import AgentSession, Budget
+from agents.models import AgentSession, Budget, Pause
 from agents.policy.transitions import TERMINAL
 from agents.sessions.control_room import Meter
+from agents.sessions.pauses import pause_message
 from agents.sessions.reads import SEVERITIES, asked_by, progress_of, purposes
 from agents.text.shown import shown, visible
 from audit import receipts
@@ -232,7 +233,14 @@ def status_text(session: AgentSession) -> str:
         return words(session.terminal_reason)
     if session.halt_state != HaltState.RUNNING:
         return words(session.halt_state)
+    if session.paused_at is not None:
+        return "pausing" if session.status == Status.RUNNING else "paused"
     return f"waiting for {session.waiting_on}" if session.waiting_on else session.status
+
+
+@register.filter
+def pause_text(pause: Pause) -> str:
+    return pause_message(pause)
 
 
 @register.filter

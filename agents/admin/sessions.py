@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from unfold.decorators import display
 
-from agents.admin.actions import ActionForm, ActionRequest, ActionResult, ReasonForm, RowAction, for_each
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, PauseForm, ReasonForm, RowAction, for_each
 from agents.admin.approvals import AnswerForm
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, view_token
 from agents.admin.display import (
@@ -30,12 +30,14 @@ from agents.admin.display import (
     cost_context,
     counted,
     cut,
+    elapsed,
     newest,
     progress_text,
     run_color,
     run_text,
     short_id,
     short_span,
+    span,
     status_text,
     usd,
     with_purposes,
@@ -64,6 +66,7 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.leases import session_try_now
+from agents.sessions.pauses import pause_message, pauses_of, session_pause, session_resume
 from agents.sessions.questions import may_answer
 from agents.sessions.reads import as_uuid, asked_by, read_by, timeline, titled
 from agents.sessions.transcripts import questions_open, transcript_shown
@@ -179,6 +182,7 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "session": session,
         "over": over,
         "model_wait": model_wait_of(session),
+        "pauses": pauses_of(session) if session.paused_at else [],
         "unread": UnreadInput.objects.filter(session=session).first() if session.trigger_id else None,
         "line": timeline(session),
         "findings": list(findings[:SHOWN_FINDINGS]),
@@ -259,6 +263,31 @@ def halt_result(halted: HaltCount) -> ActionResult:
 def _halt(action: ActionRequest) -> ActionResult:
     pks = [session.pk for session in action.rows]
     return halt_result(sessions_halt(pks, by=action.by, reason=action.data["reason"], now=action.now))
+
+
+def _pause(action: ActionRequest) -> ActionResult:
+    reason = action.data["reason"]
+    return for_each(action, lambda row: session_pause(row.pk, by=action.by, reason=reason, now=action.now), "paused")
+
+
+def _resume(action: ActionRequest) -> ActionResult:
+    kept: list[str] = []
+
+    def resume(row: AgentSession) -> None:
+        session = session_resume(row.pk, by=action.by, now=action.now)
+        kept.extend(f"{short_id(session)} stays paused. {pause_message(pause)}" for pause in pauses_of(session))
+
+    result = for_each(action, resume, "resumed")
+    return ActionResult(result.message, (*result.errors, *kept))
+
+
+def run_label(session: AgentSession) -> str:
+    """The run by its purpose and id, its state, and its call in flight."""
+    [named] = with_purposes([session])
+    since = f", {elapsed(session)}" if session.status == Status.RUNNING else ""
+    text = f"{named.purpose} ({short_id(session)}): {run_text(session)}{since}"
+    call = session.tool_calls.open().order_by("-pk").first() if session.status == Status.RUNNING else None
+    return f"{text}. Call in flight: {call.name}, for {span(clock() - call.started_at)}" if call else text
 
 
 def start_each(action: ActionRequest, start: Callable[[Any], Iterable[AgentSession]], done: str) -> ActionResult:
@@ -502,7 +531,29 @@ class AgentSessionAdmin(FormAdmin):
             ReasonForm,
             danger=True,
             available=lambda row: row.status not in TERMINAL,
-            description="No further call starts, and a call that is out is ended within a second.",
+            description="Ends the run for good: no further call starts. A call in flight is cut within a "
+            "second; what it had done by then stays done. To go on later, pause the run instead.",
+            label=run_label,
+        ),
+        RowAction(
+            "pause",
+            "Pause run",
+            _pause,
+            PauseForm,
+            CHANGE,
+            available=lambda row: row.status not in TERMINAL and row.paused_at is None,
+            description="The call in flight ends normally, and no other begins. The run keeps everything and goes on "
+            "where it was when it is resumed.",
+            label=run_label,
+        ),
+        RowAction(
+            "resume",
+            "Resume run",
+            _resume,
+            permission=CHANGE,
+            available=lambda row: row.status not in TERMINAL and row.paused_at is not None,
+            description="Puts the run back into the queue. It goes on where it was.",
+            label=run_label,
         ),
         RowAction(
             "try_now",

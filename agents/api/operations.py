@@ -194,6 +194,23 @@ class ReasonBody(Body):
     )
 
 
+class HaltAllBody(Body):
+    reason = NoteField(help_text="Reason, for people who find it halted.")
+    end_waiting = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="Also ends sessions that only wait for a person. Default: they are paused until the release.",
+    )
+
+
+class ReleaseBody(Body):
+    keep_paused = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="Keeps the sessions that the halt spared paused, to be resumed one by one. Default: they go on.",
+    )
+
+
 class PauseReasonBody(Body):
     reason = NoteField(help_text="Reason, for people who find it paused.")
 
@@ -207,11 +224,16 @@ class AllWorkSerializer(serializers.Serializer[Any]):
     requested_at = serializers.DateTimeField()
     released_at = serializers.DateTimeField(allow_null=True)
     sessions = serializers.SerializerMethodField(
-        help_text="Number of sessions active when the halt was requested; of a release, those that the halt ended."
+        help_text="Number of sessions that the halt ends; of a release, those that it ended."
     )
+    spared = serializers.SerializerMethodField(help_text="Number of sessions that wait for a person and are paused.")
 
     def get_halted(self, halt: Halt) -> bool:
         return halt.released_at is None
+
+    def get_spared(self, halt: Halt) -> int:
+        spared: int = self.context.get("spared", 0)
+        return spared
 
     def get_sessions(self, halt: Halt) -> int:
         active: int | None = self.context.get("active")
@@ -222,31 +244,35 @@ class HaltView(SingleView):
     serializer_class = AllWorkSerializer
     always_allowed = frozenset({"post"})
 
-    @describe(body=ReasonBody, operation_id="halt_everything")
+    @describe(body=HaltAllBody, operation_id="halt_everything")
     def post(self, request: Request) -> Response:
-        """Halt every session of the installation. Nothing starts until the release.
+        """Halt every session of the installation, except those that only wait for a person: they are paused.
+
+        Nothing starts until the release.
 
         The answer does not wait for the sessions to end. A repeated request changes nothing. Needs the permission
         agents.halt_everything.
         """
         require_halt_permission(self.user)
-        reason = self.body(ReasonBody)["reason"]
-        found = halt_all_work(reason=reason, **self.actor)
-        return Response(AllWorkSerializer(found.halt, context={"active": found.active}).data)
+        data = self.body(HaltAllBody)
+        found = halt_all_work(reason=data["reason"], spare_waiting=not data["end_waiting"], **self.actor)
+        context = {"active": found.ending, "spared": found.spared}
+        return Response(AllWorkSerializer(found.halt, context=context).data)
 
 
 class ReleaseView(SingleView):
     serializer_class = AllWorkSerializer
     decisions = frozenset({"post"})  # releasing an emergency halt is a person's decision
 
-    @describe(operation_id="release_everything")
+    @describe(body=ReleaseBody, operation_id="release_everything")
     def post(self, request: Request) -> Response:
         """Let new work start again. Halted sessions stay halted. 409 if work is not halted.
 
         Needs the permission agents.halt_everything; a key also needs the scope `decide`.
         """
         require_halt_permission(self.user)
-        return Response(AllWorkSerializer(release_all_work(**self.actor)).data)
+        keep = self.body(ReleaseBody)["keep_paused"]
+        return Response(AllWorkSerializer(release_all_work(resume_spared=not keep, **self.actor)).data)
 
 
 class PauseSerializer(serializers.Serializer[Any]):

@@ -49,6 +49,11 @@ class Migration(migrations.Migration):
             name='paused_at',
             field=models.DateTimeField(blank=True, help_text='Since when a pause holds it up.', null=True),
         ),
+        migrations.AddField(
+            model_name='halt',
+            name='spares_waiting',
+            field=models.BooleanField(default=False, help_text='Whether runs that only wait for a person are paused instead of ended.'),
+        ),
         migrations.AlterField(
             model_name='agentsession',
             name='halt_state',
@@ -76,6 +81,11 @@ class Migration(migrations.Migration):
             model_name='pause',
             name='agent',
             field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='pauses', to='agents.agent'),
+        ),
+        migrations.AddField(
+            model_name='pause',
+            name='halt',
+            field=models.ForeignKey(blank=True, help_text='The halt that spared the run.', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='agents.halt'),
         ),
         migrations.AddField(
             model_name='pause',

@@ -68,6 +68,9 @@ class Halt(models.Model):
     actor = models.CharField(max_length=64, blank=True, help_text="Who the audit log names if it was no user.")
     released_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
     released_at = models.DateTimeField(null=True, blank=True)
+    spares_waiting = models.BooleanField(
+        default=False, help_text="Whether runs that only wait for a person are paused instead of ended."
+    )
 
     class Meta:
         permissions = [("halt_everything", "Can halt and release all work of the installation")]
@@ -104,6 +107,9 @@ class Pause(models.Model):
     session = models.ForeignKey(AgentSession, models.CASCADE, null=True, blank=True, related_name="pauses")
     agent = models.ForeignKey(Agent, models.CASCADE, null=True, blank=True, related_name="pauses")
     trigger = models.ForeignKey(Trigger, models.CASCADE, null=True, blank=True, related_name="pauses")
+    halt = models.ForeignKey(
+        Halt, models.SET_NULL, null=True, blank=True, related_name="+", help_text="The halt that spared the run."
+    )
     reason = models.TextField(blank=True)
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="lqops_pauses"

@@ -170,7 +170,8 @@ def _has_room(row: AgentSession) -> bool:
 def _is_stopped(row: AgentSession) -> bool:
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         return True
-    return Installation.objects.filter(pk=1, halt__isnull=False).exists()
+    # A paused session is put aside, and makes no call: the halt of all work may spare it.
+    return row.paused_at is None and Installation.objects.filter(pk=1, halt__isnull=False).exists()
 
 
 def started_details(row: AgentSession) -> dict[str, str | int | None]:

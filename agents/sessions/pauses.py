@@ -18,7 +18,7 @@ from django.db.models import Case, Exists, QuerySet, Value, When
 from agents.enums import PauseScope, Status, WaitingOn
 from agents.exceptions import InvalidTransition
 from agents.ledger.boundary import GOING_ON
-from agents.models import Agent, AgentSession, Pause, Trigger
+from agents.models import Agent, AgentSession, Halt, Pause, Trigger
 from agents.people.access import SYSTEM, actor_of, require_access, require_halt_permission, require_start_permission
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import check_move, session_lock, session_wake
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 MOST: Final = 200  # sessions that are marked or resumed at a time
 CHANGE_RUN: Final = "agents.change_agentsession"
 CHANGE_AGENT: Final = "agents.change_agent"
+_FOR_A_PERSON: Final = (WaitingOn.APPROVAL, WaitingOn.INPUT, WaitingOn.OPERATOR, WaitingOn.RESUME)
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,31 @@ def trigger_runs_pause(trigger: Trigger, *, by: User | None, reason: str, now: d
 def trigger_runs_resume(trigger: Trigger, *, by: User | None, now: datetime) -> None:
     """End the pause of a trigger's runs, if there is one. The caller applies it later."""
     _close(Pause.objects.filter(trigger=trigger), by=by, now=now)
+
+
+def sessions_spare(halt: Halt, *, now: datetime) -> int:
+    """Pause the sessions that wait for a person instead of halting them with all work. Return how many."""
+    waiting = waiting_for_person().filter(paused_at__isnull=True, halt_state__in=GOING_ON)
+
+    def spare(row: AgentSession, at: datetime) -> bool:
+        if row.status != Status.WAITING or row.paused_at is not None:
+            return False
+        facts: dict[str, Any] = {"by": halt.requested_by, "reason": halt.reason, "now": at, "actor": halt.actor}
+        pause, _ = _open(PauseScope.SESSION, session=row, halt=halt, **facts)
+        _mark(row, pause, now=at)
+        return True
+
+    return sum(_each(list(waiting.order_by("pk").values_list("pk", flat=True)), spare, now))
+
+
+def spared_resume(halt: Halt, *, by: User | None, now: datetime) -> int:
+    """End the pauses of the sessions that a halt spared; the caller applies it later. Return how many."""
+    return Pause.objects.open().filter(halt=halt).update(resumed_at=now, resumed_by=by)
+
+
+def waiting_for_person() -> QuerySet[AgentSession]:
+    """Return the active sessions that only wait for a person, those that are paused included."""
+    return AgentSession.objects.filter(status=Status.WAITING, waiting_on__in=_FOR_A_PERSON)
 
 
 def _require_may_resume(by: User | None) -> None:

@@ -217,6 +217,7 @@ def trigger_delete(*, trigger: Trigger, by: User | None, now: datetime) -> Trigg
     row.deleted_at = now
     row.edited_by = by
     row.save(update_fields=["deleted_at", "edited_by"])
+    trigger_runs_resume(row, by=by, now=now)
     trigger_record(row, "autonomous_trigger.deleted", now=now, by=by)
     return row
 
