@@ -487,7 +487,7 @@ class AgentAdmin(AgentDefinitionAdmin):
             "Resume",
             each_row(agent_resume, "agent", "resumed"),
             permission="agents.change_agent",
-            available=lambda row: _is_paused(row),
+            available=_is_paused,
             description="Its runs go on where they were. Runs that were paused one by one stay paused.",
         ),
         RowAction(
@@ -536,7 +536,7 @@ class AgentAdmin(AgentDefinitionAdmin):
             "sessions": with_purposes(row.sessions.select_related("owner", "trigger").order_by("-id")[:10]),
             "may_chat": row.enabled and row.owner_id == by.pk and by.has_perm("agents.add_agentsession"),
             "meter": meter_today("agent", row.pk, cap=row.max_cost_per_day_usd, name=row.name, now=clock()),
-            "pause": row.pauses.open().select_related("requested_by", "agent").first(),
+            "own_pause": row.pauses.open().select_related("requested_by", "agent").first(),
             "small_charts": small_charts(by, Subject(agent_id=row.pk), clock()),
             **(about := self.definition_context(row)),
             **autonomy_context(request, row, about.get("definition"), clock()),

@@ -60,6 +60,7 @@ _RULED: Final = {"allow": "allowed", "ask": "asked about", "deny": "denied"}
 _PHASES: Final = [phase for phase in Phase.values if phase != Phase.TURN]
 SHORT_ID: Final = 8
 SECOND_MS: Final = 1_000
+MINUTE: Final = timedelta(minutes=1)
 SMALLEST_USD: Final = Decimal("0.0001")
 WARN_PERCENT: Final = 80
 FULL_PERCENT: Final = 100
@@ -236,6 +237,18 @@ def status_text(session: AgentSession) -> str:
     if session.paused_at is not None:
         return "pausing" if session.status == Status.RUNNING else "paused"
     return f"waiting for {session.waiting_on}" if session.waiting_on else session.status
+
+
+@register.filter
+def length_text(length: timedelta) -> str:
+    """A length of time: milliseconds below a second, else its two largest units."""
+    return short_span(length) if length >= MINUTE else took(int(length.total_seconds() * SECOND_MS))
+
+
+@register.filter
+def unlocalize_number(number: float) -> str:
+    """A number for a style sheet, whatever the language."""
+    return f"{number:.3f}"
 
 
 @register.filter

@@ -68,7 +68,7 @@ from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.leases import session_try_now
 from agents.sessions.pauses import pause_message, pauses_of, session_pause, session_resume
 from agents.sessions.questions import may_answer
-from agents.sessions.reads import as_uuid, asked_by, read_by, timeline, titled
+from agents.sessions.reads import as_uuid, asked_by, read_by, timeline, titled, waterfall
 from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.text.shown import visible
 from agents.triggers.firing import run_estimate, run_now, session_restart
@@ -178,15 +178,17 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
     calls = ToolCall.objects.filter(session=session).order_by("pk")
     approvals = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING)
     over = session.status in TERMINAL
+    line, known = timeline(session), list(calls[:SHOWN_CALLS])
     return {
         "session": session,
         "over": over,
         "model_wait": model_wait_of(session),
         "pauses": pauses_of(session) if session.paused_at else [],
         "unread": UnreadInput.objects.filter(session=session).first() if session.trigger_id else None,
-        "line": timeline(session),
+        "line": line,
+        "fall": waterfall(session, line, known, now=clock()),
         "findings": list(findings[:SHOWN_FINDINGS]),
-        "calls": list(calls[:SHOWN_CALLS]),
+        "calls": known,
         "pending": list(approvals.order_by("created_at")),
         "questions": list(questions_open([session])),
         "may_answer": may_answer(session, by),
