@@ -477,7 +477,7 @@ class AgentAdmin(AgentDefinitionAdmin):
             "Pause",
             _pause,
             PauseForm,
-            "agents.change_agent",
+            CHANGE,
             available=lambda row: not _is_paused(row),
             description="Puts its runs aside: calls in flight end normally, and no other begins. Its loop does not "
             "wake, its sensors rest, and runs that start meanwhile wait.",
@@ -486,7 +486,7 @@ class AgentAdmin(AgentDefinitionAdmin):
             "resume",
             "Resume",
             each_row(agent_resume, "agent", "resumed"),
-            permission="agents.change_agent",
+            permission=CHANGE,
             available=_is_paused,
             description="Its runs go on where they were. Runs that were paused one by one stay paused.",
         ),

@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 
 MOST: Final = 200  # sessions that are marked or resumed at a time
 CHANGE_RUN: Final = "agents.change_agentsession"
-CHANGE_AGENT: Final = "agents.change_agent"
 _FOR_A_PERSON: Final = (WaitingOn.APPROVAL, WaitingOn.INPUT, WaitingOn.OPERATOR, WaitingOn.RESUME)
 
 
@@ -84,7 +83,7 @@ def session_resume(session_pk: int, *, by: User | None, now: datetime, actor: st
 def agent_pause(*, agent: Agent, by: User | None, reason: str = "", now: datetime, actor: str = SYSTEM) -> Paused:
     """Pause an agent: its runs are put aside, and those that start meanwhile wait. Pausing twice changes nothing."""
     with transaction.atomic():
-        require_access(by, owner_id=agent.owner_id, permission=CHANGE_AGENT)
+        require_access(by, owner_id=agent.owner_id, permission=CHANGE_RUN)
         pause, new = _open(PauseScope.AGENT, agent=agent, by=by, reason=reason, now=now, actor=actor)
         if new:
             _record_agent("agent.paused", pause, agent, now=now, actor=actor_of(by, actor))
@@ -94,7 +93,7 @@ def agent_pause(*, agent: Agent, by: User | None, reason: str = "", now: datetim
 def agent_resume(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> Pause:
     """End the pause of an agent. Runs that were paused one by one stay paused."""
     with transaction.atomic():
-        require_access(by, owner_id=agent.owner_id, permission=CHANGE_AGENT)
+        require_access(by, owner_id=agent.owner_id, permission=CHANGE_RUN)
         _require_may_resume(by)
         closed = _close(Pause.objects.filter(agent=agent), by=by, now=now)
         if closed is None:

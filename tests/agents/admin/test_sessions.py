@@ -14,6 +14,7 @@ from agents.ledger.journal import journal_record
 from agents.models import Agent, AgentSession, Finding, Halt, Message, Project
 from agents.sessions.halts import session_halt
 from agents.sessions.lifecycle import session_enter_phase
+from agents.sessions.pauses import agent_pause
 from audit import recorder
 from audit.models import AuditEvent
 from tests.agents.admin.rows import (
@@ -152,14 +153,31 @@ def test_halt_asks_first_and_counts_runs(client):
     assert running.halt_state == HaltState.HALT_REQUESTED
 
 
-def test_halt_without_a_reason_is_refused(client):
+def test_halt_names_the_run_and_its_call_and_needs_no_reason(client):
     sign_in(client)
-    session = make_session()
+    session = make_session(metadata={"purpose": "Check the lease"})
+    call = make_call(session, outcome="started", name="send_letter")
 
-    answer = choose(client, AgentSession, "halt", session, confirmed="1", reason=" ")
+    asked = text_of(choose(client, AgentSession, "halt", session))
+    assert f"Check the lease ({str(session.public_id)[:8]}): running" in asked
+    assert f"Call in flight: {call.name}" in asked
+    choose(client, AgentSession, "halt", session, confirmed="1", reason=" ")
+    assert Halt.objects.get().reason == ""
 
-    assert "This field is required." in text_of(answer)
-    assert not Halt.objects.exists()
+
+def test_run_is_paused_and_resumed(client):
+    sign_in(client)
+    agent = make_agent()
+    session = make_session("queued", agent=agent)
+    choose(client, AgentSession, "pause", session, confirmed="1", reason="a look")
+    page = text_of(client.get(reverse("admin:agents_agentsession_change", args=[session.pk])))
+    assert "The run is paused by" in page
+    assert "Resume run" in page
+    assert "Pause run" not in page
+
+    agent_pause(agent=agent, by=None, now=NOW)
+    said = text_of(choose(client, AgentSession, "resume", session, confirmed="1"))
+    assert f"stays paused. Agent {agent.name} is paused" in said
 
 
 def test_failed_halt_is_reported(client, monkeypatch):

@@ -18,7 +18,7 @@ from agents.runner import run_session
 from agents.sensors.rows import loops_going
 from agents.sessions import pauses
 from agents.sessions.ending import session_finish
-from agents.sessions.halts import halt_all_work, halted_work_end, session_halt
+from agents.sessions.halts import halt_all_work, halted_work_end, release_all_work, session_halt
 from agents.sessions.leases import idle_sweep, lease_claim, lease_claim_now, lease_next, sleepers_wake
 from agents.sessions.lifecycle import session_create, session_wake
 from agents.sessions.pauses import (
@@ -29,6 +29,7 @@ from agents.sessions.pauses import (
     pauses_of,
     session_pause,
     session_resume,
+    sessions_spare,
     work_pause,
     work_paused,
     work_resume,
@@ -438,7 +439,7 @@ def test_pausing_and_resuming_all_work_needs_the_permission():
 def test_a_halt_of_all_work_ends_paused_sessions():
     session = queued()
     work_pause(by=None, now=NOW)
-    halt_all_work(by=None, reason="", now=LATER)
+    halt_all_work(by=None, reason="", now=LATER, spare_waiting=False)
     assert halted_work_end(LATER) == 1
     assert where(session) == (Status.HALTED, "")
 
@@ -450,6 +451,61 @@ def test_nothing_is_paused_that_is_being_halted():
     work_pause(by=None, now=NOW)
     session.refresh_from_db()
     assert session.paused_at is None
+
+
+# --- The halt of all work spares runs that wait for a person ---
+
+
+def test_a_halt_of_all_work_pauses_what_waits_for_a_person_until_the_release():
+    asks = make_session(Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+    paused, ends = queued(), queued()
+    session_pause(paused.pk, by=None, now=NOW)
+    found = halt_all_work(by=None, reason="incident", now=NOW)
+    assert (found.active, found.spared, found.ending) == (3, 1, 2)
+    assert halted_work_end(NOW) == 1
+    assert where(ends) == (Status.HALTED, "")
+    assert (where(asks), where(paused)) == ((Status.WAITING, WaitingOn.APPROVAL), PAUSED)
+
+    session_wake(asks.pk, now=NOW)  # somebody has decided
+    assert lease_claim(asks.pk, owner="w", now=NOW) is None
+    assert halted_work_end(NOW) == 0
+    assert where(asks) == PAUSED
+    release_all_work(by=None, now=LATER)
+    assert (where(asks), where(paused)) == ((Status.QUEUED, ""), PAUSED)
+    assert lease_claim(asks.pk, owner="w", now=LATER)
+
+
+def test_what_comes_to_wait_for_a_person_during_the_halt_is_spared_by_the_ticker():
+    session = make_session()
+    halt_all_work(by=None, reason="", now=NOW)
+    AgentSession.objects.filter(pk=session.pk).update(status=Status.WAITING, waiting_on=WaitingOn.INPUT)
+    assert halted_work_end(NOW) == 0
+    session.refresh_from_db()
+    assert session.paused_at == NOW
+
+
+def test_a_release_in_stages_leaves_spared_runs_paused():
+    asks = make_session(Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+    halt_all_work(by=None, reason="", now=NOW)
+    release_all_work(by=None, now=LATER, resume_spared=False)
+    asks.refresh_from_db()
+    assert asks.paused_at == NOW
+    session_resume(asks.pk, by=None, now=LATER)
+    asks.refresh_from_db()
+    assert (asks.paused_at, asks.waiting_on) == (None, WaitingOn.APPROVAL)
+
+
+def test_a_run_that_woke_before_it_could_be_spared_is_not():
+    make_session(Status.WAITING, waiting_on=WaitingOn.INPUT)
+    halt = Halt.objects.create(scope="organisation", spares_waiting=True)
+    real = pauses.session_lock
+
+    def woken(pk):
+        session_wake(pk, now=NOW)
+        return real(pk)
+
+    with patch.object(pauses, "session_lock", woken):
+        assert sessions_spare(halt, now=NOW) == 0
 
 
 # --- What was left half done ---
