@@ -179,6 +179,7 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
     approvals = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING)
     over = session.status in TERMINAL
     line, known = timeline(session), list(calls[:SHOWN_CALLS])
+    found = list(findings[:SHOWN_FINDINGS])
     return {
         "session": session,
         "over": over,
@@ -187,7 +188,8 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "unread": UnreadInput.objects.filter(session=session).first() if session.trigger_id else None,
         "line": line,
         "fall": waterfall(session, line, known, now=clock()),
-        "findings": list(findings[:SHOWN_FINDINGS]),
+        "findings": found,
+        "finding_count": sum(not finding.about_run for finding in found),
         "calls": known,
         "pending": list(approvals.order_by("created_at")),
         "questions": list(questions_open([session])),

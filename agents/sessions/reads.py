@@ -506,8 +506,8 @@ def _end_of(moment: Moment, now: datetime) -> datetime:
 
 def _phase_spans(line: Timeline, last: datetime) -> list[Span]:
     phases = [moment for moment in line.moments if moment.sort == "phase"]
-    ends = [moment.at for moment in phases[1:]] + [last]
-    return [Span("phase", moment.title, "info", moment.at, end) for moment, end in zip(phases, ends, strict=True)]
+    ends = [*(moment.at for moment in phases[1:]), last]
+    return [Span("phase", moment.title, "info", moment.at, end) for moment, end in zip(phases, ends, strict=False)]
 
 
 def _work_spans(session: AgentSession, line: Timeline, first: datetime, last: datetime) -> list[Span]:

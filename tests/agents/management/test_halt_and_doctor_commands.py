@@ -337,7 +337,8 @@ def test_agent_and_trigger_and_all_work_are_paused_and_resumed(capsys):
     make_session(agent=agent)
     assert run(capsys, "pause", "--agent", "Clerk") == "Agent Clerk is paused. Paused runs: 1.\n"
     assert run(capsys, "resume", "--agent", "Clerk") == "Agent Clerk goes on.\n"
-    trigger = make_trigger(name="Weekly", playbook=make_playbook())
+    owner = make_user()
+    trigger = make_trigger(owner=owner, name="Weekly", playbook=make_playbook(owner))
     assert run(capsys, "pause", "--trigger", "Weekly", "--with-runs") == "Trigger Weekly is paused.\n"
     assert trigger.pauses.open().exists()
     assert run(capsys, "resume", "--trigger", "Weekly") == "Trigger Weekly fires again.\n"
