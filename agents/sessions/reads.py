@@ -426,8 +426,11 @@ def _call_moment(event: AuditEvent, call: tuple[int, str] | None, skill: str) ->
 
 PICKED_UP: Final = frozenset({"autonomous_session.started", "autonomous_session.resumed"})
 LEAST_REPEATED: Final = 3
+PAUSED: Final = "Paused"
+RESUME_REQUESTED: Final = "autonomous_session.resume_requested"
+SHORTEST_WAIT: Final = timedelta(milliseconds=100)
 _WAITS: Final = {
-    "autonomous_session.pause_requested": "Paused",
+    "autonomous_session.pause_requested": PAUSED,
     "approval.requested": "Waiting for approval",
     "question.asked": "Waiting for an answer",
 }
@@ -512,23 +515,40 @@ def _phase_spans(line: Timeline, last: datetime) -> list[Span]:
 
 def _work_spans(session: AgentSession, line: Timeline, first: datetime, last: datetime) -> list[Span]:
     """Return the slices in which a worker held the run, and the waits before and between them."""
+    rest = "Sleeping" if session.mode == Mode.LOOP else "Waiting for a worker"
+    held: datetime | None = None  # since when a worker holds it
+    until, waits = first, [(first, "Queued")]
     spans: list[Span] = []
-    waited_for, since = "Queued", first
-    at_work: datetime | None = None
     for moment in line.moments:
         if moment.kind in PICKED_UP:
-            if at_work is not None:
-                spans.append(Span("work", "Worker", "", at_work, since))
-            spans.append(Span("wait", waited_for, "warn", since, moment.at))
-            at_work, waited_for = moment.at, "Waiting for a worker"
-        waited_for = _WAITS.get(moment.kind, waited_for)
-        since = max(since, moment.at + timedelta(milliseconds=moment.took_ms or 0))
-    rests = session.status not in {*TERMINAL, Status.RUNNING}
-    if at_work is not None:
-        spans.append(Span("work", "Worker", "", at_work, since if rests else last))
-    if rests:
-        spans.append(Span("wait", waited_for, "warn", since, last))
-    return [span for span in spans if span.sort == "work" or span.took > timedelta(milliseconds=100)]
+            spans += [*_slice(held, until), *_waiting(waits, until, moment.at)]
+            held = until = moment.at
+            waits = [(moment.at, rest)]
+        elif moment.sort in {"call", "phase"} or (moment.kind in _WAITS and len(waits) == 1):
+            until = max(until, moment.at + timedelta(milliseconds=moment.took_ms or 0))
+        waits += _new_wait(moment, waits)
+    at_rest = len(waits) > 1 if session.status in TERMINAL else session.status != Status.RUNNING
+    return [*spans, *_slice(held, until if at_rest else last), *(_waiting(waits, until, last) if at_rest else ())]
+
+
+def _new_wait(moment: Moment, waits: Sequence[tuple[datetime, str]]) -> list[tuple[datetime, str]]:
+    """Return what the run waits for from this moment on, if that changes."""
+    if moment.kind == RESUME_REQUESTED:
+        return [(moment.at, [what for _, what in waits if what != PAUSED][-1])]
+    if moment.detail == "retry_later":
+        return [(moment.at, "Waiting for the model")]
+    return [(moment.at, _WAITS[moment.kind])] if moment.kind in _WAITS else []
+
+
+def _slice(began: datetime | None, ended: datetime) -> list[Span]:
+    return [] if began is None else [Span("work", "Worker", "", began, ended)]
+
+
+def _waiting(waits: Sequence[tuple[datetime, str]], since: datetime, until: datetime) -> list[Span]:
+    """Return the waits between two slices, each up to the next one."""
+    ends = [*(at for at, _ in waits[1:]), until]
+    parts = ((what, max(at, since), min(end, until)) for (at, what), end in zip(waits, ends, strict=True))
+    return [Span("wait", what, "warn", began, ended) for what, began, ended in parts if ended - began > SHORTEST_WAIT]
 
 
 def _call_span(moment: Moment, known: Mapping[int, ToolCall], now: datetime) -> Span:

@@ -60,10 +60,41 @@ def test_slices_and_the_waits_between_them_are_shown_with_what_was_waited_for():
         event(5, RESUMED),
         event(6, "autonomous_session.pause_requested"),
         event(8, RESUMED),
-        event(9, "question.asked", "question"),
+        call(8, 1, title="Model call", look="bad", outcome="gateway_error"),
     )
     assert bars(found, "wait") == [("Queued", 0, 10), ("Waiting for approval", 20, 30), ("Paused", 60, 20)]
     assert bars(found, "work") == [("Worker", 10, 10), ("Worker", 50, 10), ("Worker", 80, 20)]
+
+
+def test_a_pause_and_its_end_divide_a_wait():
+    found = fall(
+        event(0, STARTED),
+        event(1, "question.asked", "question"),
+        event(3, "autonomous_session.pause_requested"),
+        event(6, "autonomous_session.resume_requested"),
+        status=Status.WAITING,
+    )
+    asks = "Waiting for an answer"
+    assert bars(found, "wait") == [(asks, 10, 20), ("Paused", 30, 30), (asks, 60, 40)]
+    assert bars(found, "work") == [("Worker", 0, 10)]
+
+
+def test_a_wait_for_a_model_is_named():
+    away = Moment(at(1), "call", "Model call", "bad", outcome="gateway_error", detail="retry_later", took_ms=1000)
+    found = fall(event(0, STARTED), away, status=Status.WAITING)
+    assert bars(found, "wait") == [("Waiting for the model", 20, 80)]
+
+
+def test_a_run_that_ended_while_it_waited_has_no_worker_to_the_end():
+    found = fall(event(0, STARTED), event(1, "approval.requested", "approval"), event(9, "h", "halt", look="bad"))
+    assert bars(found, "work") == [("Worker", 0, 10)]
+    assert bars(found, "wait") == [("Waiting for approval", 10, 90)]
+
+
+def test_a_loop_sleeps_between_its_slices():
+    session = make_session(Status.SLEEPING, mode="loop", next_wake_at=at(60))
+    found = waterfall(session, Timeline((event(0, STARTED), call(0, 2)), left_out=False), [], now=at(10))
+    assert bars(found, "wait") == [("Sleeping", 20, 80)]
 
 
 @pytest.mark.parametrize(
