@@ -24,10 +24,10 @@ from agents.api.fields import (
     YamlParser,
     ref,
 )
-from agents.api.operations import PauseReasonBody, ReasonBody
+from agents.api.operations import PauseReasonBody
 from agents.api.paging import BooleanFilter
 from agents.api.schema import describe, detail_action, detail_list, list_action
-from agents.api.sessions import HaltCountSerializer
+from agents.api.sessions import HaltBody, HaltCountSerializer
 from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
 from agents.enums import ApprovalMode, HotSource, Status, WaitingOn
 from agents.loop.reads import loop_current, loop_facts
@@ -362,11 +362,11 @@ class AgentViewSet(OwnedViewSet[Agent]):
             require_start_permission(self.user)
         return self.respond(agent_edit(agent=agent, **self.actor, **data))
 
-    @detail_action(HaltCountSerializer, body=ReasonBody)
+    @detail_action(HaltCountSerializer, body=HaltBody)
     def halt(self, request: Request, **_: Any) -> Response:
         """Halt every unfinished session of the agent. The agent itself stays as it is."""
         agent = self.get_object()
-        reason = self.body(ReasonBody)["reason"]
+        reason = self.body(HaltBody)["reason"]
         return Response(HaltCountSerializer(agents_halt([agent.pk], reason=reason, **self.actor)).data)
 
     @detail_action({200: AgentDetailSerializer}, body=PauseReasonBody)

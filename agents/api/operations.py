@@ -6,7 +6,6 @@ from typing import Any
 from django.db.models import Count, QuerySet, Sum
 from django.db.models.functions import Greatest
 from rest_framework import serializers
-from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -186,12 +185,6 @@ def _spend(budget: Budget | None, subject: Any) -> dict[str, Any]:
 
 
 # --- Halt and release of all work, of all users ---
-
-
-class ReasonBody(Body):
-    reason = NoteField(
-        required=True, allow_blank=False, default=empty, help_text="Reason, for people who find it halted."
-    )
 
 
 class HaltAllBody(Body):

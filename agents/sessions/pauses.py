@@ -18,7 +18,7 @@ from django.db.models import Case, Exists, QuerySet, Value, When
 from agents.enums import PauseScope, Status, WaitingOn
 from agents.exceptions import InvalidTransition
 from agents.ledger.boundary import GOING_ON
-from agents.models import Agent, AgentSession, Halt, Pause, Trigger
+from agents.models import Agent, AgentSession, Halt, Installation, Pause, Trigger
 from agents.people.access import SYSTEM, actor_of, require_access, require_halt_permission, require_start_permission
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import check_move, session_lock, session_wake
@@ -64,7 +64,10 @@ def session_pause(
 
 @transaction.atomic
 def session_resume(session_pk: int, *, by: User | None, now: datetime, actor: str = SYSTEM) -> AgentSession:
-    """End the pause of one session. It stays paused while a pause of its agent, its trigger or all work covers it."""
+    """End the pause of one session. It stays paused while a pause of its agent, its trigger or all work covers it.
+
+    While all work is halted it goes on after the release: woken before, it would be ended.
+    """
     row = session_lock(session_pk)
     require_access(by, owner_id=row.owner_id, permission=CHANGE_RUN)
     _require_may_resume(by)
@@ -72,7 +75,7 @@ def session_resume(session_pk: int, *, by: User | None, now: datetime, actor: st
     other = _covering(row)
     if closed is None:
         raise InvalidTransition(pause_message(other) if other else "The run is not paused; there is nothing to resume.")
-    if other is None:
+    if other is None and not _is_all_halted():
         _unmark(row, closed, now=now, actor=actor_of(by, actor))
     return row
 
@@ -237,9 +240,15 @@ def _to_mark() -> list[int]:
 
 
 def _to_resume() -> list[int]:
+    if _is_all_halted():
+        return []
     held = AgentSession.objects.filter(paused_at__isnull=False, completed_at__isnull=True)
     free = held.filter(~Exists(Pause.objects.open().of())).order_by("pk")
     return list(free.values_list("pk", flat=True)[:MOST])
+
+
+def _is_all_halted() -> bool:
+    return Installation.objects.filter(pk=1, halt__isnull=False).exists()
 
 
 def _each(pks: list[int], act: Callable[[AgentSession, datetime], bool], now: datetime) -> list[bool]:

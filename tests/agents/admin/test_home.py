@@ -512,9 +512,11 @@ def test_everything_is_paused_and_resumed(client):
     assert "All work is paused by" in again
 
     assert "go on where they were" in text_of(client.get(reverse("admin:resume_everything")))
-    assert "Resumed." in text_of(client.post(reverse("admin:resume_everything"), follow=True))
+    assert "Resumed." in text_of(client.post(reverse("admin:resume_everything"), {"confirmed": "1"}, follow=True))
     assert AgentSession.objects.get(pk=session.pk).status == "queued"
-    assert "nothing to resume" in text_of(client.post(reverse("admin:resume_everything"), follow=True))
+    assert "nothing to resume" in text_of(
+        client.post(reverse("admin:resume_everything"), {"confirmed": "1"}, follow=True)
+    )
 
 
 @pytest.mark.parametrize("page", ["pause_everything", "resume_everything"])

@@ -495,6 +495,16 @@ def test_a_release_in_stages_leaves_spared_runs_paused():
     assert (asks.paused_at, asks.waiting_on) == (None, WaitingOn.APPROVAL)
 
 
+def test_a_spared_run_that_is_resumed_during_the_halt_goes_on_after_the_release():
+    session = queued()
+    session_pause(session.pk, by=None, now=NOW)
+    halt_all_work(by=None, reason="", now=NOW)
+    session_resume(session.pk, by=None, now=NOW)
+    assert (pauses_apply(NOW), halted_work_end(NOW), where(session)) == (0, 0, PAUSED)
+    release_all_work(by=None, now=LATER)
+    assert where(session) == (Status.QUEUED, "")
+
+
 def test_a_run_that_woke_before_it_could_be_spared_is_not():
     make_session(Status.WAITING, waiting_on=WaitingOn.INPUT)
     halt = Halt.objects.create(scope="organisation", spares_waiting=True)
