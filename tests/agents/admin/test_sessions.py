@@ -562,7 +562,7 @@ def test_run_is_compared_with_another_of_its_trigger(client):
     newer = make_session(params={"query": "<b>notice</b>", "playbook": str(playbook.public_id)}, **facts)
     make_session(owner=user, mode="phased", **OVER)
     for session, title in ((older, "Late fees"), (newer, "Late fees"), (newer, "No cap")):
-        Finding.objects.create(session=session, owner=user, title=title, severity="warn")
+        Finding.objects.create(session=session, title=title, severity="warn")
 
     found = client.get(page(AgentSession, "compare", newer.pk))
 
@@ -597,7 +597,7 @@ def test_comparing_takes_the_same_number_of_statements_however_many_runs_there_a
         client.get(address)
     for number in range(12):
         run = make_session(owner=user, trigger=trigger, mode="phased", **OVER)
-        Finding.objects.create(session=run, owner=user, title=f"F{number}", severity="warn")
+        Finding.objects.create(session=run, title=f"F{number}", severity="warn")
     with CaptureQueriesContext(connection) as many:
         client.get(address)
     assert len(many) == len(few)
