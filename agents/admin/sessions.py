@@ -302,13 +302,15 @@ def _documents(session: AgentSession) -> str:
 def _playbook(session: AgentSession) -> str:
     inputs = _inputs(session)
     version = inputs.get("playbook_version")
-    return f"{inputs['playbook']}{f', version {version}' if version else ''}" if inputs["playbook"] else "none"
+    return f"{inputs['playbook'].name}{f', version {version}' if version else ''}" if inputs["playbook"] else "none"
 
 
 def _options(session: AgentSession) -> str:
     spec = session.spec
     given = ((option, getattr(spec, option.name)) for option in OPTIONS)
-    named = [f"{option.metadata['label']}: {words(value)}" for option, value in given if value]
+    named = [
+        f"{option.metadata['label']}: {'yes' if value is True else words(value)}" for option, value in given if value
+    ]
     return "; ".join(named) or "none"
 
 

@@ -554,7 +554,8 @@ def _waiting(waits: Sequence[tuple[datetime, str]], since: datetime, until: date
 def _call_span(moment: Moment, known: Mapping[int, ToolCall], now: datetime) -> Span:
     call = known.get(moment.call_pk or 0)
     intent = call.intent if call else ""
-    named = call.arguments.get("title") if call and isinstance(call.arguments, dict) else None
+    given = call.arguments if call and isinstance(call.arguments, dict) else {}
+    named = given.get("title") or given.get("summary")
     title = f"{moment.title}: {named}" if named and intent in _REPEATED else moment.title
     if call and call.attempt > 1:
         title = f"{title} (attempt {call.attempt})"

@@ -570,7 +570,7 @@ def test_run_is_compared_with_another_of_its_trigger(client):
     assert found.context["titles"] == [("Late fees", "warn", "warn"), ("No cap", "warn", "")]
     facts = {name: (one, two, differs) for name, one, two, differs in found.context["facts"]}
     assert facts["Query"] == ("<b>notice</b>", "rent", True)
-    assert facts["Playbook"][:2] == (str(playbook), "none")
+    assert facts["Playbook"][:2] == (playbook.name, "none")
     assert facts["Cap"] == ("$5.00", "$5.00", False)
     assert "&lt;b&gt;notice&lt;/b&gt;" in text_of(found)
     chosen = client.get(page(AgentSession, "compare", older.pk), {"with": str(newer.pk)})
