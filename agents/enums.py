@@ -62,7 +62,7 @@ class HaltState(models.TextChoices):
     RUNNING = "running"
     HALT_REQUESTED = "halt_requested"
     HALTED = "halted"
-    PAUSED = "paused"
+    IDLE = "idle"
 
 
 class WaitingOn(models.TextChoices):
@@ -70,6 +70,7 @@ class WaitingOn(models.TextChoices):
     INPUT = "input"
     OPERATOR = "operator"
     MODEL = "model"
+    RESUME = "resume"
 
 
 class TerminalReason(models.TextChoices):
@@ -110,6 +111,7 @@ class AgentState(models.TextChoices):
     WAITING_FOR_APPROVAL = "waiting_for_approval"
     WAITING_FOR_MODEL = "waiting_for_model"
     SLEEPING = "sleeping"
+    PAUSED = "paused"
     COMPLETED = "completed"
     ERROR = "error"
     CANCELLED = "cancelled"
@@ -231,6 +233,15 @@ class Urgency(models.IntegerChoices):
 
 class HaltScope(models.TextChoices):
     SESSION = "session"
+    ORGANISATION = "organisation"
+
+
+class PauseScope(models.TextChoices):
+    """What a pause holds up."""
+
+    SESSION = "session"
+    AGENT = "agent"
+    TRIGGER = "trigger"
     ORGANISATION = "organisation"
 
 

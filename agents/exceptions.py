@@ -29,6 +29,15 @@ class SessionHalted(AutonomousBrake):
         self.reason = reason
 
 
+class SessionPaused(LqopsError):
+    """Somebody paused the session. It is put aside, and goes on where it was when it is resumed."""
+
+    code = "session_paused"
+
+    def __init__(self) -> None:
+        super().__init__("The session is paused.")
+
+
 class ToolNotGranted(AutonomousBrake):
     """R6: the phase does not grant the intent."""
 

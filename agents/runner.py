@@ -25,6 +25,7 @@ from agents.exceptions import (
     OutcomeUnknown,
     RetryLater,
     SessionHalted,
+    SessionPaused,
     ToolNotGranted,
     UnpricedModel,
 )
@@ -111,6 +112,8 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
     except (OperationalError, InterfaceError) as error:
         _leave(session, error)
         return None
+    except SessionPaused:
+        return Waiting(WaitingOn.RESUME)
     except SessionHalted as halted:
         return Finished(TerminalReason(halted.reason))
     except (RetryLater, ModelSuspended) as away:

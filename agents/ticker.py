@@ -36,6 +36,7 @@ from agents.sessions.fairness import tasks_send
 from agents.sessions.faults import host_report
 from agents.sessions.halts import halted_work_end
 from agents.sessions.leases import idle_sweep, model_waiters_wake, sleepers_wake
+from agents.sessions.pauses import pauses_apply
 from agents.sessions.questions import approvals_escalate, approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_delete_old
 from agents.triggers.handing_on import children_attend
@@ -115,6 +116,7 @@ def _report_host(now: datetime) -> int:
 DUTIES = (
     Duty("append pending audit events", 0, lambda _now: append_pending(patience=AUDIT_PATIENCE)),
     Duty("halt active sessions", 0, halted_work_end),
+    Duty("pause and resume sessions", 0, pauses_apply),
     Duty("wake sleepers", 0, sleepers_wake),
     Duty("try models that are away", 1, model_waiters_wake),
     Duty("fire schedules", 0, lambda now: schedules_fire(now=now)),

@@ -71,6 +71,8 @@ _KINDS = (
         also="call_id name phase cost_usd actual_usd model detail brake budget projected_usd cap_usd approval_id "
         "anonymize instead_of skill_audit",
     ),
+    _kind("autonomous_session.pause_requested", "A pause was requested.", also="pause_id scope reason_digest"),
+    _kind("autonomous_session.resume_requested", "The pause ended.", also="pause_id scope"),
     _kind("autonomous_session.halt_requested", "A halt was requested.", also="halt_id scope reason_digest"),
     _kind(
         "autonomous_session.halted",
@@ -92,7 +94,7 @@ _KINDS = (
         also="project_id memory_ids precedent_ids playbook_id playbook_version playbook_digest skill_id skill_digest "
         "goal_digest",
     ),
-    _kind("session.paused", "The run was paused: idle for {idle_seconds} seconds."),
+    _kind("session.paused", "The watchdog found the run idle for {idle_seconds} seconds."),
     _kind("session.viewed", "Session {session_id} was viewed by somebody other than its owner."),
     _kind("row.viewed", "{resource} {resource_id} was viewed by somebody other than its owner."),
     _kind("row.listed", "Other users' rows were listed: {resource}.", also="owner_id"),
@@ -144,7 +146,7 @@ _KINDS = (
     _kind("autonomous_trigger.cap_set", "The cap of trigger {trigger_id} was set.", also="cap_usd old_cap_usd"),
     _kind("autonomous_trigger.fired", "Trigger {trigger_id} started session {session_id}.", also="slot kind depth"),
     _kind("autonomous_trigger.refused", "Trigger {trigger_id} did not start a run: {reason}.", also="slot depth"),
-    _kind("autonomous_trigger.paused", "Trigger {trigger_id} was paused: {reason}.", also="runs"),
+    _kind("autonomous_trigger.paused", "Trigger {trigger_id} was paused: {reason}.", also="runs with_runs"),
     _kind("autonomous_trigger.resumed", "Trigger {trigger_id} was resumed."),
     _kind("autonomous_trigger.secret_rotated", "Trigger {trigger_id} has a new signing secret.", also="generation"),
     _kind(
@@ -209,6 +211,8 @@ _KINDS = (
         "Agent {agent_id} uses version {version} of its definition.",
         also="digest sensors broken_sensors triggers",
     ),
+    _kind("agent.paused", "Agent {agent_id} was paused.", also="pause_id reason_digest"),
+    _kind("agent.resumed", "Agent {agent_id} was resumed.", also="pause_id"),
     _kind("agent.deleted", "Agent {agent_id} was deleted."),
     _kind("agent.archived", "Agent {agent_id} was archived."),
     _kind("agent.unarchived", "Agent {agent_id} was brought back from the archive."),
@@ -252,6 +256,8 @@ _KINDS = (
     ),
     # The installation and its people
     _kind("organisation.halted", "All work was halted.", also="halt_id sessions reason_digest"),
+    _kind("organisation.paused", "All work was paused.", also="pause_id reason_digest"),
+    _kind("organisation.resumed", "All work was resumed.", also="pause_id"),
     _kind("organisation.released", "The halt of all work was released.", also="halt_id"),
     _kind("people.opted_in", "User {user_id} opted in to unattended runs."),
     _kind("people.opted_out", "User {user_id} opted out of unattended runs."),

@@ -67,7 +67,9 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
             halt_bar,
             halt_everything,
             health_page,
+            pause_everything,
             release,
+            resume_everything,
             search_results,
         )
         from agents.admin.models import models_page
@@ -76,6 +78,8 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
             path("search/results/", self.admin_view(search_results), name="search_results"),
             path("halt-bar/", self.admin_view(halt_bar), name="halt_bar"),
             path("halt-everything/", self.admin_view(halt_everything), name="halt_everything"),
+            path("pause-everything/", self.admin_view(pause_everything), name="pause_everything"),
+            path("resume-everything/", self.admin_view(resume_everything), name="resume_everything"),
             path("release/", self.admin_view(release), name="release"),
             path("first-steps/dismiss/", self.admin_view(dismiss_first_steps), name="dismiss_first_steps"),
             path("charts/", self.admin_view(charts_page), name="charts"),

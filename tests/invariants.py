@@ -226,6 +226,8 @@ def _is_awaited(session: AgentSession) -> bool:
         case WaitingOn.MODEL:
             wait = session.metadata.get("model_wait") or {}
             return is_away(wait.get("model", "")) and session.next_wake_at is not None
+        case WaitingOn.RESUME:
+            return session.paused_at is not None
     return False
 
 

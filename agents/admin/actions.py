@@ -15,7 +15,7 @@ from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 
 from agents.admin.display import counted
-from agents.admin.forms import REFUSALS, StyledForm, error_text
+from agents.admin.forms import REFUSALS, StyledForm, SuggestedInput, error_text
 from agents.exceptions import Invalid
 
 MAX_ROWS: Final = 500
@@ -32,8 +32,37 @@ class ActionForm(StyledForm):
         super().__init__(*args, **kwargs)
 
 
+HALT_REASONS: Final = ("Wrong input", "Too expensive", "Stuck", "Wrong results", "No longer needed", "Incident")
+PAUSE_REASONS: Final = ("Reviewing its results", "Waiting for information", "Too expensive today", "Maintenance")
+
+
+def reason_field(about: str, suggestions: Sequence[str]) -> forms.CharField:
+    help_text = f"Optional. Stored with the {about} and shown to whoever finds it."
+    return forms.CharField(max_length=500, required=False, widget=SuggestedInput(suggestions), help_text=help_text)
+
+
 class ReasonForm(ActionForm):
-    reason = forms.CharField(max_length=500, help_text="Stored with the halt and shown on its page.")
+    reason = reason_field("halt", HALT_REASONS)
+
+
+class HaltAllForm(ReasonForm):
+    end_waiting = forms.BooleanField(
+        required=False,
+        label="Also end runs that only wait for a person",
+        help_text="Otherwise they are paused until the release.",
+    )
+
+
+class ReleaseForm(ActionForm):
+    keep_paused = forms.BooleanField(
+        required=False,
+        label="Keep the spared runs paused",
+        help_text="Resume them later, one by one or several at a time, in the list of runs. Otherwise they go on now.",
+    )
+
+
+class PauseForm(ActionForm):
+    reason = reason_field("pause", PAUSE_REASONS)
 
 
 # --- Declaring an action ---

@@ -12,7 +12,16 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.html import format_html_join
 
-from agents.admin.actions import ActionRequest, ActionResult, ReasonForm, RowAction, delete_action, each_row
+from agents.admin.actions import (
+    ActionRequest,
+    ActionResult,
+    PauseForm,
+    ReasonForm,
+    RowAction,
+    delete_action,
+    each_row,
+    for_each,
+)
 from agents.admin.base import DetailAdmin, current_user, record_view, view_token
 from agents.admin.charts import small_charts
 from agents.admin.definitions import AgentDefinitionAdmin
@@ -52,6 +61,7 @@ from agents.sensors.trial import agent_try, trial_lines
 from agents.sessions.control_room import meter_today
 from agents.sessions.figures import Subject
 from agents.sessions.halts import agents_halt
+from agents.sessions.pauses import agent_pause, agent_resume
 from agents.text.shown import visible
 from audit.redaction import redact
 
@@ -360,6 +370,15 @@ def _halt_runs(action: ActionRequest) -> ActionResult:
     return halt_result(agents_halt(pks, by=action.by, reason=action.data["reason"], now=action.now))
 
 
+def _pause(action: ActionRequest) -> ActionResult:
+    facts = {"by": action.by, "reason": action.data["reason"], "now": action.now}
+    return for_each(action, lambda row: agent_pause(agent=row, **facts), "paused")
+
+
+def _is_paused(agent: Agent) -> bool:
+    return agent.pauses.open().exists()
+
+
 class AgentForm(OwnerForm):
     field_order = ["owner"]
     waived_skills = NamesField(
@@ -454,6 +473,24 @@ class AgentAdmin(AgentDefinitionAdmin):
             description="Halts every current run of this agent. The agent itself does not change.",
         ),
         RowAction(
+            "pause",
+            "Pause",
+            _pause,
+            PauseForm,
+            CHANGE,
+            available=lambda row: not _is_paused(row),
+            description="Puts its runs aside: calls in flight end normally, and no other begins. Its loop does not "
+            "wake, its sensors rest, and runs that start meanwhile wait.",
+        ),
+        RowAction(
+            "resume",
+            "Resume",
+            each_row(agent_resume, "agent", "resumed"),
+            permission=CHANGE,
+            available=_is_paused,
+            description="Its runs go on where they were. Runs that were paused one by one stay paused.",
+        ),
+        RowAction(
             "archive",
             "Archive",
             each_row(agent_archive, "agent", "archived"),
@@ -499,6 +536,7 @@ class AgentAdmin(AgentDefinitionAdmin):
             "sessions": with_purposes(row.sessions.select_related("owner", "trigger").order_by("-id")[:10]),
             "may_chat": row.enabled and row.owner_id == by.pk and by.has_perm("agents.add_agentsession"),
             "meter": meter_today("agent", row.pk, cap=row.max_cost_per_day_usd, name=row.name, now=clock()),
+            "own_pause": row.pauses.open().select_related("requested_by", "agent").first(),
             "small_charts": small_charts(by, Subject(agent_id=row.pk), clock()),
             **(about := self.definition_context(row)),
             **autonomy_context(request, row, about.get("definition"), clock()),

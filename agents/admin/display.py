@@ -26,10 +26,11 @@ from unfold.decorators import display
 
 from agents.conf import clock
 from agents.enums import FindingState, HaltState, Level, Mode, Outcome, Phase, RunResult, Status, TerminalReason
-from agents.models import AgentSession, Budget
+from agents.models import AgentSession, Budget, Pause
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import are_identical
 from agents.sessions.control_room import Meter
+from agents.sessions.pauses import pause_message
 from agents.sessions.reads import SEVERITIES, asked_by, progress_of, purposes
 from agents.text.shown import Field, field_lines, fields, shown, visible
 from audit import receipts
@@ -61,6 +62,7 @@ _RULED: Final = {"allow": "allowed", "ask": "asked about", "deny": "denied"}
 _PHASES: Final = [phase for phase in Phase.values if phase != Phase.TURN]
 SHORT_ID: Final = 8
 SECOND_MS: Final = 1_000
+MINUTE: Final = timedelta(minutes=1)
 SMALLEST_USD: Final = Decimal("0.0001")
 WARN_PERCENT: Final = 80
 FULL_PERCENT: Final = 100
@@ -293,7 +295,26 @@ def status_text(session: AgentSession) -> str:
         return words(session.terminal_reason)
     if session.halt_state != HaltState.RUNNING:
         return words(session.halt_state)
+    if session.paused_at is not None:
+        return "pausing" if session.status == Status.RUNNING else "paused"
     return f"waiting for {session.waiting_on}" if session.waiting_on else session.status
+
+
+@register.filter
+def length_text(length: timedelta) -> str:
+    """A length of time: milliseconds below a second, else its two largest units."""
+    return short_span(length) if length >= MINUTE else took(int(length.total_seconds() * SECOND_MS))
+
+
+@register.filter
+def unlocalize_number(number: float) -> str:
+    """A number for a style sheet, whatever the language."""
+    return f"{number:.3f}"
+
+
+@register.filter
+def pause_text(pause: Pause) -> str:
+    return pause_message(pause)
 
 
 @register.filter

@@ -5,6 +5,7 @@ A form is never saved. Its cleaned values go to one function of the subject, whi
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django import forms
@@ -12,6 +13,8 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.forms import ModelChoiceField
 from django.forms.models import ModelChoiceIterator
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from unfold import widgets
 
 from agents.exceptions import LqopsError
@@ -32,6 +35,19 @@ _CLASSES: Final = (
     (forms.FileInput, widgets.INPUT_CLASSES),
     (forms.widgets.Input, widgets.INPUT_CLASSES),
 )
+
+
+class SuggestedInput(forms.TextInput):
+    """A line of text with suggestions, which the browser offers while one types."""
+
+    def __init__(self, suggestions: Sequence[str]) -> None:
+        super().__init__()
+        self.suggestions = suggestions
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        field = super().render(name, value, {**(attrs or {}), "list": f"{name}-suggestions"}, renderer)
+        options = format_html_join("", '<option value="{}"></option>', ((text,) for text in self.suggestions))
+        return format_html('{}<datalist id="{}-suggestions">{}</datalist>', field, name, options)
 
 
 class NamesField(forms.CharField):

@@ -17,14 +17,14 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.db import connection, models
-from django.db.models import Q
+from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
-from agents.admin.actions import ActionForm, ReasonForm
+from agents.admin.actions import ActionForm, HaltAllForm, PauseForm, ReleaseForm
 from agents.admin.ask import AskForm, may_ask
 from agents.admin.base import confirm_page, current_user, require_permission, site_page
 from agents.admin.charts import KINDS, chart
@@ -59,6 +59,7 @@ from agents.sessions.control_room import COUNTED, SHOWN, Attention, Counts, Heal
 from agents.sessions.figures import MONTH_DAYS, Period, outcomes_by_day, spend_of_installation
 from agents.sessions.halts import AllHalted, already_halted_message, halt_all_work, release_all_work
 from agents.sessions.model_facts import models_known
+from agents.sessions.pauses import pause_message, waiting_for_person, work_pause, work_paused, work_resume
 from agents.sessions.reads import asked_by
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
@@ -83,11 +84,12 @@ APPROVER: Final = "lqops_is_approver"
 
 
 def banner(request: HttpRequest) -> dict[str, Any]:
-    """The banner of every page while the installation is halted."""
+    """The banner of every page while the installation is halted or paused."""
     if not admin.site.has_permission(request):
         return {}
     return {
         "halt": current_halt(),
+        "pause": work_paused(),
         "may_halt": current_user(request).has_perm(HALT_PERMISSION),
         "halt_address": reverse("admin:halt_bar"),
         **tabs(request),
@@ -419,9 +421,10 @@ def dismiss_first_steps(request: HttpRequest) -> HttpResponse:
 def halt_everything(request: HttpRequest) -> HttpResponse:
     """Ask for a reason, then halt all runs. Repeated, it says what is in force."""
     by = require_permission(request, HALT_PERMISSION)
-    form = ReasonForm(request.POST or None, by=by, rows=())
+    form = HaltAllForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
-        found = halt_all_work(by=by, reason=form.cleaned_data["reason"], now=clock())
+        given = form.cleaned_data
+        found = halt_all_work(by=by, reason=given["reason"], spare_waiting=not given["end_waiting"], now=clock())
         messages.warning(request, _halted_message(found))
         return HttpResponseRedirect(reverse("admin:index"))
     back = reverse("admin:index")
@@ -431,7 +434,9 @@ def halt_everything(request: HttpRequest) -> HttpResponse:
 def _halted_message(found: AllHalted) -> str:
     if found.already:
         return visible(already_halted_message(found))
-    return f"Everything is halted. Nothing starts until you release it. {counted(found.active, 'active run')} will end."
+    spared = f" Paused, because they wait for a person: {counted(found.spared, 'run')}." if found.spared else ""
+    ending = f"{counted(found.ending, 'active run')} will end.{spared}"
+    return f"Everything is halted. Nothing starts until you release it. {ending}"
 
 
 def _halt_description() -> str:
@@ -439,10 +444,14 @@ def _halt_description() -> str:
     if halt is not None:
         text = "Halting again changes nothing: its reason and author stay."
         return f"{visible(halt_message(halt, already=True))} {text}"
-    active = control_room.sessions_active().count()
+    waiting = waiting_for_person()
+    ending = control_room.sessions_active().exclude(pk__in=waiting.values("pk")).order_by()
+    states = ending.values_list("status").annotate(number=Count("pk")).order_by("status")
+    ends = ", ".join(f"{number} {status}" for status, number in states) or "none"
     return (
-        f"Halts {counted(active, 'current run')}: no further call starts and no trigger fires. Calls that are out "
-        "are ended within a second. Halted runs stay halted after the release."
+        f"No further call starts and no trigger fires until the release. Ends for good: {ends}. Calls in flight are "
+        f"cut within a second. Spared, because they only wait for a person: {waiting.count()}; "
+        "they are paused. To keep every run, pause everything instead."
     )
 
 
@@ -450,10 +459,10 @@ def _halt_description() -> str:
 def release(request: HttpRequest) -> HttpResponse:
     """Let new runs start again."""
     by = require_permission(request, HALT_PERMISSION)
-    form = ActionForm(request.POST or None, by=by, rows=())
+    form = ReleaseForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
         try:
-            release_all_work(by=by, now=clock())
+            release_all_work(by=by, now=clock(), resume_spared=not form.cleaned_data["keep_paused"])
         except REFUSALS as error:
             messages.error(request, error_text(error))
         else:
@@ -461,6 +470,40 @@ def release(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(reverse("admin:index"))
     description = "New runs can start and triggers fire again. Halted runs stay halted."
     return confirm_page(request, "Release", form, back=reverse("admin:index"), description=description)
+
+
+@never_cache
+def pause_everything(request: HttpRequest) -> HttpResponse:
+    """Ask for a reason, then pause all runs."""
+    by = require_permission(request, HALT_PERMISSION)
+    form = PauseForm(request.POST or None, by=by, rows=())
+    if request.method == "POST" and form.is_valid():
+        paused = work_pause(by=by, reason=form.cleaned_data["reason"], now=clock())
+        text = f"Everything is paused: {counted(paused.sessions, 'run')}. Nothing goes on until you resume it."
+        messages.warning(request, visible(pause_message(paused.pause)) if paused.already else text)
+        return HttpResponseRedirect(reverse("admin:index"))
+    description = (
+        f"Puts {counted(control_room.sessions_active().count(), 'current run')} aside: calls in flight end normally, "
+        "and no other begins. Triggers fire, and their runs wait. Nothing ends, and nothing is lost."
+    )
+    return confirm_page(request, "Pause everything", form, back=reverse("admin:index"), description=description)
+
+
+@never_cache
+def resume_everything(request: HttpRequest) -> HttpResponse:
+    """Let all runs go on."""
+    by = require_permission(request, HALT_PERMISSION)
+    form = ActionForm(request.POST or None, by=by, rows=())
+    if request.method == "POST" and form.is_valid():
+        try:
+            work_resume(by=by, now=clock())
+        except REFUSALS as error:
+            messages.error(request, error_text(error))
+        else:
+            messages.success(request, "Resumed. Runs and agents that were paused on their own stay paused.")
+        return HttpResponseRedirect(reverse("admin:index"))
+    description = "All runs go on where they were. Runs and agents that were paused on their own stay paused."
+    return confirm_page(request, "Resume everything", form, back=reverse("admin:index"), description=description)
 
 
 # --- Health ---

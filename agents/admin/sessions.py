@@ -1,5 +1,6 @@
 """Runs (sessions in code): the list, the page of one, halting, running again, run now; their calls and halts."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
@@ -16,7 +17,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from unfold.decorators import display
 
-from agents.admin.actions import ActionForm, ActionRequest, ActionResult, ReasonForm, RowAction, for_each
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, PauseForm, ReasonForm, RowAction, for_each
 from agents.admin.approvals import AnswerForm
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, view_token
 from agents.admin.display import (
@@ -30,12 +31,14 @@ from agents.admin.display import (
     cost_context,
     counted,
     cut,
+    elapsed,
     newest,
     progress_text,
     run_color,
     run_text,
     short_id,
     short_span,
+    span,
     status_text,
     usd,
     with_purposes,
@@ -57,15 +60,28 @@ from agents.enums import (
 )
 from agents.ledger.outages import model_wait_of
 from agents.loop.crossings import Instruction, instructions_of_chat, instructions_of_loop
-from agents.models import AgentSession, Approval, Document, Finding, Halt, Playbook, ToolCall, Trigger, UnreadInput
+from agents.models import (
+    AgentSession,
+    Approval,
+    Collection,
+    Document,
+    Finding,
+    Halt,
+    Playbook,
+    PromptSkill,
+    ToolCall,
+    Trigger,
+    UnreadInput,
+)
 from agents.people.delegations import is_approver
 from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.leases import session_try_now
+from agents.sessions.pauses import pause_message, pauses_of, session_pause, session_resume
 from agents.sessions.questions import may_answer
-from agents.sessions.reads import as_uuid, asked_by, read_by, timeline, titled
+from agents.sessions.reads import as_uuid, asked_by, read_by, timeline, titled, waterfall
 from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.text.shown import visible
 from agents.triggers.firing import run_estimate, run_now, session_restart
@@ -76,7 +92,10 @@ CHANGE: Final = "agents.change_agentsession"
 SHOWN_FINDINGS: Final = 100
 SHOWN_CALLS: Final = 200
 SHOWN_REFUSED: Final = 3
+SHOWN_ALIKE: Final = 25
+GOAL_SHOWN: Final = 200
 REFRESH_SECONDS: Final = 4
+DATABASE_ID: Final = re.compile(r"[0-9]{1,18}")
 # The names of the sidebar, as headings of the pages.
 AgentSession._meta.verbose_name = "run"
 AgentSession._meta.verbose_name_plural = "runs"
@@ -175,14 +194,19 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
     calls = ToolCall.objects.filter(session=session).order_by("pk")
     approvals = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING)
     over = session.status in TERMINAL
+    line, known = timeline(session), list(calls[:SHOWN_CALLS])
+    found = list(findings[:SHOWN_FINDINGS])
     return {
         "session": session,
         "over": over,
         "model_wait": model_wait_of(session),
+        "pauses": pauses_of(session) if session.paused_at else [],
         "unread": UnreadInput.objects.filter(session=session).first() if session.trigger_id else None,
-        "line": timeline(session),
-        "findings": list(findings[:SHOWN_FINDINGS]),
-        "calls": list(calls[:SHOWN_CALLS]),
+        "line": line,
+        "fall": waterfall(session, line, known, now=clock()),
+        "findings": found,
+        "finding_count": sum(not finding.about_run for finding in found),
+        "calls": known,
         "pending": list(approvals.order_by("created_at")),
         "questions": list(questions_open([session])),
         "may_answer": may_answer(session, by),
@@ -243,6 +267,71 @@ def _inputs(session: AgentSession) -> dict[str, Any]:
     }
 
 
+# --- Comparing two runs ---
+
+
+def runs_alike(session: AgentSession) -> list[AgentSession]:
+    """The newest other runs of the same trigger, or else of the same agent, by a fixed number of statements."""
+    same: dict[str, Any] = {"trigger": session.trigger_id} if session.trigger_id else {"agent": session.agent_id}
+    if not any(same.values()):
+        return []
+    rows = AgentSession.objects.filter(mode=session.mode, **same).exclude(pk=session.pk).defer("result")
+    return with_purposes(rows.select_related("owner", "agent", "trigger").order_by("-pk")[:SHOWN_ALIKE])
+
+
+def compared(left: AgentSession, right: AgentSession) -> dict[str, Any]:
+    """What two runs were given and came to: facts side by side, and their findings by title."""
+    pair = (left, right)
+    facts = [(name, *map(fact, pair)) for name, fact in COMPARED.items()]
+    found = Finding.objects.work().filter(session__in=pair).order_by("pk")
+    titles: dict[str, dict[int, str]] = {}
+    for pk, title, severity in found.values_list("session", "title", "severity")[: 2 * SHOWN_FINDINGS]:
+        titles.setdefault(title, {})[pk] = severity
+    return {
+        "facts": [(name, one, other, one != other) for name, one, other in facts],
+        "titles": [(title, by.get(left.pk, ""), by.get(right.pk, "")) for title, by in sorted(titles.items())],
+    }
+
+
+def _documents(session: AgentSession) -> str:
+    read = read_by(session)
+    more = f" and {read.more} more" if read.more else ""
+    return ", ".join(document.name for document in read.documents) + more or "none"
+
+
+def _playbook(session: AgentSession) -> str:
+    inputs = _inputs(session)
+    version = inputs.get("playbook_version")
+    return f"{inputs['playbook'].name}{f', version {version}' if version else ''}" if inputs["playbook"] else "none"
+
+
+def _options(session: AgentSession) -> str:
+    spec = session.spec
+    given = ((option, getattr(spec, option.name)) for option in OPTIONS)
+    named = [
+        f"{option.metadata['label']}: {'yes' if value is True else words(value)}" for option, value in given if value
+    ]
+    return "; ".join(named) or "none"
+
+
+COMPARED: Final[Mapping[str, Callable[[AgentSession], str]]] = {
+    "Result": run_text,
+    "Elapsed": elapsed,
+    "Spent": lambda row: usd(row.spent_usd),
+    "Cap": lambda row: usd(row.max_cost_usd),
+    "Tokens": lambda row: f"{row.total_tokens:,}",
+    "Calls": lambda row: f"{row.tool_calls.count():,}",
+    "Documents": _documents,
+    "Playbook": _playbook,
+    "Skill": lambda row: row.spec.skill or "none",
+    "Goal": lambda row: cut(row.spec.goal, GOAL_SHOWN) or "none",
+    "Query": lambda row: row.spec.query or "none",
+    "Options": _options,
+    "Agent": lambda row: f"{row.agent or 'none'}{f', definition {row.definition_version}' if row.agent else ''}",
+    "Project context": lambda row: f"version {row.context_version}" if row.context_version else "none",
+}
+
+
 # --- Actions on runs ---
 
 
@@ -259,6 +348,31 @@ def halt_result(halted: HaltCount) -> ActionResult:
 def _halt(action: ActionRequest) -> ActionResult:
     pks = [session.pk for session in action.rows]
     return halt_result(sessions_halt(pks, by=action.by, reason=action.data["reason"], now=action.now))
+
+
+def _pause(action: ActionRequest) -> ActionResult:
+    reason = action.data["reason"]
+    return for_each(action, lambda row: session_pause(row.pk, by=action.by, reason=reason, now=action.now), "paused")
+
+
+def _resume(action: ActionRequest) -> ActionResult:
+    kept: list[str] = []
+
+    def resume(row: AgentSession) -> None:
+        session = session_resume(row.pk, by=action.by, now=action.now)
+        kept.extend(f"{short_id(session)} stays paused. {pause_message(pause)}" for pause in pauses_of(session))
+
+    result = for_each(action, resume, "resumed")
+    return ActionResult(result.message, (*result.errors, *kept))
+
+
+def run_label(session: AgentSession) -> str:
+    """The run by its purpose and id, its state, and its call in flight."""
+    [named] = with_purposes([session])
+    since = f", {elapsed(session)}" if session.status == Status.RUNNING else ""
+    text = f"{named.purpose} ({short_id(session)}): {run_text(session)}{since}"
+    call = session.tool_calls.open().order_by("-pk").first() if session.status == Status.RUNNING else None
+    return f"{text}. Call in flight: {call.name}, for {span(clock() - call.started_at)}" if call else text
 
 
 def start_each(action: ActionRequest, start: Callable[[Any], Iterable[AgentSession]], done: str) -> ActionResult:
@@ -331,11 +445,11 @@ class RunNowForm(RunForm):
         mode: Any = self.fields["analysis_mode"]
         mode.choices = [("", "Default"), *AnalysisMode.choices]
         mode.required = False
-        self.initial["analysis_mode"] = ""
+        self.initial["analysis_mode"] = (kwargs.get("initial") or {}).get("analysis_mode", "")
 
-    def start(self, by: User) -> AgentSession:
+    def start(self, by: User, restarted_from: AgentSession | None = None) -> AgentSession:
         spec, rows = self._asked()
-        return run_now(spec, owner=by, by=by, now=clock(), **rows)
+        return run_now(spec, owner=by, by=by, now=clock(), restarted_from=restarted_from, **rows)
 
     def estimate(self, by: User) -> ReadingPlan:
         spec, rows = self._asked()
@@ -345,6 +459,25 @@ class RunNowForm(RunForm):
         given = dict(self.cleaned_data)
         rows = {name: given.pop(name) for name in ("project", "agent")}
         return RunSpec.of(**given), rows
+
+
+def form_of(session: AgentSession) -> dict[str, Any]:
+    """The form of a new run, filled in like an earlier one. What is gone since is left empty."""
+    spec = session.spec
+    rows: dict[str, QuerySet[Any]] = {
+        "playbook": Playbook.objects.filter(deleted_at__isnull=True),
+        "document": Document.objects.filter(deleted_at__isnull=True),
+        "collection": Collection.objects.filter(deleted_at__isnull=True),
+    }
+    named = {
+        name: found.filter(owner=session.owner_id, public_id=public_id).values_list("pk", flat=True).first()
+        for name, found in rows.items()
+        if (public_id := as_uuid(getattr(spec, name)))
+    }
+    skill = PromptSkill.objects.filter(name=spec.skill).values_list("pk", flat=True).first() if spec.skill else None
+    values = {name: getattr(spec, name) for name in ("goal", "query", *RUN_OPTIONS)}
+    bound = {"project": session.project_id, "agent": session.agent_id, "max_cost_usd": session.max_cost_usd}
+    return {**values, **bound, **named, "skill": skill}
 
 
 # --- The list of runs ---
@@ -472,6 +605,7 @@ class AgentSessionAdmin(FormAdmin):
     empty_text = "No runs yet. Add a document to a watched collection, or start a run."
     form = RunNowForm
     can_change = False
+    row_views = ("compare",)
     add_form_template = "admin/run_now.html"
     change_form_template = "admin/session.html"
     save_label = "Run now"
@@ -503,7 +637,29 @@ class AgentSessionAdmin(FormAdmin):
             ReasonForm,
             danger=True,
             available=lambda row: row.status not in TERMINAL,
-            description="No further call starts, and a call that is out is ended within a second.",
+            description="Ends the run for good: no further call starts. A call in flight is cut within a "
+            "second; what it had done by then stays done. To go on later, pause the run instead.",
+            label=run_label,
+        ),
+        RowAction(
+            "pause",
+            "Pause run",
+            _pause,
+            PauseForm,
+            CHANGE,
+            available=lambda row: row.status not in TERMINAL and row.paused_at is None,
+            description="The call in flight ends normally, and no other begins. The run keeps everything and goes on "
+            "where it was when it is resumed.",
+            label=run_label,
+        ),
+        RowAction(
+            "resume",
+            "Resume run",
+            _resume,
+            permission=CHANGE,
+            available=lambda row: row.status not in TERMINAL and row.paused_at is not None,
+            description="Puts the run back into the queue. It goes on where it was.",
+            label=run_label,
         ),
         RowAction(
             "try_now",
@@ -559,15 +715,45 @@ class AgentSessionAdmin(FormAdmin):
         by = current_user(request)
         [session] = with_purposes([row])
         may = {"may_resolve": by.has_perm(PERMISSION), "may_decide": is_approver(by, clock())}
+        may["may_change"] = row.owner_id == by.pk and row.mode == Mode.PHASED and by.has_perm("agents.add_agentsession")
         return {**session_context(session, by), "title": session.purpose, **may}
 
     def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        return {"owner": current_user(request)}
+        like = self._like(request)
+        return {"owner": current_user(request), **({"initial": form_of(like)} if like else {})}
+
+    def compare_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Show a run beside another one of the same trigger or agent."""
+        [row] = with_purposes([self.get_row(request, pk)])
+        alike = runs_alike(row)
+        chosen = request.GET.get("with", "")
+        older = next((one for one in alike if one.pk < row.pk), alike[0] if alike else None)
+        other = next((one for one in alike if str(one.pk) == chosen), older)
+        context = compared(row, other) if other else {}
+        shown = [other] if other else []
+        return self.render_page(
+            request,
+            "admin/session/compare.html",
+            f"Compare {row.purpose}",
+            original=row,
+            session=row,
+            other=other,
+            alike=alike,
+            shown_rows=shown,
+            **context,
+        )
+
+    def _like(self, request: HttpRequest) -> AgentSession | None:
+        """The run of this user that the form is filled in like."""
+        pk = request.GET.get("like", "")
+        rows = AgentSession.objects.filter(owner=current_user(request), mode=Mode.PHASED)
+        return rows.filter(pk=int(pk)).first() if DATABASE_ID.fullmatch(pk) else None
 
     def create(self, request: HttpRequest, form: Any) -> HttpResponse:
         if "estimate" in request.POST:
             plan, cap = form.estimate(current_user(request)), form.cleaned_data["max_cost_usd"]
             return self.show_form(request, None, form, plan=plan, too_low=cap is not None and cap < plan.cap_usd)
-        session = form.start(current_user(request))
+        like = self._like(request)
+        session = form.start(current_user(request), like if like and like.status in TERMINAL else None)
         self.message_user(request, "Run started. This page updates automatically.")
         return HttpResponseRedirect(self.row_link(session.pk))

@@ -16,7 +16,16 @@ from django.utils.html import format_html
 from unfold.decorators import display
 from unfold.widgets import BASE_INPUT_CLASSES
 
-from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
+from agents.admin.actions import (
+    ActionForm,
+    ActionRequest,
+    ActionResult,
+    RowAction,
+    delete_action,
+    each_row,
+    for_each,
+    is_in_use,
+)
 from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_user, site_page
 from agents.admin.charts import small_charts
 from agents.admin.display import DeletedFilter, WordedFilter, ago, column, counted, two_lines, usd, with_purposes, words
@@ -151,6 +160,19 @@ def secret_page(request: HttpRequest, trigger: Trigger, secret: str = "") -> Htt
 # --- Actions ---
 
 
+class TriggerPauseForm(ActionForm):
+    with_runs = forms.BooleanField(
+        required=False,
+        label="Pause its current runs, too",
+        help_text="They go on when the trigger is resumed. Otherwise they go on now.",
+    )
+
+
+def _pause(action: ActionRequest) -> ActionResult:
+    facts = {"by": action.by, "now": action.now, "with_runs": action.data["with_runs"]}
+    return for_each(action, lambda row: trigger_pause(trigger=row, **facts), "paused")
+
+
 class CapForm(ActionForm):
     cap = usd_field(
         label="Cap per run (USD)", required=False, help_text="Maximum cost per run. Empty: the installation's default."
@@ -235,16 +257,19 @@ class TriggerAdmin(NamedAdmin):
         RowAction(
             "pause",
             "Pause",
-            each_row(trigger_pause, "trigger", "paused"),
+            _pause,
+            TriggerPauseForm,
             available=lambda row: is_in_use(row) and row.paused_at is None,
-            description="It does not fire until somebody resumes it.",
+            description="It does not fire until somebody resumes it. Documents for a watch wait; other firings are "
+            "not made up for.",
         ),
         RowAction(
             "resume",
             "Resume",
             each_row(trigger_resume, "trigger", "resumed"),
             available=lambda row: is_in_use(row) and row.paused_at is not None,
-            description="It fires again from now on. Runs missed during the pause are not made up for.",
+            description="It fires again from now on, and runs that were paused with it go on. Runs missed during the "
+            "pause are not made up for.",
         ),
         RowAction(
             "rotate",

@@ -24,10 +24,10 @@ from agents.api.fields import (
     YamlParser,
     ref,
 )
-from agents.api.operations import ReasonBody
+from agents.api.operations import PauseReasonBody
 from agents.api.paging import BooleanFilter
 from agents.api.schema import describe, detail_action, detail_list, list_action
-from agents.api.sessions import HaltCountSerializer
+from agents.api.sessions import HaltBody, HaltCountSerializer
 from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
 from agents.enums import ApprovalMode, HotSource, Status, WaitingOn
 from agents.loop.reads import loop_current, loop_facts
@@ -50,6 +50,7 @@ from agents.roster.agents import (
 from agents.roster.files import agent_export, agent_import, definition_write
 from agents.sensors.trial import agent_try
 from agents.sessions.halts import agents_halt
+from agents.sessions.pauses import agent_pause, agent_resume
 from agents.skills.registry import unresolved_names
 from agents.webhooks import yaml_download
 from audit.redaction import redact_data
@@ -98,10 +99,14 @@ class AgentSerializer(RowSerializer):
 
 
 class AgentDetailSerializer(AgentSerializer):
+    paused = serializers.SerializerMethodField(help_text="Whether it is paused: its sessions wait to be resumed.")
     definition = serializers.CharField(read_only=True, help_text="The YAML definition; empty if there is none.")
 
     class Meta(AgentSerializer.Meta):
-        fields = [*AgentSerializer.Meta.fields, "definition_version", "definition_digest", "definition"]
+        fields = [*AgentSerializer.Meta.fields, "paused", "definition_version", "definition_digest", "definition"]
+
+    def get_paused(self, agent: Agent) -> bool:
+        return agent.pauses.open().exists()
 
 
 class AgentBody(Body):
@@ -331,8 +336,8 @@ class AgentViewSet(OwnedViewSet[Agent]):
             field_name="archived_at", lookup_expr="isnull", exclude=True, label="Archived or not."
         )
     }
-    always_allowed = frozenset({"halt"})
-    starts = frozenset({"start", "restart", "define", "import_yaml"})  # a definition has triggers
+    always_allowed = frozenset({"halt", "pause"})
+    starts = frozenset({"start", "resume", "restart", "define", "import_yaml"})  # a definition has triggers
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         rows = super().filter_queryset(queryset)
@@ -357,12 +362,25 @@ class AgentViewSet(OwnedViewSet[Agent]):
             require_start_permission(self.user)
         return self.respond(agent_edit(agent=agent, **self.actor, **data))
 
-    @detail_action(HaltCountSerializer, body=ReasonBody)
+    @detail_action(HaltCountSerializer, body=HaltBody)
     def halt(self, request: Request, **_: Any) -> Response:
         """Halt every unfinished session of the agent. The agent itself stays as it is."""
         agent = self.get_object()
-        reason = self.body(ReasonBody)["reason"]
+        reason = self.body(HaltBody)["reason"]
         return Response(HaltCountSerializer(agents_halt([agent.pk], reason=reason, **self.actor)).data)
+
+    @detail_action({200: AgentDetailSerializer}, body=PauseReasonBody)
+    def pause(self, request: Request, **_: Any) -> Response:
+        """Pause the agent: its sessions are put aside, and those that start meanwhile wait.
+
+        A repeated request changes nothing.
+        """
+        return self.act(agent_pause, PauseReasonBody)
+
+    @detail_action({200: AgentDetailSerializer})
+    def resume(self, request: Request, **_: Any) -> Response:
+        """Resume the agent. Sessions that were paused one by one stay paused. 409 if it is not paused."""
+        return self.act(agent_resume)
 
     @list_action(body=TEXTS, path="import", parsers=PARSERS)
     def import_yaml(self, request: Request) -> Response:

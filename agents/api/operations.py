@@ -8,7 +8,6 @@ from django.db.models import Count, QuerySet, Sum
 from django.db.models.functions import Greatest
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -28,6 +27,7 @@ from agents.models import (
     Installation,
     Notification,
     OutboxMessage,
+    Pause,
     Profile,
     SuspendedModel,
     ToolCall,
@@ -50,6 +50,7 @@ from agents.people.keys import Scope
 from agents.people.outbox import channel_test, copy_discard, copy_replay
 from agents.policy.news import choice_of
 from agents.sessions.halts import halt_all_work, halt_reach, release_all_work
+from agents.sessions.pauses import work_pause, work_paused, work_resume
 
 
 class MeSerializer(serializers.Serializer[Any]):
@@ -312,10 +313,25 @@ def _spend(budget: Budget | None, subject: Any) -> dict[str, Any]:
 # --- Halt and release of all work, of all users ---
 
 
-class ReasonBody(Body):
-    reason = NoteField(
-        required=True, allow_blank=False, default=empty, help_text="Reason, for people who find it halted."
+class HaltAllBody(Body):
+    reason = NoteField(help_text="Reason, for people who find it halted.")
+    end_waiting = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="Also ends sessions that only wait for a person. Default: they are paused until the release.",
     )
+
+
+class ReleaseBody(Body):
+    keep_paused = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="Keeps the sessions that the halt spared paused, to be resumed one by one. Default: they go on.",
+    )
+
+
+class PauseReasonBody(Body):
+    reason = NoteField(help_text="Reason, for people who find it paused.")
 
 
 class AllWorkSerializer(serializers.Serializer[Any]):
@@ -327,11 +343,16 @@ class AllWorkSerializer(serializers.Serializer[Any]):
     requested_at = serializers.DateTimeField()
     released_at = serializers.DateTimeField(allow_null=True)
     sessions = serializers.SerializerMethodField(
-        help_text="Number of sessions active when the halt was requested; of a release, those that the halt ended."
+        help_text="Number of sessions that the halt ends; of a release, those that it ended."
     )
+    spared = serializers.SerializerMethodField(help_text="Number of sessions that wait for a person and are paused.")
 
     def get_halted(self, halt: Halt) -> bool:
         return halt.released_at is None
+
+    def get_spared(self, halt: Halt) -> int:
+        spared: int = self.context.get("spared", 0)
+        return spared
 
     def get_sessions(self, halt: Halt) -> int:
         active: int | None = self.context.get("active")
@@ -342,31 +363,76 @@ class HaltView(SingleView):
     serializer_class = AllWorkSerializer
     always_allowed = frozenset({"post"})
 
-    @describe(body=ReasonBody, operation_id="halt_everything")
+    @describe(body=HaltAllBody, operation_id="halt_everything")
     def post(self, request: Request) -> Response:
-        """Halt every session of the installation. Nothing starts until the release.
+        """Halt every session of the installation, except those that only wait for a person: they are paused.
+
+        Nothing starts until the release.
 
         The answer does not wait for the sessions to end. A repeated request changes nothing. Needs the permission
         agents.halt_everything.
         """
         require_halt_permission(self.user)
-        reason = self.body(ReasonBody)["reason"]
-        found = halt_all_work(reason=reason, **self.actor)
-        return Response(AllWorkSerializer(found.halt, context={"active": found.active}).data)
+        data = self.body(HaltAllBody)
+        found = halt_all_work(reason=data["reason"], spare_waiting=not data["end_waiting"], **self.actor)
+        context = {"active": found.ending, "spared": found.spared}
+        return Response(AllWorkSerializer(found.halt, context=context).data)
 
 
 class ReleaseView(SingleView):
     serializer_class = AllWorkSerializer
     decisions = frozenset({"post"})  # releasing an emergency halt is a person's decision
 
-    @describe(operation_id="release_everything")
+    @describe(body=ReleaseBody, operation_id="release_everything")
     def post(self, request: Request) -> Response:
         """Let new work start again. Halted sessions stay halted. 409 if work is not halted.
 
         Needs the permission agents.halt_everything; a key also needs the scope `decide`.
         """
         require_halt_permission(self.user)
-        return Response(AllWorkSerializer(release_all_work(**self.actor)).data)
+        keep = self.body(ReleaseBody)["keep_paused"]
+        return Response(AllWorkSerializer(release_all_work(resume_spared=not keep, **self.actor)).data)
+
+
+class PauseSerializer(serializers.Serializer[Any]):
+    paused = serializers.SerializerMethodField(help_text="Whether all work is paused now.")
+    reason = serializers.CharField(help_text="The reason of the first request, if the pause was requested again.")
+    requested_by = serializers.CharField(
+        source="requested_by.username", allow_null=True, help_text="null: a command without a user."
+    )
+    requested_at = serializers.DateTimeField()
+
+    def get_paused(self, pause: Pause) -> bool:
+        return pause.resumed_at is None
+
+
+class PauseView(SingleView):
+    serializer_class = PauseSerializer
+    always_allowed = frozenset({"post"})
+
+    @describe(body=PauseReasonBody, operation_id="pause_everything")
+    def post(self, request: Request) -> Response:
+        """Pause every session of the installation: calls in flight end, no other begins, and what starts waits.
+
+        A repeated request changes nothing. Needs the permission agents.halt_everything.
+        """
+        paused = work_pause(reason=self.body(PauseReasonBody)["reason"], **self.actor)
+        return Response(PauseSerializer(paused.pause).data)
+
+
+class ResumeView(SingleView):
+    serializer_class = PauseSerializer
+    decisions = frozenset({"post"})  # as for the release of a halt
+
+    @describe(operation_id="resume_everything")
+    def post(self, request: Request) -> Response:
+        """Let all work go on. Sessions and agents that were paused on their own stay paused. 409 if it is not paused.
+
+        Needs the permission agents.halt_everything; a key also needs the scope `decide`.
+        """
+        pause = work_resume(**self.actor)
+        pause.refresh_from_db()
+        return Response(PauseSerializer(pause).data)
 
 
 # --- Health: counts are of the user's own rows ---
@@ -375,6 +441,7 @@ class ReleaseView(SingleView):
 class HealthSerializer(serializers.Serializer[Any]):
     ok = serializers.BooleanField(help_text="False while all work is halted.")
     halted = serializers.BooleanField(help_text="Whether all work of the installation is halted.")
+    paused = serializers.BooleanField(help_text="Whether all work of the installation is paused.")
     suspended_models = serializers.ListField(child=serializers.CharField())
     sessions = serializers.DictField(child=serializers.IntegerField(), help_text="Your unfinished sessions, by status.")
     approvals_pending = serializers.IntegerField(help_text="Pending approvals of your sessions.")
@@ -394,6 +461,7 @@ class HealthView(SingleView):
         found = {
             "ok": not halted,
             "halted": halted,
+            "paused": work_paused() is not None,
             "suspended_models": list(SuspendedModel.objects.order_by("model").values_list("model", flat=True)),
             "sessions": dict(active.values_list("status").annotate(Count("pk")).order_by("status")),
             "approvals_pending": pending.count(),

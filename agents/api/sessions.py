@@ -27,6 +27,7 @@ from agents.api.fields import (
     ref,
 )
 from agents.api.knowledge import DocumentSerializer
+from agents.api.operations import PauseReasonBody
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.conf import base_url
@@ -50,6 +51,7 @@ from agents.policy.transitions import agent_state
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
 from agents.sessions.leases import session_try_now
+from agents.sessions.pauses import session_pause, session_resume
 from agents.sessions.reads import PURPOSES, progress_of, purpose_kind, purposes
 from agents.sessions.transcripts import INTERNAL
 from agents.triggers.firing import run_estimate, run_now, session_restart
@@ -153,7 +155,7 @@ class SessionSerializer(RowSerializer):
     class Meta:
         model = AgentSession
         fields = [
-            "id", "purpose", "status", "state", "halt_state", "waiting_on", "terminal_reason", "result",
+            "id", "purpose", "status", "state", "halt_state", "paused_at", "waiting_on", "terminal_reason", "result",
             "result_reason", "progress", "current_phase", "mode", "trigger_kind", "agent", "trigger", "project",
             "started_by", "restarted_from", "depth", "max_cost_usd", "spent_usd", "cost_total_usd",
             "cost_reserved_usd", "cost_actual_usd",
@@ -162,8 +164,9 @@ class SessionSerializer(RowSerializer):
         ]  # fmt: skip
         extra_kwargs = {
             "halt_state": {
-                "help_text": "The operator's control, separate from the status. `running`: nobody halted or paused the "
-                "session. It stays `running` after the session has ended; see `status`."
+                "help_text": "The operator's control, separate from the status. `running`: nobody halted the session. "
+                "`idle`: it makes no call, and is halted if that goes on. It stays `running` after the session has "
+                "ended; see `status`."
             }
         }
 
@@ -281,8 +284,8 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
         "project": public_id_filter("project"),
     }
     joins = ("agent", "trigger", "project", "parent", "restarted_from")
-    always_allowed = frozenset({"halt", "halt_all"})
-    starts = frozenset({"restart"})
+    always_allowed = frozenset({"halt", "halt_all", "pause"})
+    starts = frozenset({"restart", "resume"})
 
     def get_queryset(self) -> QuerySet[AgentSession]:
         open_calls = ToolCall.objects.open().of_tools().filter(session=OuterRef("pk"))
@@ -320,6 +323,23 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
         answer = session_halt(session.pk, reason=data["reason"], **self.actor)
         fresh = self.get_queryset().get(pk=session.pk)
         return Response(HaltSerializer({"answer": answer, "session": fresh}).data)
+
+    @detail_action({200: SessionDetailSerializer}, body=PauseReasonBody)
+    def pause(self, request: Request, **_: Any) -> Response:
+        """Pause the session: the call in flight ends, no other begins. A repeated request changes nothing.
+
+        409 if the session is over or being halted.
+        """
+        session = self.get_object()
+        return self.respond(session_pause(session.pk, reason=self.body(PauseReasonBody)["reason"], **self.actor))
+
+    @detail_action({200: SessionDetailSerializer})
+    def resume(self, request: Request, **_: Any) -> Response:
+        """Put a paused session back into the queue; it goes on where it was. 409 if nobody paused it.
+
+        It stays paused while a pause of its agent, its trigger or all work covers it.
+        """
+        return self.respond(session_resume(self.get_object().pk, **self.actor))
 
     @detail_action({200: SessionDetailSerializer})
     def try_now(self, request: Request, **_: Any) -> Response:

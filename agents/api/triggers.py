@@ -84,6 +84,9 @@ class TriggerBody(TriggerPatch):
 
 class PauseBody(Body):
     reason = serializers.CharField(max_length=24, required=False, help_text="One word, such as by_hand.")
+    with_runs = serializers.BooleanField(
+        required=False, help_text="Also pauses the sessions that it has now, until it is resumed. Default: they go on."
+    )
 
 
 class CapBody(Body):

@@ -15,7 +15,17 @@ from agents.api.audit import AuditExportView
 from agents.api.base import SingleView
 from agents.api.knowledge import CollectionViewSet, DocumentViewSet, SearchView
 from agents.api.models import ModelsView, ModelTestView
-from agents.api.operations import ChannelViewSet, CostsView, DeliveryViewSet, HaltView, HealthView, MeView, ReleaseView
+from agents.api.operations import (
+    ChannelViewSet,
+    CostsView,
+    DeliveryViewSet,
+    HaltView,
+    HealthView,
+    MeView,
+    PauseView,
+    ReleaseView,
+    ResumeView,
+)
 from agents.api.playbooks import CallableSkillViewSet, PlaybookViewSet, SkillAuditView, SkillViewSet
 from agents.api.results import (
     FindingViewSet,
@@ -83,7 +93,9 @@ urlpatterns = [
     path("v1/me", MeView.as_view(), name="me"),
     path("v1/models", ModelsView.as_view(), name="models"),
     path("v1/models/<path:name>/test", ModelTestView.as_view(), name="model-test"),
+    path("v1/pause", PauseView.as_view(), name="pause"),
     path("v1/release", ReleaseView.as_view(), name="release"),
+    path("v1/resume", ResumeView.as_view(), name="resume"),
     path("v1/run-now", RunNowView.as_view(), name="run-now"),
     path("v1/run-now/estimate", RunEstimateView.as_view(), name="run-estimate"),
     path("v1/search", SearchView.as_view(), name="search"),

@@ -80,11 +80,12 @@ FAST_PATHS: Final[tuple[FastPath, ...]] = (
     ),
     FastPath(
         "switch_agent",
-        "pause, resume, start or stop <agent or trigger>",
+        "pause or resume <run id, agent or trigger>; start or stop <agent or trigger>",
         requests.switch,
         {verb: verb for verb in ("pause", "resume", "start", "stop")},
         words=_THIS,
         names=("agent", "trigger"),
+        takes_id=True,
     ),
     FastPath("list_approvals", "approvals", lookups.waiting, {"approvals": "", "questions": "questions"}),
     FastPath(

@@ -36,6 +36,7 @@ from agents.sessions.own_rows import (
     significant,
     without_questions,
 )
+from agents.sessions.pauses import pause_message, work_paused
 from agents.sessions.reads import purposes
 from agents.skills.registry import console_skills
 from agents.text.clean import one_line
@@ -62,7 +63,8 @@ def model_refusal(by: User) -> str:
         require_may_start(by.pk)
     except LqopsError as refusal:
         return str(refusal)
-    return ""
+    paused = work_paused()
+    return pause_message(paused) if paused else ""
 
 
 def ask_model(context: AskContext, chat: Any, wanted: Iterable[Wanted] = ()) -> AgentSession:

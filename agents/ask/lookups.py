@@ -23,6 +23,7 @@ from agents.policy.periods import Span, spans
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION
 from agents.sessions.control_room import HALTED, health, meter_today
+from agents.sessions.pauses import pause_message, work_paused
 from agents.sessions.reads import progress_of, purposes
 from agents.sessions.second_eyes import tally, yeses_needed
 from agents.skills.registry import skills_left_out
@@ -75,15 +76,18 @@ def status(match: Match, context: AskContext) -> Answer:
     if questions:
         attention.append(f"Questions of agents waiting for an answer: {questions}. Ask: questions")
     runs = ", ".join(f"{number} {name}" for name, number in counts.items())
+    paused = work_paused()
     state = f"{halt_message(halt)} {TO_RELEASE}" if halt else "Nothing is halted."
+    state += f" {pause_message(paused)}" if paused else ""
     text = f"{state} Your active runs: {runs or 'none'}."
     if attention:
         text = lines(f"{text} Needs attention:", attention)
-    elif not halt:
+    elif not halt and not paused:
         text += " Nothing needs attention."
     return message(
         text,
         halted=halt is not None,
+        paused=paused is not None,
         red=red,
         sessions=counts,
         approvals_pending=approvals,

@@ -32,6 +32,14 @@ from agents.roster.agents import agent_create, agent_edit, agent_is_running, age
 from agents.roster.files import definition_write
 from agents.sessions.approvals import approval_approve, approval_reject, require_decidable
 from agents.sessions.halts import agents_halt, halt_all_work, session_halt, sessions_halt
+from agents.sessions.pauses import (
+    agent_pause,
+    agent_resume,
+    pause_message,
+    pauses_of,
+    session_pause,
+    session_resume,
+)
 from agents.sessions.second_eyes import waits_text, with_decisions
 from agents.text.clean import one_line
 from agents.text.shown import shown
@@ -282,7 +290,7 @@ def _halted(count: Any) -> Done:
 
 def _is_active(acting: Acting) -> None:
     if acting.row.status in TERMINAL:
-        raise InvalidTransition(f"Run {short_id(acting.row)} is over; there is nothing to halt.")
+        raise InvalidTransition(f"Run {short_id(acting.row)} is over; nothing can be done about it.")
 
 
 def _may_halt_all(acting: Acting) -> None:
@@ -344,14 +352,36 @@ def _may_start_loop(acting: Acting) -> None:
 def _has_loop(acting: Acting) -> None:
     if not agent_is_running(acting.row):
         raise InvalidTransition(
-            f"The loop of agent {acting.row.name} is not running. Pause it to switch it off; halt it to end its runs."
+            f"The loop of agent {acting.row.name} is not running. Pause it to put its runs aside; halt it to end them."
         )
 
 
-def _switch(acting: Acting, *, enabled: bool) -> Done:
-    agent = agent_edit(agent=acting.row, by=acting.by, now=acting.now, enabled=enabled)
-    text = f"Agent {agent.name} is {'on' if enabled else 'off: it takes no new work, and its loop has ended'}."
-    return Done(text, {"agent": str(agent.public_id), "enabled": agent.enabled})
+def _pause_agent(acting: Acting) -> Done:
+    paused = agent_pause(agent=acting.row, by=acting.by, reason=acting.reason, now=acting.now)
+    text = f"Agent {acting.row.name} is paused. Paused runs: {paused.sessions}."
+    return Done(text, {"agent": str(acting.row.public_id), "sessions": paused.sessions})
+
+
+def _resume_agent(acting: Acting) -> Done:
+    """Resume an agent, and enable it if it is disabled: either way it is to work again."""
+    agent = acting.row
+    if agent.pauses.open().exists():
+        agent_resume(agent=agent, by=acting.by, now=acting.now)
+    if not agent.enabled:
+        agent = agent_edit(agent=agent, by=acting.by, now=acting.now, enabled=True)
+    return Done(f"Agent {agent.name} works again.", {"agent": str(agent.public_id), "enabled": agent.enabled})
+
+
+def _pause_run(acting: Acting) -> Done:
+    row = session_pause(acting.row.pk, by=acting.by, reason=acting.reason, now=acting.now)
+    return Done(f"Run {short_id(row)} is paused.", {"session": str(row.public_id)})
+
+
+def _resume_run(acting: Acting) -> Done:
+    row = session_resume(acting.row.pk, by=acting.by, now=acting.now)
+    others = " ".join(pause_message(pause) for pause in pauses_of(row))
+    text = f"Its own pause ended. {others}" if others else f"Run {short_id(row)} goes on."
+    return Done(text, {"session": str(row.public_id)})
 
 
 def _start_loop(acting: Acting) -> Done:
@@ -472,8 +502,9 @@ _RUN_COMMAND: Final = "manage.py run_now --trigger {id} --owner {user} --user {u
 ACTIONS: Final[Mapping[tuple[str, str], Action]] = {
     ("halt_all", ""): Action(
         "Halt everything",
-        "Halts every run of this installation: no further call starts, and nothing starts until it is released.",
-        'manage.py halt --all --reason "…" --user {user}',
+        "Halts every run of this installation: no further call starts, and nothing starts until it is released. Runs "
+        "that only wait for a person are paused instead.",
+        "manage.py halt --all --user {user}",
         _halt_all,
         check=_may_halt_all,
         danger=True,
@@ -518,17 +549,31 @@ ACTIONS: Final[Mapping[tuple[str, str], Action]] = {
         details=_call_seen,
         scope="decide",
     ),
+    ("pause", "run"): Action(
+        "Pause run {name}",
+        "The call in flight ends, no other begins. The run goes on where it was when it is resumed.",
+        "manage.py pause {id} --user {user}",
+        _pause_run,
+        check=_is_active,
+    ),
+    ("resume", "run"): Action(
+        "Resume run {name}",
+        "Run {name} goes on where it was.",
+        "manage.py resume {id} --user {user}",
+        _resume_run,
+        check=_may_start,
+    ),
     ("pause", "agent"): Action(
         "Pause agent {name}",
-        "Agent {name} takes no new work and its loop ends. Its other active runs continue.",
-        "",
-        lambda acting: _switch(acting, enabled=False),
+        "Puts every active run of agent {name} aside; those that start meanwhile wait. Nothing is lost.",
+        "manage.py pause --agent {id} --user {user}",
+        _pause_agent,
     ),
     ("resume", "agent"): Action(
         "Resume agent {name}",
-        "Agent {name} takes work again.",
-        "",
-        lambda acting: _switch(acting, enabled=True),
+        "Agent {name} works again, and its paused runs go on.",
+        "manage.py resume --agent {id} --user {user}",
+        _resume_agent,
         check=_may_start,
     ),
     ("start", "agent"): Action(
@@ -548,13 +593,13 @@ ACTIONS: Final[Mapping[tuple[str, str], Action]] = {
     ("pause", "trigger"): Action(
         "Pause trigger {name}",
         "Trigger {name} starts nothing until it is resumed.",
-        "",
+        "manage.py pause --trigger {id} --user {user}",
         _pause_trigger,
     ),
     ("resume", "trigger"): Action(
         "Resume trigger {name}",
         "Trigger {name} fires again. What the pause skipped is not made up for.",
-        "",
+        "manage.py resume --trigger {id} --user {user}",
         _resume_trigger,
         check=_may_start,
     ),

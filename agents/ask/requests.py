@@ -94,13 +94,29 @@ def _which_approval(action: str, context: AskContext, found: list[Approval] | No
 
 
 def switch(match: Match, context: AskContext) -> Answer | None:
-    """Propose to pause or resume an agent or a trigger, or to start or stop a loop; a trigger that is started runs."""
+    """Propose to pause or resume a run, an agent or a trigger, or to start or stop a loop; a started trigger runs."""
+    if match.ids:
+        return _switch_run(match, context)
     if not match.rows:
         if context.in_chat:
             return halt(Match(), context) if match.action == "stop" else None
         head = f"Nothing was changed. Say which one: `{match.action} <name>`."
         return _choices(head, [*rows_of("agent", context.user), *rows_of("trigger", context.user)])
     return _one(match.rows, match.action, context)
+
+
+def _switch_run(match: Match, context: AskContext) -> Answer | None:
+    found = rows_by_id(own_sessions(context), match.ids[0])
+    if match.action not in {"pause", "resume"}:
+        return None
+    if not found:
+        raise NotFound(f"You have no run {match.ids[0]}. Ask: runs active")
+    if len(found) > 1:
+        head = f"Nothing was changed. Say which one: `{match.action} <id>`."
+        return listing(head, session_rows(found), "sessions", empty="")
+    wanted = wanted_on(match.action, "run", found[0], text=context.text)
+    text = f"{match.action.capitalize()} run {short_id(found[0])}? {TO_CONFIRM}"
+    return message(text, wanted, session=str(found[0].public_id))
 
 
 # What a verb means for a trigger.

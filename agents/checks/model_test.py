@@ -18,7 +18,7 @@ from agents.conf import clock
 from agents.definitions.catalogue import declaration_of, roles_of
 from agents.definitions.schema import Signal
 from agents.enums import Phase, Purpose, TerminalReason, ToolIntent
-from agents.exceptions import Invalid, InvalidTransition, ModelSuspended, RetryLater
+from agents.exceptions import Invalid, ModelSuspended, RetryLater
 from agents.guard import guarded_tool_call
 from agents.guard.selftest import arm
 from agents.guard.tools import limited_to, persisting
@@ -40,7 +40,7 @@ from agents.policy.model_catalogue import (
 from agents.runner import run_claimed
 from agents.sensors.signals import MAX_TOKENS as SCORE_TOKENS
 from agents.sensors.signals import read_score, score_messages
-from agents.sessions.leases import lease_claim
+from agents.sessions.leases import lease_claim_now
 from agents.sessions.lifecycle import session_create, session_enter_phase
 from agents.sessions.model_facts import require_declared
 from agents.sessions.reads import call_latest
@@ -241,10 +241,7 @@ def claim_session(owner: User, model: str, *, now: datetime) -> AgentSession:
     session = session_create(
         owner=owner, now=now, max_cost_usd=CAP_USD, asked_by=OWNER, purpose=f"test of model {model}"
     )
-    claimed = lease_claim(session.pk, owner=OWNER, now=now)
-    if claimed is None:
-        raise InvalidTransition(f"{owner} has as many active runs as allowed; try again later.")
-    return claimed
+    return lease_claim_now(session, owner=OWNER, now=now)
 
 
 def ask_model(

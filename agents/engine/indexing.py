@@ -18,7 +18,7 @@ from agents.conf import clock
 from agents.definitions.catalogue import embedding_model
 from agents.engine.query_vectors import REASON_CHARS, fetch_query_vector
 from agents.enums import Mode, TerminalReason, ToolIntent
-from agents.exceptions import InvalidTransition, LqopsError, SessionHalted
+from agents.exceptions import LqopsError, SessionHalted
 from agents.guard import guarded_tool_call
 from agents.guard.selftest import arm
 from agents.guard.tools import BadParams
@@ -35,7 +35,7 @@ from agents.models import AgentSession, Profile, agents_may_run
 from agents.people.access import actor_of, record_act, require_access, require_start_permission
 from agents.runner import run_claimed
 from agents.sessions.fairness import slice_is_over
-from agents.sessions.leases import lease_claim
+from agents.sessions.leases import lease_claim_now
 from agents.sessions.lifecycle import session_create
 from agents.text.clean import one_line
 from agents.types import End, Finished, SliceOver
@@ -202,7 +202,4 @@ def _claim_search(by: User, query: str, *, now: datetime) -> AgentSession:
     session = session_create(
         owner=by, mode=Mode.INDEX, now=now, max_cost_usd=SEARCH_CAP_USD, params=params, asked_by=actor_of(by)
     )
-    claimed = lease_claim(session.pk, owner=SEARCH_OWNER, now=now)
-    if claimed is None:
-        raise InvalidTransition(f"{by} has as many active runs as allowed; try again later.")
-    return claimed
+    return lease_claim_now(session, owner=SEARCH_OWNER, now=now)

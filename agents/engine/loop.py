@@ -16,7 +16,15 @@ from agents.engine.prompting import SYNTAX, Brief, Prompter
 from agents.engine.replies import Reply, read_reply, stored_calls, without_false_claims
 from agents.engine.skills import SkillExecutor, anticipate
 from agents.enums import Brake, EventKind, Mode, Outcome, Purpose, Status, TerminalReason, ToolIntent, WaitingOn
-from agents.exceptions import BudgetExceeded, BudgetRefused, LeaseLost, LqopsError, OutcomeUnknown, RetryLater
+from agents.exceptions import (
+    BudgetExceeded,
+    BudgetRefused,
+    LeaseLost,
+    LqopsError,
+    OutcomeUnknown,
+    RetryLater,
+    SessionPaused,
+)
 from agents.guard.refusals import refuse_call
 from agents.guard.tools import BadParams, persisting
 from agents.models import AgentEvent, AgentSession, Message
@@ -84,7 +92,12 @@ def require_budget(session: AgentSession) -> None:
 # Each end without an answer is published once. The session row and the audit log decide; these events only inform.
 
 
-_CONTINUES: Final = (LeaseLost, OutcomeUnknown, RetryLater)  # another worker continues, or this one later
+_CONTINUES: Final = (
+    LeaseLost,
+    OutcomeUnknown,
+    RetryLater,
+    SessionPaused,
+)  # another worker continues, or this one later
 
 
 def emit_end(session: AgentSession, end: Finished, *, run: str) -> None:

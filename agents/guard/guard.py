@@ -1,6 +1,7 @@
 """guarded_tool_call: the one way for an agent to act. Read from top to bottom, it is the safety argument.
 
 R5 (is it halted?) → R6 (does the phase grant it?) → a person's approval where one is needed → R4 (can it be paid?).
+A paused session is put aside after R6: nobody is asked for it, and nothing is paid.
 The first that refuses wins, and an error refuses. A refusal leaves an audit row and no effect. An allowed call is
 written down and paid for before it happens, and settled when its outcome is known. The guard never commits for its
 caller, and no transaction is open while a remote call is out.
@@ -26,6 +27,7 @@ from agents.exceptions import (
     OutcomeUnknown,
     RetryLater,
     SessionHalted,
+    SessionPaused,
     TooDear,
     ToolFailed,
     UnpricedModel,
@@ -151,7 +153,7 @@ def _do_together(calls: Sequence[Call]) -> list[ToolResult]:
     try:
         for place, call in enumerate(decided):
             if isinstance(call, Call) and call.tool.remote:
-                ready.append(_open(call, sharing=len(decided) - place))
+                ready.append(_open(call, sharing=len(decided) - place, is_first=not _has_open(ready)))
             else:
                 ready.append(call)  # refused already, or local: authorised and done in one transaction below
     except BaseException:
@@ -160,6 +162,10 @@ def _do_together(calls: Sequence[Call]) -> list[ToolResult]:
                 withdraw(call)
         raise
     return run_parallel([partial(timed, partial(_finish, call)) for call in ready])
+
+
+def _has_open(calls: Sequence[ToolResult | Call]) -> bool:
+    return any(isinstance(call, Call) and call.row is not None for call in calls)
 
 
 # --- All of it in one statement, where nobody needs to be asked ---
@@ -268,6 +274,8 @@ def _decide(call: Call) -> Call | ToolResult:
             refusal = _refuse_if_stopped(call, read_for_update(call.session))
         if refusal is not None:
             raise refusal
+    if seen.boundary.is_paused:
+        raise SessionPaused
     place = journal_place(seen.journal, asked_digest=call.digest, by_fallback=bool(call.fallback))
     if place.replay is not None:
         return place.replay
@@ -404,10 +412,13 @@ def _act_locally(call: Call) -> ToolResult:
     return _conclude(end)
 
 
-def _open(call: Call, *, sharing: int = 1) -> Call | ToolResult:
-    """Authorise a remote call in a durable block of its own: intent before effect."""
+def _open(call: Call, *, sharing: int = 1, is_first: bool = True) -> Call | ToolResult:
+    """Authorise a remote call in a durable block of its own: intent before effect.
+
+    A pause that comes when the first call of a group is open lets the others follow: the group is in flight.
+    """
     with _written_if_overtaken(call), transaction.atomic(durable=True):
-        opened = _authorise(call, sharing=sharing)
+        opened = _authorise(call, sharing=sharing, is_first=is_first)
     return opened if isinstance(opened, Call) else _conclude(opened)
 
 
@@ -448,11 +459,13 @@ def _conclude(end: Refusal) -> ToolResult:
     return end
 
 
-def _authorise(call: Call, *, sharing: int = 1) -> Call | Refusal:
+def _authorise(call: Call, *, sharing: int = 1, is_first: bool = True) -> Call | Refusal:
     """Decide under lock and write the intent down: reservation, journal row, audit row."""
     locked = read_for_update(call.session, model=call.model)
     if (stopped := _refuse_if_stopped(call, locked)) is not None:
         return stopped
+    if locked.boundary.is_paused and is_first:
+        return SessionPaused()
     paid = _check_cost(call, locked, sharing)
     if not isinstance(paid, Call):
         return paid

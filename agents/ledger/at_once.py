@@ -40,12 +40,13 @@ WAITED_SECONDS: Final = 0.01  # a statement that took longer may have waited for
 
 # --- Opening ---
 
-# R5: this worker holds a running session that nobody halted. R6: it is in the phase that the guard judged by. Journal:
-# nothing stands at this place of the run.
+# R5: this worker holds a running session that nobody halted. R6: it is in the phase that the guard judged by. Nobody
+# paused it. Journal: nothing stands at this place of the run.
 _HELD: Final = """
     SELECT s.id, s.agent_id, s.trigger_id FROM agents_agentsession s
     JOIN agents_installation i ON i.id = 1 AND i.halt_id IS NULL
     WHERE s.id = %(session)s AND s.fencing = %(fencing)s AND s.status = 'running' AND s.halt_state = 'running'
+      AND s.paused_at IS NULL
       AND s.current_phase = %(phase)s
       AND NOT EXISTS (SELECT 1 FROM agents_toolcall c WHERE c.session_id = s.id AND c.key = %(key)s)"""
 

@@ -45,8 +45,8 @@ _JOURNAL = (
     "charged_usd",
     "fencing",
 )
-GOING_ON = (HaltState.RUNNING, HaltState.PAUSED)
-_SEEN = ("status", "halt_state", "terminal_reason", "current_phase", "fencing")
+GOING_ON = (HaltState.RUNNING, HaltState.IDLE)
+_SEEN = ("status", "halt_state", "terminal_reason", "current_phase", "fencing", "paused_at")
 _LOCKED = (
     *_SEEN,
     "max_cost_usd",
@@ -171,6 +171,7 @@ def _boundary(row: dict[str, Any], all_work_halt: int | None) -> Boundary:
         terminal_reason=row["terminal_reason"],
         all_work_halt=all_work_halt,
         phase=row["current_phase"],
+        is_paused=row["paused_at"] is not None,
     )
 
 

@@ -77,7 +77,7 @@ def journal_open(
 ) -> Head:
     """Write the intent down: reservation, journal row, `started` audit row. The caller holds the locks.
 
-    The UPDATE tests fencing and halt once more; a passing call resumes a session that the watchdog paused.
+    The UPDATE tests fencing and halt once more; a passing call takes the mark of the watchdog away.
     """
     priced = bool(call.model)
     changed: dict[str, Any] = {"halt_state": HaltState.RUNNING}

@@ -79,13 +79,21 @@ def subject_of(trigger: Trigger) -> str:
 
 
 def trigger_stop(
-    row: Trigger, reason: str, *, now: datetime, by: User | None = None, runs: int = 0, fault: str = ""
+    row: Trigger,
+    reason: str,
+    *,
+    now: datetime,
+    by: User | None = None,
+    runs: int = 0,
+    fault: str = "",
+    with_runs: bool = False,
 ) -> None:
     """Pause a trigger whose row the caller has locked. Its owner is notified unless a person did it."""
     row.paused_at = now
     row.pause_reason = reason
     row.save(update_fields=["paused_at", "pause_reason"])
-    trigger_record(row, "autonomous_trigger.paused", now=now, by=by, reason=reason, runs=runs)
+    more = {"with_runs": True} if with_runs else {}
+    trigger_record(row, "autonomous_trigger.paused", now=now, by=by, reason=reason, runs=runs, **more)
     if by is None:
         notification_create(
             owner_id=row.owner_id,

@@ -23,7 +23,14 @@ from agents.engine.loop import Answered
 from agents.engine.prompting import journaled_call, model_of
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import ApprovalMode, HotSource, TerminalReason, ToolIntent, TurnState
-from agents.exceptions import AutonomousBrake, BudgetRefused, LeaseLost, OutcomeUnknown, RetryLater
+from agents.exceptions import (
+    AutonomousBrake,
+    BudgetRefused,
+    LeaseLost,
+    OutcomeUnknown,
+    RetryLater,
+    SessionPaused,
+)
 from agents.guard.tools import BadParams
 from agents.ledger.model_limits import context_tokens
 from agents.ledger.outages import tell_model_fails
@@ -86,7 +93,15 @@ from audit.redaction import redact_exception
 logger = logging.getLogger(__name__)
 
 ROUNDS: Final = "max_tool_rounds"
-_PASSED_ON: Final = (AutonomousBrake, LeaseLost, OutcomeUnknown, RetryLater, OperationalError, InterfaceError)
+_PASSED_ON: Final = (
+    AutonomousBrake,
+    LeaseLost,
+    OutcomeUnknown,
+    RetryLater,
+    SessionPaused,
+    OperationalError,
+    InterfaceError,
+)
 _TURN_ERRORS: Final = {TerminalReason.PROVIDER_ERROR, TerminalReason.REFUSED, TerminalReason.TIMED_OUT}
 
 

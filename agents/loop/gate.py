@@ -20,7 +20,14 @@ from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.engine.prompting import journaled_call
 from agents.enums import Purpose, ToolIntent, TurnState
-from agents.exceptions import AutonomousBrake, LeaseLost, ModelSuspended, RetryLater, UnpricedModel
+from agents.exceptions import (
+    AutonomousBrake,
+    LeaseLost,
+    ModelSuspended,
+    RetryLater,
+    SessionPaused,
+    UnpricedModel,
+)
 from agents.ledger.budgets import micro
 from agents.loop.pacing import Pace
 from agents.loop.state import FieldView, changes_from
@@ -58,7 +65,7 @@ def gate(
         return ""
     try:
         return _decide(session, turn, views, model=model, opens=opens, pace=pace)
-    except (AutonomousBrake, LeaseLost, OperationalError, InterfaceError):
+    except (AutonomousBrake, LeaseLost, SessionPaused, OperationalError, InterfaceError):
         raise
     except Exception:
         logger.warning("the gate of session %s failed and opens", session.public_id, exc_info=True)

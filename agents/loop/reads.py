@@ -22,6 +22,7 @@ _WAITS: Final[Mapping[str, str]] = {
     WaitingOn.APPROVAL: "A call needs approval.",
     WaitingOn.INPUT: "A question needs an answer.",
     WaitingOn.OPERATOR: "The outcome of a call is unknown; a person has to resolve it.",
+    WaitingOn.RESUME: "It is paused, and goes on when somebody resumes it.",
 }
 
 

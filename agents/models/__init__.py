@@ -33,6 +33,7 @@ from agents.models.money import (
     ModelOutage,
     ModelPrice,
     ModelServer,
+    Pause,
     SuspendedModel,
 )
 from agents.models.operations import (

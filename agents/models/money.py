@@ -1,13 +1,15 @@
-"""Shared budgets, prices of models, halts, and the installation's row."""
+"""Shared budgets, prices of models, halts, pauses, and the installation's row."""
 
 from decimal import Decimal
+from typing import Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import OuterRef, Q
 from django.db.models.functions import Now
 
-from agents.enums import BudgetScope, HaltScope
+from agents.enums import BudgetScope, HaltScope, PauseScope
+from agents.models.agents import Agent, Trigger
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import AgentSession
 
@@ -69,12 +71,84 @@ class Halt(models.Model):
     actor = models.CharField(max_length=64, blank=True, help_text="Who the audit log names if it was no user.")
     released_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
     released_at = models.DateTimeField(null=True, blank=True)
+    spares_waiting = models.BooleanField(
+        default=False, help_text="Whether runs that only wait for a person are paused instead of ended."
+    )
 
     class Meta:
         permissions = [("halt_everything", "Can halt and release all work of the installation")]
 
     def __str__(self) -> str:
         return f"halt of {self.session_id or 'all work'}"
+
+
+class PauseQuerySet(models.QuerySet["Pause"]):
+    def open(self) -> "PauseQuerySet":
+        return self.filter(resumed_at__isnull=True)
+
+    def of(self, row: AgentSession | None = None) -> "PauseQuerySet":
+        """Those that hold up the session, or did; without a row, that of the outer query."""
+
+        def its(name: str) -> Any:
+            return OuterRef(name) if row is None else getattr(row, name)
+
+        return self.filter(
+            Q(scope=PauseScope.ORGANISATION)
+            | Q(scope=PauseScope.SESSION, session=its("pk"))
+            | Q(scope=PauseScope.AGENT, agent=its("agent_id"))
+            | Q(scope=PauseScope.TRIGGER, trigger=its("trigger_id"), requested_at__gte=its("created_at"))
+        )
+
+
+class Pause(models.Model):
+    """An operator's pause: of what, who, why, and until when. At most one of each thing is in force.
+
+    That of a trigger holds up the runs that were there; a trigger can be run by hand while it is paused.
+    """
+
+    scope = models.CharField(max_length=16, choices=PauseScope)
+    session = models.ForeignKey(AgentSession, models.CASCADE, null=True, blank=True, related_name="pauses")
+    agent = models.ForeignKey(Agent, models.CASCADE, null=True, blank=True, related_name="pauses")
+    trigger = models.ForeignKey(Trigger, models.CASCADE, null=True, blank=True, related_name="pauses")
+    halt = models.ForeignKey(
+        Halt, models.SET_NULL, null=True, blank=True, related_name="+", help_text="The halt that spared the run."
+    )
+    reason = models.TextField(blank=True)
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="lqops_pauses"
+    )
+    requested_at = models.DateTimeField(db_default=Now())
+    actor = models.CharField(max_length=64, blank=True, help_text="Who the audit log names if it was no user.")
+    resumed_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
+    resumed_at = models.DateTimeField(null=True, blank=True)
+
+    objects = PauseQuerySet.as_manager()
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(scope=PauseScope.SESSION, session__isnull=False, agent__isnull=True, trigger__isnull=True)
+                | Q(scope=PauseScope.AGENT, session__isnull=True, agent__isnull=False, trigger__isnull=True)
+                | Q(scope=PauseScope.TRIGGER, session__isnull=True, agent__isnull=True, trigger__isnull=False)
+                | Q(scope=PauseScope.ORGANISATION, session__isnull=True, agent__isnull=True, trigger__isnull=True),
+                name="pause_scope",
+            ),
+            *(
+                models.UniqueConstraint(
+                    fields=[name], condition=Q(resumed_at__isnull=True, scope=scope), name=f"pause_one_of_{scope}"
+                )
+                for name, scope in (
+                    ("session", "session"),
+                    ("agent", "agent"),
+                    ("trigger", "trigger"),
+                    ("scope", "organisation"),
+                )
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"pause of {self.session_id or self.agent_id or self.trigger_id or 'all work'}"
 
 
 class Installation(models.Model):

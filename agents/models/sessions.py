@@ -71,7 +71,8 @@ class AgentSession(models.Model):
           │          └───────► waiting  (waiting_on) ───┤
           └───────────────────── slice over, wake ◄─────┘
 
-    halt_state is the operator's control: running ──► halt_requested ──► halted, and running ◄──► paused (idle).
+    halt_state is the operator's control: running ──► halt_requested ──► halted, and running ◄──► idle (the watchdog).
+    paused_at is the other one: a paused session waits for `resume` and begins no call (sessions/pauses.py).
     Every write of a worker names the fencing number under which it claimed the session.
     """
 
@@ -111,6 +112,7 @@ class AgentSession(models.Model):
     terminal_reason = models.CharField(max_length=24, choices=TerminalReason, null=True, blank=True)  # noqa: DJ001
     current_phase = models.CharField(max_length=16, choices=Phase, default=Phase.INTAKE)
     next_wake_at = models.DateTimeField(null=True, blank=True)
+    paused_at = models.DateTimeField(null=True, blank=True, help_text="Since when a pause holds it up.")
     idle_halt_minutes = models.PositiveIntegerField(default=5)
     last_activity_at = models.DateTimeField(db_default=Now())
     created_at = models.DateTimeField(db_default=Now())
@@ -200,6 +202,7 @@ class AgentSession(models.Model):
             ),
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.SLEEPING), name="session_asleep"),
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.WAITING), name="session_waiting"),
+            models.Index(fields=["id"], condition=Q(paused_at__isnull=False), name="session_paused"),
             models.Index(fields=["trigger", "-id"], name="session_trigger"),
             models.Index(
                 fields=["parent"], condition=Q(parent__isnull=False, handed_back_at__isnull=True), name="session_lent"

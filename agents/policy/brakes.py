@@ -39,13 +39,17 @@ PHASE_GRANTS: Final[Mapping[str, frozenset[ToolIntent]]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Boundary:
-    """The facts that show a halt, read afresh from the database."""
+    """The facts that show a halt, read afresh from the database.
+
+    A pause is no brake: it refuses nothing, and is looked at when R5 and R6 have nothing to say.
+    """
 
     status: str
     halt_state: str
     terminal_reason: str | None
     all_work_halt: int | None
     phase: str
+    is_paused: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ _ENDS = {Status.HALTED, Status.FAILED}
 
 STATUS_MOVES: Final[Mapping[str, frozenset[Status]]] = MappingProxyType(
     {
-        Status.QUEUED: frozenset({Status.RUNNING, *_ENDS}),
+        Status.QUEUED: frozenset({Status.RUNNING, Status.WAITING, *_ENDS}),
         Status.RUNNING: frozenset({Status.QUEUED, Status.SLEEPING, Status.WAITING, Status.COMPLETED, *_ENDS}),
         Status.SLEEPING: frozenset({Status.QUEUED, *_ENDS}),
         Status.WAITING: frozenset({Status.QUEUED, *_ENDS}),
@@ -66,6 +66,7 @@ _WAITING_STATES: Final[Mapping[str, AgentState]] = {
     WaitingOn.INPUT: AgentState.WAITING_FOR_INPUT,
     WaitingOn.OPERATOR: AgentState.WAITING_FOR_INPUT,
     WaitingOn.MODEL: AgentState.WAITING_FOR_MODEL,
+    WaitingOn.RESUME: AgentState.PAUSED,
 }
 _STATUS_STATES: Final[Mapping[str, AgentState]] = {
     Status.SLEEPING: AgentState.SLEEPING,

@@ -227,12 +227,13 @@ def sensor_reject(row: Sensor, *, state: SensorState, problem: str) -> None:
 
 
 def loops_going() -> QuerySet[AgentSession]:
-    """Return the loops whose sensors may run: active, not halted, agent enabled, owner opted in."""
+    """Return the loops whose sensors may run: active, neither halted nor paused, agent enabled, owner opted in."""
     return AgentSession.objects.active().filter(
         agents_may_run("owner"),
         Exists(Installation.objects.filter(pk=1, halt__isnull=True)),
         mode=Mode.LOOP,
-        halt_state__in=(HaltState.RUNNING, HaltState.PAUSED),
+        halt_state__in=(HaltState.RUNNING, HaltState.IDLE),
+        paused_at__isnull=True,
         agent__enabled=True,
     )
 

@@ -37,6 +37,7 @@ from agents.exceptions import (
     LqopsError,
     OutcomeUnknown,
     SessionHalted,
+    SessionPaused,
     ToolNotGranted,
 )
 from agents.guard import guarded_tool_call
@@ -205,13 +206,15 @@ def _with_connection(work: Callable[[], Result]) -> Result:
         connections.close_all()
 
 
-def _end_after(call: "asyncio.Future[ToolResult]") -> End | None:
+def _end_after(call: "asyncio.Future[ToolResult]") -> End | None:  # noqa: PLR0911 one line for each way to end
     """Return how a call ends the session, as the runner would end it; None when it goes on."""
     match call.exception():
         case None if call.result().outcome == Outcome.UNKNOWN:
             return Waiting(WaitingOn.OPERATOR)
         case OutcomeUnknown():
             return Waiting(WaitingOn.OPERATOR)
+        case SessionPaused():
+            return Waiting(WaitingOn.RESUME)
         case SessionHalted(reason=reason):
             return Finished(TerminalReason(reason))
         case LeaseLost():

@@ -20,7 +20,7 @@ from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.definitions.schema import AgentDefinition, SensorSpec, Signal
 from agents.enums import Phase, ToolIntent
-from agents.exceptions import Invalid, InvalidTransition, LqopsError
+from agents.exceptions import Invalid, LqopsError
 from agents.guard import guarded_tool_call
 from agents.guard.selftest import arm
 from agents.loop.gate import ask_gate
@@ -34,7 +34,7 @@ from agents.sensors.sensing import Failed, FileChangeWatcher, SensorServices
 from agents.sensors.signals import CallFailed, Params, SignalScoring
 from agents.sensors.slice import sensing_class
 from agents.sensors.validation import source_problem, tool_problem
-from agents.sessions.leases import lease_claim
+from agents.sessions.leases import lease_claim_now
 from agents.sessions.lifecycle import session_create, session_enter_phase
 from agents.types import Finished, ToolResult
 from audit.receipts import usd
@@ -106,10 +106,7 @@ def _claim(agent: Agent, definition: AgentDefinition, *, actor: str, now: dateti
     session = session_create(
         owner=agent.owner, agent=agent, max_cost_usd=cap, asked_by=actor, purpose=f"trial of {agent.name}", now=now
     )
-    claimed = lease_claim(session.pk, owner=OWNER, now=now)
-    if claimed is None:
-        raise InvalidTransition(f"{agent.owner} has as many active runs as allowed; try again later.")
-    return claimed
+    return lease_claim_now(session, owner=OWNER, now=now)
 
 
 def _gate_model(definition: AgentDefinition) -> str | None:

@@ -28,7 +28,7 @@ from agents.ledger.inputs import input_note_end
 from agents.ledger.journal import journal_recover
 from agents.ledger.outages import model_wait_note
 from agents.ledger.trigger_health import trigger_note_end
-from agents.models import AgentSession, Halt, Installation, ToolCall, Turn, UnreadInput
+from agents.models import AgentSession, Halt, Installation, Pause, ToolCall, Turn, UnreadInput
 from agents.people.notifications import notification_create, wants_successes
 from agents.people.outbox import receipt_path
 from agents.policy.transitions import REASON_STATUS
@@ -280,6 +280,9 @@ def _end(
     row.status = status
     row.terminal_reason = ended_for
     row.waiting_on = ""
+    if row.paused_at is not None:
+        row.paused_at = None
+        Pause.objects.open().filter(session=row).update(resumed_at=now)  # there is nothing left to resume
     row.halt_state = HaltState.HALTED if status == Status.HALTED else row.halt_state
     row.completed_at = now
     row.next_wake_at = None

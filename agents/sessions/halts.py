@@ -16,11 +16,12 @@ from django.db import DatabaseError, transaction
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
 from agents.ledger.boundary import GOING_ON, halt_details, halt_message
-from agents.models import AgentSession, Halt, Installation
+from agents.models import AgentSession, Halt, Installation, Pause
 from agents.people.access import SYSTEM, actor_of
 from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_end_unheld
 from agents.sessions.lifecycle import session_lock
+from agents.sessions.pauses import pauses_apply, sessions_spare, spared_resume, waiting_for_person
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent
 
@@ -48,11 +49,19 @@ class HaltCount:
 
 @dataclass(frozen=True)
 class AllHalted:
-    """Result of halting all work: the halt in force, whether it is an older one, and how many sessions are active."""
+    """Result of halting all work: the halt in force, whether it is an older one, and how many sessions are active.
+
+    Of the active ones, those that are spared stay; the others end.
+    """
 
     halt: Halt
     already: bool
     active: int
+    spared: int = 0
+
+    @property
+    def ending(self) -> int:
+        return max(self.active - self.spared, 0)
 
 
 @transaction.atomic
@@ -124,8 +133,12 @@ def agents_halt(
     return sessions_halt(pks, by=by, reason=reason, now=now, actor=actor)
 
 
-def halt_all_work(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> AllHalted:
-    """Halt all work by one row that stops every call; return as soon as it is committed. Again, it changes nothing.
+def halt_all_work(
+    *, by: User | None, reason: str = "", now: datetime, actor: str = SYSTEM, spare_waiting: bool = True
+) -> AllHalted:
+    """Halt all work by one row that stops every call. Again, it changes nothing.
+
+    With `spare_waiting`, runs that only wait for a person are paused instead of ended; they can make no call either.
 
     It waits for no call and for no other writer of the audit log; on SQLite for the one write lock that there is. Its
     audit event is committed with it and gets its place in the chain at once, or from the ticker, which also halts the
@@ -133,17 +146,25 @@ def halt_all_work(*, by: User | None, reason: str, now: datetime, actor: str = S
     """
     halt = new = None
     while halt is None:  # again, if somebody else's halt was released in between
-        new = _put_in_force(by=by, reason=reason, now=now, actor=actor)
+        new = _put_in_force(by=by, reason=reason, now=now, actor=actor, spares=spare_waiting)
         halt = new or _in_force()
     recorder.append_pending(patience=RECORD_PATIENCE)
-    return AllHalted(halt, new is None, AgentSession.objects.active_count())
+    if halt.spares_waiting:
+        sessions_spare(halt, now=now)
+    spared = Pause.objects.open().filter(halt=halt).count()
+    return AllHalted(halt, new is None, AgentSession.objects.active_count(), spared)
 
 
-def _put_in_force(*, by: User | None, reason: str, now: datetime, actor: str) -> Halt | None:
+def _put_in_force(*, by: User | None, reason: str, now: datetime, actor: str, spares: bool) -> Halt | None:
     """Return the new halt; None, writing nothing, while another is in force."""
     with transaction.atomic():
         halt = Halt.objects.create(
-            scope=HaltScope.ORGANISATION, reason=reason, requested_by=by, requested_at=now, actor=actor
+            scope=HaltScope.ORGANISATION,
+            reason=reason,
+            requested_by=by,
+            requested_at=now,
+            actor=actor,
+            spares_waiting=spares,
         )
         if not Installation.objects.filter(pk=1, halt__isnull=True).update(halt=halt):
             transaction.set_rollback(True)
@@ -159,26 +180,35 @@ def _in_force() -> Halt | None:
 
 def already_halted_message(found: AllHalted) -> str:
     """Return the message for whoever halts all work while it is halted."""
-    active = {0: "No run is active.", 1: "1 run is still ending."}.get(found.active, f"{found.active} runs are ending.")
+    active = {0: "No run is left to end.", 1: "1 run is still ending."}.get(
+        found.ending, f"{found.ending} runs are ending."
+    )
     return f"{halt_message(found.halt, already=True)} {active} The halt keeps its reason."
 
 
 def halted_work_end(now: datetime) -> int:
-    """While all work is halted, halt active sessions one by one, so many at a time."""
+    """While all work is halted, halt active sessions one by one, so many at a time, and pause those it spares."""
     halt = _in_force()
     if halt is None:
         return 0
+    if halt.spares_waiting:
+        sessions_spare(halt, now=now)
     by, actor = halt.requested_by, halt.actor or SYSTEM
-    return sessions_halt(_going_on(), by=by, reason=halt.reason, now=now, halt=halt, actor=actor).requested
+    return sessions_halt(_going_on(halt), by=by, reason=halt.reason, now=now, halt=halt, actor=actor).requested
 
 
-def _going_on(after: int = 0) -> list[int]:
+def _going_on(halt: Halt, after: int = 0) -> list[int]:
+    """Return active sessions that the halt is to end, so many at a time."""
     going = AgentSession.objects.active().filter(halt_state__in=GOING_ON, pk__gt=after)
+    if halt.spares_waiting:
+        going = going.exclude(pk__in=waiting_for_person().values("pk")).exclude(pauses__halt=halt)
     return list(going.order_by("pk").values_list("pk", flat=True)[:MOST])
 
 
-def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM) -> Halt:
+def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM, resume_spared: bool = True) -> Halt:
     """Let new work start again. Halted sessions stay halted, including those that the halt had missed.
+
+    Those that it spared are resumed, or stay paused for people to resume them one by one.
 
     The installation's row is written last, so that a release which waits for the audit log holds up no other halt.
     """
@@ -186,7 +216,7 @@ def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM) -> 
     if halt is None:
         raise InvalidTransition("Work is not halted; there is nothing to release.")
     after = failed = 0
-    while pks := _going_on(after):
+    while pks := _going_on(halt, after):
         failed += sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor).failed
         after = pks[-1]
     if failed:
@@ -200,6 +230,9 @@ def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM) -> 
         halt.save(update_fields=["released_by", "released_at"])
         if not Installation.objects.filter(pk=1, halt=halt).update(halt=None):
             raise InvalidTransition("Somebody else has released it; there is nothing to release.")
+        if resume_spared:
+            spared_resume(halt, by=by, now=now)
+    pauses_apply(now)
     return halt
 
 

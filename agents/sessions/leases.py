@@ -24,6 +24,7 @@ from agents.people.notifications import notification_create
 from agents.sessions.ending import session_end_unheld
 from agents.sessions.fairness import next_run
 from agents.sessions.lifecycle import halt_reason, log_run, session_lock, session_wake
+from agents.sessions.pauses import pause_message, pauses_of, session_put_aside_if_paused
 from audit import recorder
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         session_end_unheld(row, halt_reason(row), now=now, actor="system")
         return None
     if lost and not _may_go_on(row, unknown=unknown, now=now):
+        return None
+    if session_put_aside_if_paused(row, now=now):
         return None
     if not lost and row.mode != Mode.SENSOR and row.urgency == Urgency.BATCH and not _has_room(row):
         return None
@@ -86,6 +89,16 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         details = {"cause": "takeover" if lost else "queue", "recoveries": row.recoveries, "fencing": row.fencing}
         recorder.append(row.chain, "autonomous_session.resumed", now=now, details=details)
     return row
+
+
+def lease_claim_now(session: AgentSession, *, owner: str, now: datetime) -> AgentSession:
+    """Claim a new session for somebody who waits for it; raise InvalidTransition if that is not possible now."""
+    claimed = lease_claim(session.pk, owner=owner, now=now)
+    if claimed is not None:
+        return claimed
+    for pause in pauses_of(session):
+        raise InvalidTransition(f"{pause_message(pause)} Resume it first.")
+    raise InvalidTransition(f"{session.owner} has as many active runs as allowed; try again later.")
 
 
 def lease_next(*, owner: str, now: datetime) -> AgentSession | None:
@@ -157,7 +170,8 @@ def _has_room(row: AgentSession) -> bool:
 def _is_stopped(row: AgentSession) -> bool:
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         return True
-    return Installation.objects.filter(pk=1, halt__isnull=False).exists()
+    # A paused session is put aside, and makes no call: the halt of all work may spare it.
+    return row.paused_at is None and Installation.objects.filter(pk=1, halt__isnull=False).exists()
 
 
 def started_details(row: AgentSession) -> dict[str, str | int | None]:
@@ -218,20 +232,20 @@ def _wake_due(rows: QuerySet[AgentSession], now: datetime) -> int:
     return sum(session_wake(pk, now=now) for pk in list(due.values_list("pk", flat=True)[:MOST]))
 
 
-# --- Watchdog: pause a running session that does nothing, then halt it if it stays idle as long again ---
+# --- Watchdog: mark a running session that does nothing, then halt it if it stays idle as long again ---
 #
 # A call in flight counts as activity, however long it takes. Sessions that sleep, wait or queue are not idle; their
-# own limits apply. A guarded call that passes resumes its session (ledger/journal.py).
+# own limits apply. A guarded call that passes takes the mark away (ledger/journal.py).
 
 
 def idle_sweep(now: datetime) -> int:
-    """Halt the paused sessions first, then pause, so that none is paused and halted in one sweep.
+    """Halt the idle sessions first, then mark, so that none is marked and halted in one sweep.
 
     Each in a transaction of its own; one that fails is found again by the next sweep.
     """
-    halted = [pk for pk in _candidates(HaltState.PAUSED, now) if _apply_if_still_idle(_halt, pk, now)]
-    paused = [pk for pk in _candidates(HaltState.RUNNING, now) if _apply_if_still_idle(_pause, pk, now)]
-    return len(halted) + len(paused)
+    halted = [pk for pk in _candidates(HaltState.IDLE, now) if _apply_if_still_idle(_halt, pk, now)]
+    marked = [pk for pk in _candidates(HaltState.RUNNING, now) if _apply_if_still_idle(_mark_idle, pk, now)]
+    return len(halted) + len(marked)
 
 
 def _candidates(state: HaltState, now: datetime) -> list[int]:
@@ -247,13 +261,13 @@ def _silent() -> QuerySet[AgentSession]:
 
 def _is_idle(row: AgentSession, state: HaltState, now: datetime) -> bool:
     """Return whether it has been idle long enough to leave its state."""
-    limits = {HaltState.RUNNING: 1, HaltState.PAUSED: 2}
+    limits = {HaltState.RUNNING: 1, HaltState.IDLE: 2}
     return now - row.last_activity_at >= limits[state] * timedelta(minutes=row.idle_halt_minutes)
 
 
 def _apply_if_still_idle(step: Callable[[AgentSession, datetime], None], pk: int, now: datetime) -> bool:
     """Take the step if the session, now locked, is still as idle as when it was found."""
-    state = HaltState.PAUSED if step is _halt else HaltState.RUNNING
+    state = HaltState.IDLE if step is _halt else HaltState.RUNNING
     try:
         with transaction.atomic():
             session_lock(pk)  # calls open and settle under this lock, so none can begin before the step is committed
@@ -267,8 +281,8 @@ def _apply_if_still_idle(step: Callable[[AgentSession, datetime], None], pk: int
     return True
 
 
-def _pause(row: AgentSession, now: datetime) -> None:
-    row.halt_state = HaltState.PAUSED
+def _mark_idle(row: AgentSession, now: datetime) -> None:
+    row.halt_state = HaltState.IDLE
     row.save(update_fields=["halt_state"])
     idle = int((now - row.last_activity_at).total_seconds())
     recorder.append(row.chain, "session.paused", now=now, details={"idle_seconds": idle})

@@ -220,6 +220,8 @@ def still_pending(row: AgentSession, waiting_on: WaitingOn) -> bool:
         return Approval.objects.filter(session=row, status=ApprovalStatus.PENDING).exists()
     if waiting_on == WaitingOn.MODEL:
         return is_away(row.metadata[WAIT]["model"])
+    if waiting_on == WaitingOn.RESUME:
+        return row.paused_at is not None
     if waiting_on == WaitingOn.OPERATOR:
         return ToolCall.objects.filter(session=row, outcome=Outcome.UNKNOWN).exists()
     return Question.objects.filter(session=row, status=QuestionStatus.PENDING).exists()

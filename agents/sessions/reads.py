@@ -5,16 +5,17 @@ For many sessions at once each function runs a fixed number of statements.
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from itertools import groupby
 from typing import Any, Final
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
 from django.db.models import Q, QuerySet
 
-from agents.enums import Mode, Outcome, Phase, RunResult, ToolIntent, TriggerKind
+from agents.enums import Mode, Outcome, Phase, RunResult, Status, ToolIntent, TriggerKind
 from agents.models import AgentSession, Collection, Document, Halt, InboundEvent, Playbook, ToolCall
 from agents.policy.transitions import TERMINAL
 from audit.kinds import TERMINAL_KINDS, usernames
@@ -334,6 +335,7 @@ class Moment:
     took_ms: int | None = None
     error: str = ""
     call_pk: int | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -365,7 +367,7 @@ def timeline(session: AgentSession) -> Timeline:
             text = with_names(about.sentence(event.kind, event.details), names)
             named = event.details.get("halt_id") or event.details.get("question_id")
             moment = _moment(event, text, names.get(event.actor, event.actor), *details.get(str(named), ("",)))
-        moments[key] = moment
+        moments[key] = replace(moment, kind=event.kind)
     return Timeline(tuple(moments.values()), left_out=len(newest) > SHOWN_EVENTS)
 
 
@@ -424,3 +426,173 @@ def _call_moment(event: AuditEvent, call: tuple[int, str] | None, skill: str) ->
         error=error,
         call_pk=call_pk,
     )
+
+
+# --- Waterfall: the same moments as bars to scale ---
+
+
+PICKED_UP: Final = frozenset({"autonomous_session.started", "autonomous_session.resumed"})
+LEAST_REPEATED: Final = 3
+PAUSED: Final = "Paused"
+RESUME_REQUESTED: Final = "autonomous_session.resume_requested"
+SHORTEST_WAIT: Final = timedelta(milliseconds=100)
+_WAITS: Final = {
+    "autonomous_session.pause_requested": PAUSED,
+    "approval.requested": "Waiting for approval",
+    "question.asked": "Waiting for an answer",
+}
+_REPEATED: Final = {
+    ToolIntent.EMIT_FINDING: "findings written",
+    ToolIntent.RETRIEVE_CHUNKS: "searches",
+    ToolIntent.PROPOSE_MEMORY: "memories proposed",
+    ToolIntent.PROPOSE_PRECEDENT: "precedents proposed",
+    ToolIntent.EMIT_ARTIFACT: "documents written",
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """One bar. `sort` is phase, work, wait, call or brake; left and width are percent of the whole."""
+
+    sort: str
+    title: str
+    look: str
+    began: datetime
+    ended: datetime
+    left: float = 0
+    width: float = 0
+    outcome: str = ""
+    call_pk: int | None = None
+    intent: str = ""
+    inner: tuple["Span", ...] = ()
+
+    @property
+    def took(self) -> timedelta:
+        return self.ended - self.began
+
+    @property
+    def is_open(self) -> bool:
+        return self.outcome == Outcome.STARTED
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """The bars of a run, in order of their beginning, from when it was created to its end or now."""
+
+    began: datetime
+    ended: datetime
+    spans: tuple[Span, ...]
+
+    @property
+    def took(self) -> timedelta:
+        return self.ended - self.began
+
+
+def waterfall(session: AgentSession, line: Timeline, calls: Iterable[ToolCall], *, now: datetime) -> Waterfall:
+    """Build the bars from a timeline and the calls of a run; it reads no rows."""
+    first = min([session.created_at, *(moment.at for moment in line.moments)])
+    if line.left_out:
+        first = line.moments[0].at
+    last = max([session.completed_at or now, *(_end_of(moment, now) for moment in line.moments)])
+    known = {call.pk: call for call in calls}
+    spans = [*_phase_spans(line, last), *_work_spans(session, line, first, last)]
+    spans += [_call_span(moment, known, now) for moment in line.moments if moment.sort == "call"]
+    spans += [
+        Span("brake", moment.title, moment.look, moment.at, moment.at)
+        for moment in line.moments
+        if moment.sort == "halt" or (moment.sort == "end" and moment.look != "good")
+    ]
+    order = {"phase": 0, "wait": 1, "work": 2, "call": 3, "brake": 4}
+    placed = sorted(spans, key=lambda span: (span.began, order[span.sort]))
+    whole = max((last - first).total_seconds(), 0.001)
+    return Waterfall(first, last, tuple(_placed(span, first, whole) for span in _folded(placed)))
+
+
+def _end_of(moment: Moment, now: datetime) -> datetime:
+    if moment.sort == "call" and moment.took_ms is None and moment.outcome == Outcome.STARTED:
+        return now
+    return moment.at + timedelta(milliseconds=moment.took_ms or 0)
+
+
+def _phase_spans(line: Timeline, last: datetime) -> list[Span]:
+    phases = [moment for moment in line.moments if moment.sort == "phase"]
+    ends = [*(moment.at for moment in phases[1:]), last]
+    return [Span("phase", moment.title, "info", moment.at, end) for moment, end in zip(phases, ends, strict=False)]
+
+
+def _work_spans(session: AgentSession, line: Timeline, first: datetime, last: datetime) -> list[Span]:
+    """Return the slices in which a worker held the run, and the waits before and between them."""
+    rest = "Sleeping" if session.mode == Mode.LOOP else "Waiting for a worker"
+    held: datetime | None = None  # since when a worker holds it
+    until, waits = first, [(first, "Queued")]
+    spans: list[Span] = []
+    for moment in line.moments:
+        if moment.kind in PICKED_UP:
+            spans += [*_slice(held, until), *_waiting(waits, until, moment.at)]
+            held = until = moment.at
+            waits = [(moment.at, rest)]
+        elif moment.sort in {"call", "phase"} or (moment.kind in _WAITS and len(waits) == 1):
+            until = max(until, moment.at + timedelta(milliseconds=moment.took_ms or 0))
+        waits += _new_wait(moment, waits)
+    at_rest = len(waits) > 1 if session.status in TERMINAL else session.status != Status.RUNNING
+    return [*spans, *_slice(held, until if at_rest else last), *(_waiting(waits, until, last) if at_rest else ())]
+
+
+def _new_wait(moment: Moment, waits: Sequence[tuple[datetime, str]]) -> list[tuple[datetime, str]]:
+    """Return what the run waits for from this moment on, if that changes."""
+    if moment.kind == RESUME_REQUESTED:
+        return [(moment.at, [what for _, what in waits if what != PAUSED][-1])]
+    if moment.detail == "retry_later":
+        return [(moment.at, "Waiting for the model")]
+    return [(moment.at, _WAITS[moment.kind])] if moment.kind in _WAITS else []
+
+
+def _slice(began: datetime | None, ended: datetime) -> list[Span]:
+    return [] if began is None else [Span("work", "Worker", "", began, ended)]
+
+
+def _waiting(waits: Sequence[tuple[datetime, str]], since: datetime, until: datetime) -> list[Span]:
+    """Return the waits between two slices, each up to the next one."""
+    ends = [*(at for at, _ in waits[1:]), until]
+    parts = ((what, max(at, since), min(end, until)) for (at, what), end in zip(waits, ends, strict=True))
+    return [Span("wait", what, "warn", began, ended) for what, began, ended in parts if ended - began > SHORTEST_WAIT]
+
+
+def _call_span(moment: Moment, known: Mapping[int, ToolCall], now: datetime) -> Span:
+    call = known.get(moment.call_pk or 0)
+    intent = call.intent if call else ""
+    given = call.arguments if call and isinstance(call.arguments, dict) else {}
+    named = given.get("title") or given.get("summary")
+    title = f"{moment.title}: {named}" if named and intent in _REPEATED else moment.title
+    if call and call.attempt > 1:
+        title = f"{title} (attempt {call.attempt})"
+    return Span(
+        "call",
+        title,
+        moment.look,
+        moment.at,
+        _end_of(moment, now),
+        outcome=moment.outcome,
+        call_pk=moment.call_pk,
+        intent=str(intent or moment.title),
+    )
+
+
+def _folded(spans: Iterable[Span]) -> Iterator[Span]:
+    """Fold repeated calls with the same outcome into one bar that holds them."""
+    for _, group in groupby(spans, key=lambda span: (span.sort, span.intent, span.outcome)):
+        found = tuple(group)
+        if found[0].sort != "call" or len(found) < LEAST_REPEATED:
+            yield from found
+            continue
+        called = _REPEATED.get(ToolIntent(found[0].intent)) if found[0].intent in ToolIntent.values else None
+        title = f"{len(found)} {called}" if called else f"{len(found)} calls: {found[0].title}"
+        end = max(span.ended for span in found)
+        yield replace(found[0], title=title, ended=end, call_pk=None, inner=found)
+
+
+def _placed(span: Span, first: datetime, whole: float) -> Span:
+    left = (span.began - first).total_seconds() * 100 / whole
+    width = span.took.total_seconds() * 100 / whole
+    inner = tuple(_placed(one, first, whole) for one in span.inner)
+    return replace(span, left=round(left, 3), width=round(min(width, 100 - left), 3), inner=inner)

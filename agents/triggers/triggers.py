@@ -25,6 +25,7 @@ from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.policy.loosening import LOOSER, loosened
 from agents.policy.paths import path_text
+from agents.sessions.pauses import pauses_apply, trigger_runs_pause, trigger_runs_resume
 from agents.text.clean import one_line
 from agents.triggers.signing import OLD_SECRET_LASTS, secret_of
 from audit.kinds import LABEL
@@ -216,6 +217,7 @@ def trigger_delete(*, trigger: Trigger, by: User | None, now: datetime) -> Trigg
     row.deleted_at = now
     row.edited_by = by
     row.save(update_fields=["deleted_at", "edited_by"])
+    trigger_runs_resume(row, by=by, now=now)
     trigger_record(row, "autonomous_trigger.deleted", now=now, by=by)
     return row
 
@@ -240,22 +242,45 @@ def triggers_set_cap(
     return rows
 
 
+def trigger_pause(
+    *, trigger: Trigger, by: User | None, now: datetime, reason: str = BY_HAND, with_runs: bool = False
+) -> Trigger:
+    """Keep a trigger from firing until it is resumed, and its current runs from going on if `with_runs` is set.
+
+    Pausing twice changes nothing, except that it may add the runs.
+    """
+    row = _pause(trigger, by=by, now=now, reason=reason, with_runs=with_runs)
+    if with_runs:
+        pauses_apply(now)
+    return row
+
+
 @transaction.atomic
-def trigger_pause(*, trigger: Trigger, by: User | None, now: datetime, reason: str = BY_HAND) -> Trigger:
-    """Keep a trigger from firing until it is resumed. Pausing twice changes nothing."""
+def _pause(trigger: Trigger, *, by: User | None, now: datetime, reason: str, with_runs: bool) -> Trigger:
     if len(reason) > REASON_CHARS or not LABEL.fullmatch(reason) or not reason:
         raise Invalid(
             f"The reason {reason!r} must be one word of at most {REASON_CHARS} characters, such as {BY_HAND}."
         )
     row = _own(trigger.pk, by)
+    if with_runs:
+        trigger_runs_pause(row, by=by, reason=reason, now=now)
     if row.paused_at is None:
-        trigger_stop(row, reason, now=now, by=by)
+        trigger_stop(row, reason, now=now, by=by, with_runs=with_runs)
+    return row
+
+
+def trigger_resume(*, trigger: Trigger, by: User | None, now: datetime) -> Trigger:
+    """Let a paused trigger fire again with its counters reset, and its runs go on that were paused with it.
+
+    What the pause skipped is not made up for.
+    """
+    row = _resume(trigger, by=by, now=now)
+    pauses_apply(now)
     return row
 
 
 @transaction.atomic
-def trigger_resume(*, trigger: Trigger, by: User | None, now: datetime) -> Trigger:
-    """Let a paused trigger fire again with its counters reset. What the pause skipped is not made up for."""
+def _resume(trigger: Trigger, *, by: User | None, now: datetime) -> Trigger:
     row = _own(trigger.pk, by)
     if row.paused_at is None:
         return row
@@ -265,6 +290,7 @@ def trigger_resume(*, trigger: Trigger, by: User | None, now: datetime) -> Trigg
     row.failed_in_a_row = row.empty_in_a_row = 0
     row.next_run_at = _next_run(row, now)
     row.save(update_fields=["paused_at", "pause_reason", "failed_in_a_row", "empty_in_a_row", "next_run_at"])
+    trigger_runs_resume(row, by=by, now=now)
     trigger_record(row, "autonomous_trigger.resumed", now=now, by=by)
     return row
 

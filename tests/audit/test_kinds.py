@@ -18,6 +18,8 @@ def test_session_kinds_are_exactly_these():
         "phase_transition",
         "tool_call",
         "halt_requested",
+        "pause_requested",
+        "resume_requested",
         "halted",
         "cost_cap_reached",
         "completed",

@@ -17,8 +17,6 @@ from agents.sessions.halts import (
     sessions_halt,
 )
 
-USAGE = 2
-
 
 class Command(RecordedCommand):
     help = (
@@ -31,15 +29,18 @@ class Command(RecordedCommand):
         target.add_argument("session", nargs="?", help="The public id of a session, or its beginning.")
         target.add_argument("--agent", help=f"Halts the sessions of an agent. {AGENT_HELP}")
         target.add_argument("--all", action="store_true", help="Halts all work and refuses new work until `release`.")
-        parser.add_argument("--reason", default="", help="Stored with the halt, for people. Required with --all.")
+        parser.add_argument("--reason", default="", help="Stored with the halt, for people.")
+        parser.add_argument(
+            "--end-waiting",
+            action="store_true",
+            help="With --all: also ends sessions that only wait for a person. Default: they are paused.",
+        )
         super().add_arguments(parser)
 
     def run(self, options: dict[str, Any]) -> None:
         arguments = {"reason": options["reason"], "actor": COMMAND, **self.actor(options)}
         if options["all"]:
-            if not options["reason"].strip():
-                raise CommandError('Halting all work needs a reason: --reason "…".', returncode=USAGE)
-            halted = halt_all_work(**arguments)
+            halted = halt_all_work(spare_waiting=not options["end_waiting"], **arguments)
             self.print(_facts(halted), _text(halted), options)
             return
         count = self._halt(options, arguments)
@@ -61,8 +62,9 @@ class Command(RecordedCommand):
 def _text(halted: AllHalted) -> str:
     if halted.already:
         return f"{already_halted_message(halted)} `manage.py release` lets work start again."
-    runs = "1 active run ends" if halted.active == 1 else f"{halted.active} active runs end"
-    return f"All work is halted until `release`. {runs} now."
+    runs = "1 active run ends" if halted.ending == 1 else f"{halted.ending} active runs end"
+    spared = f" Spared, because they wait for a person: {halted.spared}." if halted.spared else ""
+    return f"All work is halted until `release`. {runs} now.{spared}"
 
 
 def _facts(halted: AllHalted) -> dict[str, Any]:
@@ -75,5 +77,6 @@ def _facts(halted: AllHalted) -> dict[str, Any]:
         "by": halt.requested_by.get_username() if halt.requested_by else None,
         "since": halt.requested_at.isoformat(),
         "reason": halt.reason,
-        "sessions": halted.active,
+        "sessions": halted.ending,
+        "spared": halted.spared,
     }

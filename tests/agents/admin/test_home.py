@@ -472,16 +472,57 @@ def test_parts_named_by_data_with_exist(client):
 # --- Halt everything ---
 
 
-def test_halt_everything_asks_for_a_reason(client):
+def test_halt_everything_says_what_it_ends_and_what_it_spares(client):
     sign_in(client, "operator")
-    session = make_session()
+    make_session()
+    asks = make_session("waiting", waiting_on="approval")
 
-    assert "Halts 1 current run" in text_of(client.get(reverse("admin:halt_everything")))
-    refused = client.post(reverse("admin:halt_everything"), {"reason": ""})
-
-    assert "This field is required." in text_of(refused)
-    assert AgentSession.objects.get(pk=session.pk).halt_state == HaltState.RUNNING
+    page = text_of(client.get(reverse("admin:halt_everything")))
+    assert "Ends for good: 1 running." in page
+    assert "Spared, because they only wait for a person: 1;" in page
+    assert '<option value="Incident">' in page
     assert Installation.objects.get().halt_id is None
+    said = text_of(client.post(reverse("admin:halt_everything"), {"reason": ""}, follow=True))
+
+    assert "1 active run will end. Paused, because they wait for a person: 1 run." in said
+    asks.refresh_from_db()
+    assert (asks.status, asks.paused_at is not None) == ("waiting", True)
+    client.post(reverse("admin:release"), {"keep_paused": "on"})
+    asks.refresh_from_db()
+    assert asks.paused_at is not None
+
+
+def test_halt_everything_ends_what_waits_for_a_person_if_told_to(client):
+    sign_in(client, "operator")
+    make_session("waiting", waiting_on="approval")
+    client.post(reverse("admin:halt_everything"), {"end_waiting": "on"})
+    assert not Installation.objects.get().halt.spares_waiting
+
+
+def test_everything_is_paused_and_resumed(client):
+    sign_in(client, "operator")
+    session = make_session("queued")
+    assert "Puts 1 current run aside" in text_of(client.get(reverse("admin:pause_everything")))
+
+    said = text_of(client.post(reverse("admin:pause_everything"), {"reason": "a <b>look</b>"}, follow=True))
+    assert "Everything is paused: 1 run." in said
+    assert "Reason: a &lt;b&gt;look&lt;/b&gt;." in said
+    assert AgentSession.objects.get(pk=session.pk).waiting_on == "resume"
+    again = text_of(client.post(reverse("admin:pause_everything"), {"reason": ""}, follow=True))
+    assert "All work is paused by" in again
+
+    assert "go on where they were" in text_of(client.get(reverse("admin:resume_everything")))
+    assert "Resumed." in text_of(client.post(reverse("admin:resume_everything"), {"confirmed": "1"}, follow=True))
+    assert AgentSession.objects.get(pk=session.pk).status == "queued"
+    assert "nothing to resume" in text_of(
+        client.post(reverse("admin:resume_everything"), {"confirmed": "1"}, follow=True)
+    )
+
+
+@pytest.mark.parametrize("page", ["pause_everything", "resume_everything"])
+def test_pausing_everything_needs_the_permission(client, page):
+    sign_in(client, "viewer")
+    assert client.get(reverse(f"admin:{page}")).status_code == 403
 
 
 def test_halt_everything_is_shown_on_every_page(client):
@@ -515,7 +556,7 @@ def test_second_halt_shows_author_time_and_reason(client):
     assert told in asked
     assert f"{why} Halting again changes nothing" in asked
     assert told in answer
-    assert f"{why} No run is active. The halt keeps its reason." in answer
+    assert f"{why} No run is left to end. The halt keeps its reason." in answer
     assert Halt.objects.get().reason.startswith("a <b>fire")
     assert kinds_since(before) == []
 
@@ -578,7 +619,7 @@ def test_banner_is_small_and_for_staff(client, django_assert_max_num_queries):
     assert client.get(address).status_code == 302
     sign_in(client, "viewer")
 
-    with django_assert_max_num_queries(5):
+    with django_assert_max_num_queries(6):
         answer = client.get(address)
 
     assert "no-store" in answer.headers["Cache-Control"]

@@ -24,12 +24,12 @@ TABLE = {
         "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act halt": OPERATORS,
         "act delete": ADMINS, "act start": OPERATORS, "act stop": OPERATORS, "act restart": OPERATORS,
         "act try": OPERATORS,
-        "act archive": ADMINS, "act unarchive": ADMINS,
+        "act archive": ADMINS, "act unarchive": ADMINS, "act pause": OPERATORS, "act resume": OPERATORS,
     },
     "agents.agentevent": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
     "agents.agentsession": {
         "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": NOBODY, "act halt": OPERATORS,
-        "act restart": OPERATORS, "act try_now": OPERATORS,
+        "act restart": OPERATORS, "act try_now": OPERATORS, "act pause": OPERATORS, "act resume": OPERATORS,
     },
     "agents.apikey": {"view": EVERYBODY, "add": ADMINS, "change": NOBODY, "delete": NOBODY, "act revoke": ADMINS},
     "agents.approval": {

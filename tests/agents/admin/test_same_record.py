@@ -72,6 +72,7 @@ from agents.sessions.approval_rules import rule_create, rule_delete
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, tool_call_resolve
 from agents.sessions.halts import sessions_halt
 from agents.sessions.leases import session_try_now
+from agents.sessions.pauses import agent_pause, agent_resume, session_pause, session_resume
 from agents.skills.registry import installed_skills, skill_set
 from agents.triggers.firing import session_restart
 from agents.triggers.inputs import input_dismiss, input_retry
@@ -263,6 +264,24 @@ CASES = {
         lambda by: make_session(owner=by),
         lambda row, by, now: sessions_halt([row.pk], by=by, reason="r", now=now),
         lambda row: {"reason": "r"},
+    ),
+    ("agentsession", "pause"): Case(
+        lambda by: make_session(owner=by),
+        lambda row, by, now: session_pause(row.pk, by=by, reason="r", now=now),
+        lambda row: {"reason": "r"},
+    ),
+    ("agentsession", "resume"): Case(
+        lambda by: session_pause(make_session(owner=by).pk, by=None, now=clock()),
+        lambda row, by, now: session_resume(row.pk, by=by, now=now),
+    ),
+    ("agent", "pause"): Case(
+        lambda by: make_session(owner=by, agent=make_agent(owner=by)).agent,
+        lambda row, by, now: agent_pause(agent=row, by=by, reason="r", now=now),
+        lambda row: {"reason": "r"},
+    ),
+    ("agent", "resume"): Case(
+        lambda by: agent_pause(agent=make_agent(owner=by), by=None, now=clock()).pause.agent,
+        lambda row, by, now: agent_resume(agent=row, by=by, now=now),
     ),
     ("agentsession", "try_now"): Case(
         lambda by: make_waiting_for_model(owner=by),

@@ -4,7 +4,8 @@ import re
 from datetime import timedelta
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from agents.admin import base
@@ -14,6 +15,7 @@ from agents.ledger.journal import journal_record
 from agents.models import Agent, AgentSession, Finding, Halt, Message, Project
 from agents.sessions.halts import session_halt
 from agents.sessions.lifecycle import session_enter_phase
+from agents.sessions.pauses import agent_pause
 from audit import recorder
 from audit.models import AuditEvent
 from tests.agents.admin.rows import (
@@ -152,14 +154,31 @@ def test_halt_asks_first_and_counts_runs(client):
     assert running.halt_state == HaltState.HALT_REQUESTED
 
 
-def test_halt_without_a_reason_is_refused(client):
+def test_halt_names_the_run_and_its_call_and_needs_no_reason(client):
     sign_in(client)
-    session = make_session()
+    session = make_session(metadata={"purpose": "Check the lease"})
+    call = make_call(session, outcome="started", name="send_letter")
 
-    answer = choose(client, AgentSession, "halt", session, confirmed="1", reason=" ")
+    asked = text_of(choose(client, AgentSession, "halt", session))
+    assert f"Check the lease ({str(session.public_id)[:8]}): running" in asked
+    assert f"Call in flight: {call.name}" in asked
+    choose(client, AgentSession, "halt", session, confirmed="1", reason=" ")
+    assert Halt.objects.get().reason == ""
 
-    assert "This field is required." in text_of(answer)
-    assert not Halt.objects.exists()
+
+def test_run_is_paused_and_resumed(client):
+    sign_in(client)
+    agent = make_agent()
+    session = make_session("queued", agent=agent)
+    choose(client, AgentSession, "pause", session, confirmed="1", reason="a look")
+    page = text_of(client.get(reverse("admin:agents_agentsession_change", args=[session.pk])))
+    assert "The run is paused by" in page
+    assert "Resume run" in page
+    assert "Pause run" not in page
+
+    agent_pause(agent=agent, by=None, now=NOW)
+    said = text_of(choose(client, AgentSession, "resume", session, confirmed="1"))
+    assert f"stays paused. Agent {agent.name} is paused" in said
 
 
 def test_failed_halt_is_reported(client, monkeypatch):
@@ -500,3 +519,94 @@ def test_findings_and_timeline_come_before_the_transcript(client):
     places = [found.index(words) for words in ("lq-spent", "<h2>Findings", "<h2>Timeline", "A long thought.")]
     assert places == sorted(places)
     assert "<details" in found[places[2] : places[3]]
+
+
+# --- Run again with changes ---
+
+
+def test_form_of_a_new_run_is_filled_in_like_an_earlier_one(client):
+    user = sign_in(client)
+    playbook, document = make_playbook(user), make_document(user)
+    over = {"status": "completed", "terminal_reason": "completed", "completed_at": NOW}
+    params = {"playbook": str(playbook.public_id), "document": str(document.public_id), "emit_artifacts": True}
+    run = make_session(owner=user, mode="phased", params=params, max_cost_usd="0.75", **over)
+    address = f"{reverse('admin:agents_agentsession_add')}?like={run.pk}"
+    assert address in text_of(client.get(page(AgentSession, "change", run.pk)))
+
+    form = client.get(address).context["form"]
+    assert (form["playbook"].value(), form["document"].value()) == (playbook.pk, document.pk)
+    assert (form["emit_artifacts"].value(), str(form["max_cost_usd"].value())) == (True, "0.75")
+    client.post(address, {"playbook": playbook.pk, "document": document.pk, "max_cost_usd": "1"})
+
+    again = AgentSession.objects.exclude(pk=run.pk).get()
+    assert (again.restarted_from, str(again.max_cost_usd), again.spec.emit_artifacts) == (run, "1.000000", False)
+
+
+@pytest.mark.parametrize("like", ["", "x", "9" * 30, "{other}"])
+def test_form_of_a_new_run_shows_nothing_of_other_runs(client, like):
+    sign_in(client)
+    other = make_session(mode="phased", params={"goal": "a secret"})
+    found = client.get(f"{reverse('admin:agents_agentsession_add')}?like={like.format(other=other.pk)}")
+    assert "a secret" not in text_of(found)
+
+
+# --- Comparing two runs ---
+
+
+def test_run_is_compared_with_another_of_its_trigger(client):
+    user = sign_in(client)
+    trigger = make_trigger(owner=user)
+    facts = {"owner": user, "trigger": trigger, "mode": "phased", **OVER}
+    playbook = make_playbook(user)
+    older = make_session(params={"query": "rent"}, **facts)
+    newer = make_session(params={"query": "<b>notice</b>", "playbook": str(playbook.public_id)}, **facts)
+    make_session(owner=user, mode="phased", **OVER)
+    for session, title in ((older, "Late fees"), (newer, "Late fees"), (newer, "No cap")):
+        Finding.objects.create(session=session, title=title, severity="warn")
+
+    found = client.get(page(AgentSession, "compare", newer.pk))
+
+    assert found.context["other"] == older
+    assert found.context["titles"] == [("Late fees", "warn", "warn"), ("No cap", "warn", "")]
+    facts = {name: (one, two, differs) for name, one, two, differs in found.context["facts"]}
+    assert facts["Query"] == ("<b>notice</b>", "rent", True)
+    assert facts["Playbook"][:2] == (playbook.name, "none")
+    assert facts["Cap"] == ("$5.00", "$5.00", False)
+    assert "&lt;b&gt;notice&lt;/b&gt;" in text_of(found)
+    chosen = client.get(page(AgentSession, "compare", older.pk), {"with": str(newer.pk)})
+    assert chosen.context["other"] == newer
+
+
+def test_run_of_an_agent_is_compared_with_runs_of_that_agent_and_a_lone_one_with_none(client):
+    user = sign_in(client)
+    agent = make_agent(owner=user)
+    first, second = (make_session(owner=user, agent=agent, mode="phased") for _ in range(2))
+    assert client.get(page(AgentSession, "compare", first.pk)).context["other"] == second
+    alone = make_session(owner=user, mode="phased")
+    assert "No other run" in text_of(client.get(page(AgentSession, "compare", alone.pk)))
+    assert client.get(page(AgentSession, "compare", 10**9)).status_code == 404
+
+
+def test_comparing_takes_the_same_number_of_statements_however_many_runs_there_are(client):
+    user = sign_in(client)
+    trigger = make_trigger(owner=user)
+    runs = [make_session(owner=user, trigger=trigger, mode="phased", **OVER) for _ in range(3)]
+    address = page(AgentSession, "compare", runs[0].pk)
+    client.get(address)
+    with CaptureQueriesContext(connection) as few:
+        client.get(address)
+    for number in range(12):
+        run = make_session(owner=user, trigger=trigger, mode="phased", **OVER)
+        Finding.objects.create(session=run, title=f"F{number}", severity="warn")
+    with CaptureQueriesContext(connection) as many:
+        client.get(address)
+    assert len(many) == len(few)
+
+
+def test_comparison_is_recorded_as_a_view_of_both_runs(client):
+    sign_in(client)
+    trigger = make_trigger()
+    runs = [make_session(owner=trigger.owner, trigger=trigger, mode="phased", **OVER) for _ in range(2)]
+    client.get(page(AgentSession, "compare", runs[0].pk))
+    viewed = AuditEvent.objects.filter(kind="session.viewed").values_list("details__session_id", flat=True)
+    assert set(viewed) == {str(run.public_id) for run in runs}

@@ -24,6 +24,7 @@ ALSO_DECISIONS = {
     "callable-skill:partial_update",
     "delegation:create",
     "release:post",
+    "resume:post",
     *(f"approval-rule:{act}" for act in ("create", "partial_update", "destroy", "try_past")),
 }
 # What needs no opt-in, and why.
@@ -32,6 +33,7 @@ ALWAYS = {
     "session:halt_all": "the lever is always there",
     "agent:halt": "the lever is always there",
     "halt:post": "the lever is always there",
+    **dict.fromkeys(("session:pause", "agent:pause", "pause:post"), "the lever is always there"),
     "notification:read": "reading changes nothing that runs",
     **{
         f"finding:{act}": "settling what was found starts nothing"

@@ -26,7 +26,7 @@ from agents.models import ApprovalRule, ContextProposal, ToolCall
 from agents.people import channels, delegations, notifications, outbox
 from agents.roster import agents, files
 from agents.sensors import trial
-from agents.sessions import approval_rules, approvals, halts, leases, questions
+from agents.sessions import approval_rules, approvals, halts, leases, pauses, questions
 from agents.skills import registry
 from agents.triggers import events, firing, inputs, triggers
 from audit.models import AuditEvent
@@ -153,6 +153,13 @@ ACTS = {
         lambda w, row: halts.agents_halt([row.pk], reason="It loops.", **actor(w)),
         {"reason": "It loops."},
         before=under_way,
+    ),
+    "agent:pause": Act(
+        lambda w, row: pauses.agent_pause(agent=row, reason="Look.", **actor(w)), {"reason": "Look."}, before=under_way
+    ),
+    "agent:resume": Act(
+        lambda w, row: pauses.agent_resume(agent=row, **actor(w)),
+        before=lambda w, row: pauses.agent_pause(agent=row, by=None, now=clock()),
     ),
     "agent:destroy": Act(lambda w, row: agents.agent_delete(agent=row, **actor(w)), before=unused),
     "ask_confirm:post": Act(
@@ -302,6 +309,10 @@ ACTS = {
     "question:answer": Act(
         lambda w, row: questions.question_answer(row, answer="The second.", **actor(w)), {"answer": "The second."}
     ),
+    "pause:post": Act(lambda w, _: pauses.work_pause(reason="Look.", **actor(w)), {"reason": "Look."}),
+    "resume:post": Act(
+        lambda w, _: pauses.work_resume(**actor(w)), before=lambda w, row: pauses.work_pause(by=None, now=clock())
+    ),
     "release:post": Act(lambda w, _: halts.release_all_work(**actor(w)), before=all_halted),
     "run-now:post": Act(
         lambda w, _: start_run(
@@ -319,6 +330,11 @@ ACTS = {
     "session:halt_all": Act(
         lambda w, _: halts.sessions_halt([w.rows["session"].pk, w.waiting.pk], reason="Stop.", **actor(w)),
         {"reason": "Stop."},
+    ),
+    "session:pause": Act(lambda w, row: pauses.session_pause(row.pk, reason="Look.", **actor(w)), {"reason": "Look."}),
+    "session:resume": Act(
+        lambda w, row: pauses.session_resume(row.pk, **actor(w)),
+        before=lambda w, row: pauses.session_pause(row.pk, by=None, now=clock()),
     ),
     "session:restart": Act(
         lambda w, row: firing.session_restart(session=w.over, **actor(w)),

@@ -3,6 +3,7 @@
 import pytest
 from django.contrib.auth.models import Permission
 
+from agents.enums import Status
 from agents.models import AgentSession, Halt, Installation, Profile
 from agents.sessions.halts import halt_all_work
 from tests.factories import NOW, make_agent, make_session, make_starter, make_user
@@ -57,14 +58,28 @@ def test_halted_agent_stays_enabled(person):
     assert agent.enabled is True
 
 
-@pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "  "}, {"reason": None}])
-def test_halt_of_several_sessions_needs_a_reason(operator, body):
+@pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "  "}])
+def test_halt_needs_no_reason(operator, body):
     session = make_session(owner=operator, agent=make_agent(owner=operator))
-    for address in (HALT, halt_of(session.agent)):
-        answer = post(operator, address, body)
-        assert (answer.status_code, list(answer.json()["detail"])) == (422, ["reason"]), address
-    assert states() == {session.pk: "running"}
-    assert Installation.objects.get().halt is None
+    assert post(operator, halt_of(session.agent), body).json()["requested"] == 1
+    assert post(operator, HALT, body).status_code == 200
+    assert Installation.objects.get().halt.reason == ""
+
+
+def test_halt_of_all_work_spares_what_waits_for_a_person(operator):
+    asks = make_session(Status.WAITING, owner=operator, waiting_on="approval")
+    make_session(owner=operator)
+    found = post(operator, HALT, WHY).json()
+    assert (found["sessions"], found["spared"]) == (1, 1)
+    assert post(operator, RELEASE, {"keep_paused": True}).status_code == 200
+    asks.refresh_from_db()
+    assert asks.paused_at is not None
+
+
+def test_halt_of_all_work_ends_what_waits_for_a_person_if_told_to(operator):
+    make_session(Status.WAITING, owner=operator, waiting_on="approval")
+    found = post(operator, HALT, {"end_waiting": True}).json()
+    assert (found["sessions"], found["spared"]) == (1, 0)
 
 
 def test_user_without_opt_in_may_halt_and_release(operator):

@@ -42,7 +42,7 @@ NEEDS = {
     **dict.fromkeys(STARTED - WATCHED, START),
     **{f"approval:{act}": DECIDE for act in ("approve", "approve_edited", "approve_for_session", "deny")},
     **dict.fromkeys(("delegation:create", "tool-call:resolve"), DECIDE),
-    **dict.fromkeys(("halt:post", "release:post"), HALT),
+    **dict.fromkeys(("halt:post", "release:post", "pause:post", "resume:post"), HALT),
     **{f"approval-rule:{act}": RULES for act in ("create", "partial_update", "try_past", "destroy")},
     "callable-skill:partial_update": SKILLS,
 }

@@ -17,7 +17,7 @@ from .world import make_world
 pytestmark = pytest.mark.django_db
 # Acts that are refused to such a user. The table of all acts is in test_audit_trail.py.
 STARTED = {
-    *(f"agent:{act}" for act in ("start", "restart", "define", "import_yaml", "try_sensors")),
+    *(f"agent:{act}" for act in ("start", "restart", "resume", "define", "import_yaml", "try_sensors")),
     *(
         "chat:create",
         "document:create",
@@ -26,6 +26,7 @@ STARTED = {
         "model-test:post",
         "run-now:post",
         "session:restart",
+        "session:resume",
     ),
     *(f"trigger:{act}" for act in ("create", "partial_update", "resume", "rotate_secret", "run", "set_cap")),
     "unread-input:retry",

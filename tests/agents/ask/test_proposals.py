@@ -10,6 +10,7 @@ from agents.ask.proposals import ACTIONS, CALL_CHARS, LIFETIME, confirm, propose
 from agents.enums import HaltState
 from agents.exceptions import Invalid, InvalidTransition, LqopsError, NotFound
 from agents.models import Agent, AgentSession, Approval, Halt, Trigger
+from agents.sessions.pauses import agent_pause
 from audit.models import AuditEvent
 from tests.agents.ask.scene import asked, make_scene, waiting_call
 from tests.factories import NOW, make_agent, make_session, make_user
@@ -112,9 +113,24 @@ def test_playbook_runs_on_what_was_named(scene):
 
 def test_agent_is_paused_and_resumed_by_buttons(scene):
     press(scene, button(scene, "pause Clerk"))
-    assert not Agent.objects.get(pk=scene.agent.pk).enabled
+    assert scene.agent.pauses.open().exists()
+    press(scene, button(scene, "resume Clerk"))
+    assert not scene.agent.pauses.open().exists()
+    assert press(scene, button(scene, "resume Clerk")).text == "Agent Clerk works again."
+
+
+def test_disabled_agent_is_enabled_when_it_is_resumed(scene):
+    Agent.objects.update(enabled=False)
     press(scene, button(scene, "resume Clerk"))
     assert Agent.objects.get(pk=scene.agent.pk).enabled
+
+
+def test_run_is_paused_and_resumed_by_buttons(scene):
+    press(scene, button(scene, "pause {s}"))
+    assert AgentSession.objects.get(pk=scene.session.pk).paused_at
+    AgentSession.objects.filter(pk=scene.session.pk).update(agent=scene.agent)
+    agent_pause(agent=scene.agent, by=None, now=NOW)
+    assert press(scene, button(scene, "resume {s}")).text.startswith("Its own pause ended. Agent Clerk is paused")
 
 
 def test_trigger_is_paused_and_resumed_by_buttons(scene):

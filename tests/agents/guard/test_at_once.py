@@ -43,7 +43,7 @@ STATES = {
     "usual": {},
     "halt requested": {"halt_state": HaltState.HALT_REQUESTED},
     "halted": {"halt_state": HaltState.HALTED, "terminal_reason": TerminalReason.EXTERNAL_HALT},
-    "paused": {"halt_state": HaltState.PAUSED},
+    "idle": {"halt_state": HaltState.IDLE},
     "over": {"status": Status.COMPLETED, "terminal_reason": TerminalReason.COMPLETED, "completed_at": NOW},
     "taken over": {"fencing": 9},
     "another phase": {"current_phase": Phase.ANALYSIS},

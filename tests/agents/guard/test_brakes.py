@@ -197,7 +197,7 @@ def test_a_session_that_is_not_running_does_nothing(status):
 
 
 def test_a_passing_call_unpauses_an_idle_session():
-    session = make_session(current_phase=Phase.TURN, halt_state=HaltState.PAUSED)
+    session = make_session(current_phase=Phase.TURN, halt_state=HaltState.IDLE)
     guarded_tool_call(session, ToolIntent.EMIT_FINDING, {})
     session.refresh_from_db()
     assert session.halt_state == HaltState.RUNNING

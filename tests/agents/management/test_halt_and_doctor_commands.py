@@ -19,13 +19,14 @@ from agents.enums import HaltState, Status
 from agents.management.commands import up
 from agents.models import AgentSession, Halt, Host, Installation, SuspendedModel
 from agents.policy import brakes
+from agents.sessions.pauses import work_pause
 from agents.skills.isolation import SkillFailed
 from audit import models, recorder
 from audit.models import AuditEvent
 from audit.receipts import outcome_sentence
-from tests.agents.admin.rows import sign_in, text_of
+from tests.agents.admin.rows import make_playbook, sign_in, text_of
 from tests.embeddings_wire import embedding
-from tests.factories import NOW, make_agent, make_session, make_user
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 from tests.table import every_row
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("durable_commits")]
@@ -216,6 +217,7 @@ def test_repeated_halt_all_prints_the_first_halt(capsys):
         "since": halt.requested_at.isoformat(),
         "reason": "incident",
         "sessions": 1,
+        "spared": 0,
     }
 
 
@@ -257,8 +259,6 @@ def test_release_answers_in_json(capsys):
         (["--agent", str(uuid4())], "no agent"),
         (["--agent", ""], "There is no agent ''"),
         (["--all", "--user", "nobody"], "no active user"),
-        (["--all"], "needs a reason"),
-        (["--all", "--reason", " "], "needs a reason"),
     ],
 )
 def test_halt_reports_invalid_arguments(arguments, says):
@@ -312,3 +312,45 @@ def test_doctor_names_the_missing_extra_of_search_by_meaning(monkeypatch):
     assert found() == "as it should be"
     with embedding():
         assert "install the extra `semantic`" in found()
+
+
+# --- pause and resume ---
+
+
+def test_run_is_paused_and_resumed(capsys):
+    session = make_session(status=Status.QUEUED)
+    assert run(capsys, "pause", str(session.public_id)[:8]) == f"Run {session.public_id} is paused.\n"
+    session.refresh_from_db()
+    assert session.waiting_on == "resume"
+    work_pause(by=None, now=clock())
+    said = run(capsys, "resume", str(session.public_id))
+    assert said.startswith("Its own pause ended. All work is paused")
+    run(capsys, "pause", str(session.public_id))
+    call_command("resume", "--all")
+    capsys.readouterr()
+    found = json.loads(run(capsys, "resume", str(session.public_id), "--json"))
+    assert found == {"resumed": str(session.public_id), "still_paused": False}
+
+
+def test_agent_and_trigger_and_all_work_are_paused_and_resumed(capsys):
+    agent = make_agent(name="Clerk")
+    make_session(agent=agent)
+    assert run(capsys, "pause", "--agent", "Clerk") == "Agent Clerk is paused. Paused runs: 1.\n"
+    assert run(capsys, "resume", "--agent", "Clerk") == "Agent Clerk goes on.\n"
+    owner = make_user()
+    trigger = make_trigger(owner=owner, name="Weekly", playbook=make_playbook(owner))
+    assert run(capsys, "pause", "--trigger", "Weekly", "--with-runs") == "Trigger Weekly is paused.\n"
+    assert trigger.pauses.open().exists()
+    assert run(capsys, "resume", "--trigger", "Weekly") == "Trigger Weekly fires again.\n"
+    assert "Paused runs: 1." in run(capsys, "pause", "--all", "--reason", "look")
+    assert run(capsys, "resume", "--all") == "All work goes on.\n"
+    with pytest.raises(CommandError, match="nothing to resume"):
+        call_command("resume", "--all")
+
+
+def test_halt_spares_what_waits_for_a_person_and_the_release_may_keep_it_paused(capsys):
+    session = make_session(status=Status.WAITING, waiting_on="approval")
+    assert "Spared, because they wait for a person: 1." in run(capsys, "halt", "--all")
+    call_command("release", "--keep-paused")
+    session.refresh_from_db()
+    assert session.paused_at is not None

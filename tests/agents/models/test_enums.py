@@ -13,15 +13,15 @@ CLOSED = {
     "Phase": "intake analysis drafting ethics_review delivery turn",
     "Mode": "phased loop chat heartbeat sensor index",
     "Status": "queued running sleeping waiting completed halted failed",
-    "HaltState": "running halt_requested halted paused",
-    "WaitingOn": "approval input operator model",
+    "HaltState": "running halt_requested halted idle",
+    "WaitingOn": "approval input operator model resume",
     "TerminalReason": (
         "completed agent_shutdown external_halt timed_out max_steps budget_exceeded cost_cap_reached idle_timeout "
         "stuck_loop provider_error tool_not_granted worker_error worker_lost opted_out refused unpriced_model"
     ),
     "RunResult": "ok findings empty partial failed",
     "AgentState": (
-        "running waiting_for_tool waiting_for_input waiting_for_approval waiting_for_model sleeping completed "
+        "running waiting_for_tool waiting_for_input waiting_for_approval waiting_for_model sleeping paused completed "
         "error cancelled timed_out max_steps budget_exceeded"
     ),
     "Brake": "R4 R5 R6 approval rate_limit arguments skill rule",
@@ -39,6 +39,7 @@ CLOSED = {
     "Urgency": "0 1",
     "BudgetScope": "installation agent trigger",
     "HaltScope": "session organisation",
+    "PauseScope": "session agent trigger organisation",
     "DocumentOrigin": "upload artifact",
     "ProposalStatus": "proposed accepted rejected retired",
     "PrecedentEnd": "dismissed expired merged",

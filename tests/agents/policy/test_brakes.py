@@ -54,7 +54,7 @@ def test_a_stopped_session_is_refused_with_the_reason_it_was_stopped_for(reason)
 
 
 def test_a_paused_session_may_act():
-    assert temporal(boundary(halt_state="paused")) is None
+    assert temporal(boundary(halt_state="idle")) is None
 
 
 # --- R4 ---

@@ -48,7 +48,7 @@ def test_terminal_states_are_the_last_three_and_are_never_left():
 
 def test_the_moves_are_exactly_these():
     assert {status: set(moves) for status, moves in STATUS_MOVES.items()} == {
-        "queued": {"running", "halted", "failed"},
+        "queued": {"running", "waiting", "halted", "failed"},
         "running": {"queued", "sleeping", "waiting", "completed", "halted", "failed"},
         "sleeping": {"queued", "halted", "failed"},
         "waiting": {"queued", "halted", "failed"},
@@ -71,7 +71,8 @@ def expected_state(status, waiting_on, reason, calls_open):
     if status in {"queued", "running"}:
         return "waiting_for_tool" if calls_open else "running"
     if status == "waiting":
-        return "waiting_for_input" if waiting_on == "operator" else f"waiting_for_{waiting_on}"
+        named = {"operator": "waiting_for_input", "resume": "paused"}
+        return named.get(waiting_on, f"waiting_for_{waiting_on}")
     if status == "halted":
         named = {"timed_out", "max_steps", "budget_exceeded"}
         return reason if reason in named else "budget_exceeded" if reason == "cost_cap_reached" else "cancelled"

@@ -1,4 +1,4 @@
-"""The idle watchdog: pauses what does nothing, halts what stays idle; what rests or has a call out is left alone."""
+"""The idle watchdog: marks what does nothing, halts what stays idle; what rests or has a call out is left alone."""
 
 from datetime import timedelta
 from unittest.mock import patch
@@ -34,7 +34,7 @@ def kinds(session):
 
 
 RUNNING = (Status.RUNNING, HaltState.RUNNING, None)
-PAUSED = (Status.RUNNING, HaltState.PAUSED, None)
+IDLE = (Status.RUNNING, HaltState.IDLE, None)
 HALTED = (Status.HALTED, HaltState.HALTED, TerminalReason.IDLE_TIMEOUT)
 
 
@@ -42,12 +42,12 @@ HALTED = (Status.HALTED, HaltState.HALTED, TerminalReason.IDLE_TIMEOUT)
     ("state", "minutes", "then"),
     [
         (HaltState.RUNNING, 4, RUNNING),
-        (HaltState.RUNNING, 5, PAUSED),
-        (HaltState.RUNNING, 6, PAUSED),
-        (HaltState.RUNNING, 11, PAUSED),
-        (HaltState.PAUSED, 6, PAUSED),
-        (HaltState.PAUSED, 10, HALTED),
-        (HaltState.PAUSED, 11, HALTED),
+        (HaltState.RUNNING, 5, IDLE),
+        (HaltState.RUNNING, 6, IDLE),
+        (HaltState.RUNNING, 11, IDLE),
+        (HaltState.IDLE, 6, IDLE),
+        (HaltState.IDLE, 10, HALTED),
+        (HaltState.IDLE, 11, HALTED),
         (HaltState.HALT_REQUESTED, 11, (Status.RUNNING, HaltState.HALT_REQUESTED, None)),
     ],
 )
@@ -58,7 +58,7 @@ def test_one_sweep(state, minutes, then):
     assert swept == (then[1] != state)
 
 
-def test_a_session_is_first_paused_and_in_a_later_sweep_halted():
+def test_a_session_is_first_marked_idle_and_in_a_later_sweep_halted():
     session = make_session()
     assert [idle_sweep(after(minutes)) for minutes in (6, 9, 11, 12)] == [1, 0, 1, 0]
     assert where(session) == HALTED
@@ -75,10 +75,10 @@ def test_a_session_is_first_paused_and_in_a_later_sweep_halted():
 def test_each_session_has_its_own_patience():
     patient, hasty = make_session(idle_halt_minutes=60), make_session(idle_halt_minutes=1)
     idle_sweep(after(6))
-    assert (where(patient), where(hasty)) == (RUNNING, PAUSED)
+    assert (where(patient), where(hasty)) == (RUNNING, IDLE)
 
 
-def test_a_call_un_pauses_its_session_and_starts_the_clock_anew():
+def test_a_call_takes_the_mark_away_and_starts_the_clock_anew():
     session = make_session()
     idle_sweep(after(6))
     assert guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=after(7)).ok
@@ -86,7 +86,7 @@ def test_a_call_un_pauses_its_session_and_starts_the_clock_anew():
     assert idle_sweep(after(11)) == 0
 
 
-@pytest.mark.parametrize("state", [HaltState.RUNNING, HaltState.PAUSED])
+@pytest.mark.parametrize("state", [HaltState.RUNNING, HaltState.IDLE])
 def test_a_call_that_is_out_counts_as_activity(state):
     session = make_session(halt_state=state)
     call = ToolCall.objects.create(
@@ -108,13 +108,13 @@ def test_a_call_that_is_out_counts_as_activity(state):
     ],
 )
 def test_a_session_at_rest_survives_half_an_hour_of_sweeps(rest):
-    sessions = [make_session(**rest), make_session(halt_state=HaltState.PAUSED, **rest)]
+    sessions = [make_session(**rest), make_session(halt_state=HaltState.IDLE, **rest)]
     assert [idle_sweep(after(minutes)) for minutes in range(31)] == [0] * 31
     assert [where(session)[0] for session in sessions] == [rest["status"]] * 2
 
 
 def test_a_worker_that_hangs_and_comes_back_can_write_nothing():
-    session = make_session(halt_state=HaltState.PAUSED, lease_owner="worker:1", lease_until=after(60))
+    session = make_session(halt_state=HaltState.IDLE, lease_owner="worker:1", lease_until=after(60))
     idle_sweep(after(11))
     for late in (
         lambda: guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=after(12)),
@@ -150,7 +150,7 @@ def test_a_session_that_ends_between_the_look_and_the_lock_is_left_alone():
     assert where(session)[:2] == (Status.QUEUED, HaltState.RUNNING)
 
 
-def test_a_session_that_cannot_be_paused_keeps_no_other_from_it(caplog):
+def test_a_session_that_cannot_be_marked_keeps_no_other_from_it(caplog):
     bad, good = make_session(), make_session()
     real = leases.session_lock
 
@@ -161,7 +161,7 @@ def test_a_session_that_cannot_be_paused_keeps_no_other_from_it(caplog):
 
     with patch.object(leases, "session_lock", side_effect=lock):
         assert idle_sweep(after(6)) == 1
-    assert (where(bad), where(good)) == (RUNNING, PAUSED)
+    assert (where(bad), where(good)) == (RUNNING, IDLE)
     assert "tried again" in caplog.text
 
 
@@ -169,15 +169,15 @@ def test_a_session_that_cannot_be_paused_keeps_no_other_from_it(caplog):
 def test_the_look_holds_no_lock_and_each_step_its_own_transaction():
     sessions = [make_session() for _ in range(3)]
     open_before = []
-    real = leases._pause
+    real = leases._mark_idle
 
     def pause(row, now):
-        states = AgentSession.objects.filter(halt_state=HaltState.PAUSED).count()
+        states = AgentSession.objects.filter(halt_state=HaltState.IDLE).count()
         open_before.append((connection.in_atomic_block, states))
         real(row, now)
 
-    with patch.object(leases, "_pause", pause):
+    with patch.object(leases, "_mark_idle", pause):
         idle_sweep(after(6))
     assert open_before == [(True, 0), (True, 1), (True, 2)]
     assert not connection.in_atomic_block
-    assert [where(session) for session in sessions] == [PAUSED] * 3
+    assert [where(session) for session in sessions] == [IDLE] * 3

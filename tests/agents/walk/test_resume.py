@@ -1,4 +1,4 @@
-"""A run whose worker is lost anywhere goes on from its journal: no effect twice, and the same end."""
+"""A run that is paused, or whose worker is lost, anywhere goes on from its journal: nothing twice, and the same end."""
 
 import json
 from collections import Counter
@@ -8,7 +8,7 @@ import pytest
 from django.test import override_settings
 
 from agents.conf import clock
-from agents.enums import Outcome, Status
+from agents.enums import Outcome, Status, WaitingOn
 from agents.exceptions import LeaseLost
 from agents.guard import guarded_tool_call
 from agents.guard.calls import fitting
@@ -19,6 +19,7 @@ from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.sessions.approvals import approval_approve_edited
 from agents.sessions.lifecycle import session_enter_phase
+from agents.sessions.pauses import session_pause, session_resume
 from agents.walk import walk as engine
 from agents.walk.walk import walk
 from tests.agents.walk.scene import PHASES, Scene, lose, model, reply, run, shown
@@ -103,6 +104,36 @@ def test_a_worker_lost_at_any_call_is_replaced_without_a_trace_in_the_result(und
     assert done_once(session)
     assert len(asked.requests) == InferenceLog.objects.filter(session=session).count() == 3
     assert session.cost_total_usd == sum(session.tool_calls.values_list("charged_usd", flat=True))
+
+
+def pausing(number):
+    """The guard, for a run that somebody pauses before its call of this number."""
+    made = []
+
+    def call(session, *args, **more):
+        made.append(more["key"])
+        if len(made) == number:
+            session_pause(session.pk, by=None, reason="", now=clock())
+        return guarded_tool_call(session, *args, **more)
+
+    return patch("agents.engine.prompting.guarded_tool_call", call)
+
+
+@pytest.mark.parametrize("number", range(1, len(KEYS) + 1), ids=KEYS)
+def test_a_run_paused_at_any_call_goes_on_as_if_it_had_never_been(undisturbed, number):
+    session = rich(Scene())
+    with model(RICH, YES) as asked:
+        with pausing(number):
+            assert run_session(session.pk, walk, owner="first")
+        session.refresh_from_db()
+        assert (session.status, session.waiting_on) == (Status.WAITING, WaitingOn.RESUME)
+        assert list(session.tool_calls.order_by("pk").values_list("key", flat=True)) == KEYS[: number - 1]
+        assert not run_session(session.pk, walk, owner="second")
+        session_resume(session.pk, by=None, now=clock())
+        run(session)
+    assert shown(session) == undisturbed
+    assert done_once(session)
+    assert len(asked.requests) == InferenceLog.objects.filter(session=session).count() == 3
 
 
 @pytest.mark.parametrize("lost_in", PHASES)

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('agents', '0016_charts'),
+        ('agents', '0019_channels'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

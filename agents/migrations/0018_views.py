@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     """Saved views of lists, and an index for the last decided call of a kind."""
 
-    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("agents", "0016_charts")]
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL), ("agents", "0017_pause")]
 
     operations = [
         migrations.AddIndex(

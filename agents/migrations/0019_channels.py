@@ -26,7 +26,7 @@ def give_everybody_their_email_channel(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('agents', '0016_charts'),
+        ('agents', '0018_views'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
