@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 from agents.enums import BudgetScope, Outcome
 from agents.ledger.journal import call_details
@@ -479,27 +479,45 @@ def _settle_on_sqlite(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) 
     return True
 
 
+_NAMED: Final = re.compile(r"%\((\w+)\)s")
+_CAST: Final = re.compile(r"(?<=[)sL])::\w+")
+
+
 def _fetch(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Run one statement that the server keeps prepared. Outside of a transaction it is one of its own."""
     import psycopg  # it is not installed with the embedded default
 
-    connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        cursor.execute(sql, params, prepare=True)
+    numbered, names = _numbered(sql)
+    database = connections[DEFAULT_DB_ALIAS]
+    database.ensure_connection()
+    with database.wrap_database_errors, psycopg.RawCursor(database.connection) as cursor:
+        cursor.execute(numbered, [params[name] for name in names], prepare=True)
         found: tuple[Any, ...] | None = cursor.fetchone()
     return found
 
 
-_NAMED: Final = re.compile(r"%\((\w+)\)s(?:::\w+)?|(NULL)::\w+")
-_on_sqlite: Final = lru_cache(maxsize=32)(partial(_NAMED.sub, lambda found: found[2] or f":{found[1]}"))
+@lru_cache(maxsize=32)
+def _numbered(sql: str) -> tuple[bytes, list[str]]:
+    """Return the statement with $1, $2 and so on, as the server takes it, and the parameters in that order.
+
+    The driver then has nothing to translate: a third of its time.
+    """
+    names = list(dict.fromkeys(_NAMED.findall(sql)))
+    return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", sql).encode(), names
+
+
+@lru_cache(maxsize=32)
+def _on_sqlite(sql: str) -> tuple[str, frozenset[str]]:
+    """Return the statement with :name for each parameter and without the casts of PostgreSQL, and those names."""
+    return _NAMED.sub(r":\1", _CAST.sub("", sql)), frozenset(_NAMED.findall(sql))
 
 
 def _execute(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Run one statement by SQLite's driver, which keeps it prepared; return its first row."""
-    with connection.wrap_database_errors:
-        cursor = connection.connection.execute(
-            _on_sqlite(sql), {name: _adapted(value) for name, value in params.items()}
-        )
+    named, names = _on_sqlite(sql)
+    database = connections[DEFAULT_DB_ALIAS]
+    with database.wrap_database_errors:
+        cursor = database.connection.execute(named, {name: _adapted(params[name]) for name in names})
         found: tuple[Any, ...] | None = cursor.fetchone()
     return found
 
