@@ -62,6 +62,7 @@ from agents.people.senders import CHATS
 from agents.people.sign_ins import last_sign_ins
 from agents.policy.news import EXAMPLES, choice_of
 from agents.policy.schedule import zone_names
+from agents.text.shown import name_shown
 
 admin.site.unregister([User, Group])
 # The names of the sidebar, as headings of the pages.
@@ -161,7 +162,7 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
-    list_display = ("username", "email", "roles", "opted_in", "is_active", "is_staff", "last_login")
+    list_display = ("username_", "email", "roles", "opted_in", "is_active", "is_staff", "last_login")
     list_filter = ("is_active", "is_staff", "groups")
     list_select_related = ("lqops_profile",)
     row_actions = (
@@ -255,6 +256,10 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("groups")
+
+    @display(description="username", ordering="username")
+    def username_(self, user: User) -> str:
+        return name_shown(user.username)
 
     @display(description="roles")
     def roles(self, user: User) -> str:

@@ -125,6 +125,11 @@ def _spelled(value: Any, name: str, warnings: dict[str, None]) -> Any:
     return _spelled_text(value, name, warnings) if isinstance(value, str) else value
 
 
+def name_shown(text: str) -> str:
+    """Return the name of somebody with the number of each letter that reads like another, and of those unseen."""
+    return _spelled_text(text, "name", {})
+
+
 def _spelled_text(text: str, name: str, warnings: dict[str, None]) -> str:
     for encoded in _ENCODED.findall(text):
         warnings[f"{encoded} is shown by browsers as {_decoded(encoded)}."] = None

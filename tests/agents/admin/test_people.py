@@ -2,8 +2,10 @@
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
+from django.utils.html import escape
 
 from agents.models import Profile
+from agents.text.shown import name_shown
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, make_everything, page, sign_in, text_of
 from tests.factories import make_user
@@ -163,3 +165,13 @@ def test_own_group_is_recorded(client):
 
     assert kinds_since(before) == ["people.group_saved", "people.group_saved", "people.group_deleted"]
     assert not Group.objects.filter(name="night shift").exists()
+
+
+def test_name_that_reads_like_another_is_marked_in_the_list(client):
+    sign_in(client)
+    make_user(username="admin-anna")
+    make_user(username="\u0430dmin-anna")  # with a Cyrillic letter
+    text = text_of(client.get(page(User, "changelist")))
+    assert ">admin-anna<" in text
+    assert escape(name_shown("\u0430dmin-anna")) in text
+    assert "0430" in name_shown("\u0430dmin-anna")
