@@ -26,7 +26,14 @@ from tests.flows.workers import ASK, MODEL
 from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
-AUDIT_TABLES = {"audit_auditevent", "audit_pendingevent", "audit_skillaudit"}
+AUDIT_TABLES = {
+    "audit_auditevent",
+    "audit_pendingevent",
+    "audit_skillaudit",
+    "audit_seal",
+    "audit_sealedchain",
+    "audit_droppedsegment",
+}
 
 
 class Undo(Exception):
