@@ -48,7 +48,7 @@ DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help setup dev run test test-postgres check static coverage stress bench chaos mutants lock fresh-lock release clean
+.PHONY: help setup dev run test test-postgres check static coverage stress bench screenshots chaos mutants lock fresh-lock release clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -104,6 +104,9 @@ bench: $(VENV)/.full ## Measure guarded calls against plain statements, on SQLit
 	@mkdir -p $(LQOPS_VAR_DIR) && rm -f build/bench.jsonl
 	LQOPS_DATABASE_URL= $(BIN)/python -m tests.benchmarks.guard $(if $(ROUNDS),--rounds $(ROUNDS))
 	LQOPS_DATABASE_URL=$(POSTGRES_URL)_bench $(BIN)/python -m tests.benchmarks.guard $(if $(ROUNDS),--rounds $(ROUNDS))
+
+screenshots: $(VENV)/.full ## Take the pictures of docs/images with a browser, from an installation of its own
+	PYTHONPATH=. $(BIN)/python -m tests.browser.screenshots
 
 chaos: $(VENV)/.full ## Break an installation of its own for an hour (MINUTES=60, SEED=, BROKER=redis or database), with PostgreSQL and Redis
 	PYTHONPATH=. $(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) $(if $(BROKER),--broker $(BROKER))

@@ -608,7 +608,14 @@ _SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
             ),
         ),
         Entry("play_circle", (_rows("Runs", "agentsession"), Page("Chats", "chats", VIEW), _rows("Calls", "toolcall"))),
-        Entry("notifications", (_rows("Notifications", "notification"), _rows("Channels", "channel"))),
+        Entry(
+            "notifications",
+            (
+                _rows("Notifications", "notification"),
+                _rows("Channels", "channel"),
+                _rows("Deliveries", "outboxmessage"),
+            ),
+        ),
     ),
     "Automation": (
         Entry("smart_toy", (_rows("Agents", "agent"), _rows("Projects", "project"), _rows("Memories", "memory"))),

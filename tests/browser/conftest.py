@@ -18,12 +18,16 @@ from tests.lqops.processes import environment, run
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
+def chromium_path() -> str | None:
+    named = os.environ.get("LQOPS_TEST_CHROMIUM", "")
+    return shutil.which(named) if named else next(filter(None, map(shutil.which, NAMES)), None)
+
+
 @pytest.fixture(scope="package")
 def chromium():
-    named = os.environ.get("LQOPS_TEST_CHROMIUM", "")
-    found = shutil.which(named) if named else next(filter(None, map(shutil.which, NAMES)), None)
+    found = chromium_path()
     if found is None:
-        pytest.skip(f"no Chromium: {named or ' or '.join(NAMES)} was not found; LQOPS_TEST_CHROMIUM names one")
+        pytest.skip(f"no Chromium: none of {', '.join(NAMES)} was found; LQOPS_TEST_CHROMIUM names one")
     sync_api = pytest.importorskip("playwright.sync_api")
     sync_api.expect.set_options(timeout=PATIENCE_SECONDS * 1000)
     with sync_api.sync_playwright() as playwright:
