@@ -156,7 +156,7 @@ class ChannelSecretSerializer(serializers.Serializer[Any]):
     old_secret_until = serializers.DateTimeField(allow_null=True, help_text="The old secret signs too until then.")
 
 
-class TrialSerializer(serializers.Serializer[Any]):
+class ChannelTestSerializer(serializers.Serializer[Any]):
     ok = serializers.BooleanField(help_text="Whether the receiver took the test message.")
     text = serializers.CharField(help_text="What it answered, or why it was not reached.")
 
@@ -184,10 +184,10 @@ class ChannelViewSet(OwnedViewSet[Channel]):
         found = {"generation": row.secret_generation, "old_secret_until": row.old_secret_until}
         return Response(ChannelSecretSerializer({"secret": secret, **found}).data)
 
-    @detail_action(TrialSerializer)
+    @detail_action(ChannelTestSerializer)
     def test(self, request: Request, **_: Any) -> Response:
         """Send a test message now, and say whether it arrived. Answers 200 also if it did not."""
-        return Response(TrialSerializer(channel_test(channel=self.get_object(), **self.actor)).data)
+        return Response(ChannelTestSerializer(channel_test(channel=self.get_object(), **self.actor)).data)
 
 
 class DeliverySerializer(RowSerializer):

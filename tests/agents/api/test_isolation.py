@@ -36,8 +36,9 @@ REACHED = {
 }
 # What begins a session, or sets up what does, is refused before it is looked for, unless the role may begin sessions.
 STARTS = {
-    *(f"agent:{act}" for act in ("start", "restart", "define")),
+    *(f"agent:{act}" for act in ("start", "restart", "resume", "define")),
     "session:restart",
+    "session:resume",
     *(f"trigger:{act}" for act in ("run", "partial_update", "resume", "rotate_secret")),
     "unread-input:retry",
 }

@@ -326,7 +326,7 @@ def test_health_counts_own_rows(api, world):
     make_world()
     found = api.get("/api/v1/health").json()
     assert found == {
-        "ok": True, "halted": False, "suspended_models": [], "sessions": {"running": 1, "waiting": 1},
+        "ok": True, "halted": False, "paused": False, "suspended_models": [], "sessions": {"running": 1, "waiting": 1},
         "approvals_pending": 1, "outcomes_unknown": 0, "notifications_unread": 1,
     }  # fmt: skip
 
