@@ -572,7 +572,7 @@ ACTIONS: Final[Mapping[tuple[str, str], Action]] = {
     ("resume", "agent"): Action(
         "Resume agent {name}",
         "Agent {name} works again, and its paused runs go on.",
-        "manage.py resume --agent {id} --user {user}",
+        "",  # `resume` does not enable an agent that is disabled
         _resume_agent,
         check=_may_start,
     ),

@@ -92,14 +92,16 @@ def test_invalid_wait_is_refused_before_anything_starts(scene, wait):
 
 def test_wanted_change_is_printed_as_the_command_that_makes_it(scene):
     assert f"To do it, run: manage.py halt {scene.s} --user ada" in said(f"halt {scene.s}")
-    out = said("pause Clerk")
+    assert f"To do it, run: manage.py pause --agent {scene.agent.public_id} --user ada" in said("pause Clerk")
+    type(scene.agent).objects.update(enabled=False)
+    out = said("resume Clerk")
     scene.agent.refresh_from_db()
-    assert scene.agent.enabled
+    assert not scene.agent.enabled
     token = out.partition("ask --confirm ")[2].split()[0]
     done = io.StringIO()
     call_command("ask", "--confirm", token, "--user", "ada", stdout=done)
     scene.agent.refresh_from_db()
-    assert (done.getvalue().startswith("Agent Clerk is off"), scene.agent.enabled) == (True, False)
+    assert (done.getvalue().startswith("Agent Clerk works again"), scene.agent.enabled) == (True, True)
 
 
 def test_question_without_a_model_prints_commands_and_rows(scene):

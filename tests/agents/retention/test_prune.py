@@ -45,7 +45,7 @@ from lqops.metrics import InstallationCollector
 from tests.agents.admin.rows import make_approval
 from tests.agents.retention.scene import BEFORE, LONG, TODAY, add_call, ended_run, pruned
 from tests.audit.samples import NOW, edit, later
-from tests.factories import make_session, make_unread_input, make_user
+from tests.factories import make_channel, make_session, make_unread_input, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -321,7 +321,7 @@ def test_rows_that_nobody_needs_are_deleted(owner, folder):
     notice(read_at=NOW)
     unread, young = notice(), notice(read_at=TODAY, created_at=TODAY)
     unsent = notice(read_at=NOW)
-    OutboxMessage.objects.create(notification=unsent)
+    OutboxMessage.objects.create(notification=unsent, channel=make_channel(unsent.owner))
     BrowserSession.objects.create(session_key="a", session_data="", expire_date=TODAY - timedelta(days=1))
     BrowserSession.objects.create(session_key="b", session_data="", expire_date=TODAY + timedelta(days=1))
 
