@@ -70,7 +70,7 @@ def verify(lines):
     scope = {"__name__": "verify_export"}
     exec(compile(SCRIPT.read_text(), SCRIPT, "exec"), scope)
     try:
-        scope["verify"]([line.encode() for line in lines], public_key(), {})
+        scope["verify"]([line.encode() for line in lines], public_key(), {}, {})
     except ValueError as error:
         return str(error)
     return ""
