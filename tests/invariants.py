@@ -46,7 +46,7 @@ from agents.models import (
     ToolCall,
     UnreadInput,
 )
-from agents.people.notifications import CLAIMED_FOR, MAX_ATTEMPTS, RETRY_DELAYS
+from agents.people.outbox import CLAIMED_FOR, RETRY_DELAYS
 from agents.policy.consent import call_digest
 from agents.policy.transitions import TERMINAL
 from agents.queue import Queue
@@ -55,7 +55,7 @@ from audit.models import AuditEvent
 from audit.verify import verify_log
 
 ZERO = Decimal(0)
-OUTBOX_HORIZON = sum(RETRY_DELAYS, MAX_ATTEMPTS * CLAIMED_FOR)
+OUTBOX_HORIZON = max(sum(delays, (len(delays) + 1) * CLAIMED_FOR) for delays in RETRY_DELAYS.values())
 CALLED = "autonomous_session.tool_call"
 HALT_REQUESTED = "autonomous_session.halt_requested"
 ENDS = frozenset(f"autonomous_session.{end}" for end in ("completed", "halted", "failed", "cost_cap_reached"))

@@ -56,4 +56,4 @@ def test_lock_file_names_no_server():
 
 
 def test_released_extras_are_all_but_those_for_developers():
-    assert set(RELEASED) == EXTRAS.keys() - {"docs", "browser", "dev", "lint", "release"}
+    assert set(RELEASED) == EXTRAS.keys() - {"bench", "docs", "browser", "dev", "lint", "release"}
