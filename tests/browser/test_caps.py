@@ -46,7 +46,7 @@ def test_cap_from_the_list_stops_the_next_run(triggers):
     triggers.until(triggers.chip("cost cap reached"))
     expect(triggers.chip("halted").first).to_be_visible()
     expect(triggers.page.get_by_text("Run again with a higher cap.")).to_be_visible()
-    refused = triggers.page.get_by_role("listitem").filter(has_text="Model call")
+    refused = triggers.card("Timeline").get_by_role("listitem").filter(has_text="Model call")
     expect(refused.filter(has_text="success")).to_have_count(0)
     triggers.shoot("capped")
     triggers.go("Health")

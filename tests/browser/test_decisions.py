@@ -55,7 +55,7 @@ def test_denied_call_is_never_made(admin):
 
     expect(admin.page.get_by_text("Denied. The run continues without the call.")).to_be_visible()
     admin.open_session("denied.md")
-    admin.until(admin.page.get_by_role("link", name="Run again"))
+    admin.until(admin.page.get_by_role("link", name="Run again", exact=True))
     expect(admin.page.get_by_role("listitem").filter(has_text="Notification").filter(has_text="success")).to_have_count(
         0
     )

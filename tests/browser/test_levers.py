@@ -31,7 +31,7 @@ def in_flight(room, held, document):
     room.add_document(document)
     room.open_session(document)
     room.until(lambda: held.asked_about(document))
-    room.until(room.page.get_by_role("listitem").filter(has_text="Model call").get_by_text("started"))
+    room.until(room.card("Timeline").get_by_role("listitem").filter(has_text="Model call").get_by_text("started"))
 
 
 def test_halt_is_confirmed_during_a_model_call(room, held):
