@@ -109,15 +109,18 @@ def invitation_link(*, user: User, by: User | None, now: datetime) -> str:
     """Return a link by which the owner of an account without a password sets one. It is valid for a few days."""
     if by is not None and not by.has_perms(("auth.add_user", "auth.change_user")):
         raise NotAllowed("Inviting people needs the permissions to add and change users (role admin).")
+    if by is not None and user.is_superuser and not by.is_superuser:
+        raise NotAllowed("Only a superuser invites a superuser.")
     if not can_be_invited(user):
-        raise Invalid(f"{user} has a password already, or is not active.")
+        raise Invalid(f"{user} has a password already, has signed in before, or is not active.")
     record_act("people.invitation_made", subject=f"user:{user.pk}", by=by, now=now, user_id=user.pk)
     uid = urlsafe_base64_encode(force_bytes(user.pk))
     return f"{base_url()}/invitation/{uid}/{default_token_generator.make_token(user)}/"
 
 
 def can_be_invited(user: User) -> bool:
-    return user.is_active and not user.has_usable_password()
+    """Return whether the account waits for its owner; somebody who signs in otherwise gets no password beside that."""
+    return user.is_active and user.last_login is None and not user.has_usable_password()
 
 
 def invitation_send(*, user: User, link: str, now: datetime) -> str:

@@ -102,7 +102,7 @@ class DatabaseBroker(ORM):  # type: ignore[misc]
             self._waiter = _Told(_channel(self.list_key)) if connection.vendor == "postgresql" else _Changed()
         self._waiter.begin()
         found: list[tuple[int, str]] | None = super().dequeue()
-        if not found:
+        if found is None:  # an empty list: another cluster was faster at one, and there may be more
             self._waiter.wait()
         return found
 

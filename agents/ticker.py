@@ -25,7 +25,7 @@ from agents.loop.state import hot_delete_old
 from agents.loop.turns import turns_delete_old
 from agents.models import Lease
 from agents.people.activity import events_trim
-from agents.people.outbox import copies_due, copy_send
+from agents.people.outbox import copies_due, copy_put_off, copy_send
 from agents.process_end import SignalEvent, stop_requested
 from agents.roster.loops import loops_revive
 from agents.sensors.rows import sensor_slices_enqueue
@@ -177,7 +177,11 @@ class Mailer:
             for pk in pks:
                 if self._stopped.is_set():
                     return
-                copy_send(pk, now=clock())
+                try:
+                    copy_send(pk, now=clock())
+                except Exception:
+                    logger.exception("copy %s of a notification could not be sent; it is retried", pk)
+                    copy_put_off(pk, now=clock())
         except Exception:
             logger.exception("copies of notifications could not be sent; they are retried")
         finally:

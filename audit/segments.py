@@ -31,7 +31,7 @@ from django.db.models import Min
 
 from audit.checkpoints import KEY_REPLACED, first_hash, named_heads, read_lines, write_checkpoint
 from audit.keys import signed
-from audit.models import SEAL_SETTING, SYSTEM_CHAIN, AuditEvent, DroppedSegment, Seal, SealedChain
+from audit.models import SEAL_SETTING, SYSTEM_CHAIN, AuditEvent, DroppedSegment, Seal, SealedChain, SkillAudit
 from audit.recorder import EMPTY, Head, append
 from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, CHUNK, StoredRow, canonical, digest, stream
 from audit.seals import FORMAT, SEALED, Range, Seam, newest_seam, ranges_digest, sealed_ranges, unfinished
@@ -121,13 +121,19 @@ def _closing(chain: str, *, since: int) -> Head | None:
 
 
 def system_end(before: datetime, *, after: int) -> int:
-    """Return the last row of `system` that the next segment may hold: all up to it are older. 0: there is none."""
+    """Return the last row of `system` that the next segment may hold: all up to it are older. 0: there is none.
+
+    It ends before a row with a skill audit, that of a call that was refused after its run: no file of `system` holds
+    the arguments, so such a row and what follows it stay.
+    """
     rows = AuditEvent.objects.filter(chain=SYSTEM_CHAIN, seq__gt=after)
     newer = rows.filter(at__gte=before).aggregate(first=Min("seq"))["first"]
     older = rows if newer is None else rows.filter(seq__lt=newer)
     # The newest row stays, so that the chain goes on from a row that is there.
     last = older.order_by("-seq").values_list("seq", flat=True).first() or 0
     last = last - 1 if newer is None else last
+    audited = SkillAudit.objects.filter(chain=SYSTEM_CHAIN, seq__gt=after).aggregate(first=Min("seq"))["first"]
+    last = last if audited is None else min(last, audited - 1)
     return min(last, after + SYSTEM_ROWS) if last > after else 0
 
 

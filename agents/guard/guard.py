@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from django.db import InterfaceError, InternalError, OperationalError, transaction
+from django.db.transaction import TransactionManagementError
 
 from agents.conf import clock
 from agents.definitions.catalogue import fallbacks_of
@@ -221,7 +222,7 @@ def _act_at_once(call: Call) -> ToolResult | None:
             row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
             if not end_local(row, session=call.session, now=call.now):
                 raise _Undone
-    except (_Undone, InternalError):  # or the tool went on after an error of the database
+    except (_Undone, InternalError, TransactionManagementError):  # or the tool went on after an error of the database
         return None
     return result
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from agents.enums import Outcome, TerminalReason
+from agents.enums import Outcome, Status, TerminalReason
 from agents.exceptions import BudgetExceeded, LeaseLost
 from agents.guard.calls import Call, skill_audit
 from agents.guard.metering import Meter
@@ -24,7 +24,7 @@ from agents.ledger.journal import (
 )
 from agents.ledger.model_servers import form_note
 from agents.ledger.prices import model_suspend
-from agents.models import InferenceLog, ToolCall
+from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.policy import costs
 from agents.types import ZERO, ToolResult
 
@@ -93,9 +93,15 @@ def settle_durably(call: Call, result: ToolResult, meter: Meter, *, took: timede
         connection.close()
     call.journal.actual_usd, call.journal.tokens = before
     try:
-        return _settled(call, result, meter, took=took)
+        return result if _is_settled(call) else _settled(call, result, meter, took=took)
     except (OperationalError, InterfaceError) as error:
         raise LeaseLost(f"Call {call.journal.public_id} could not be settled; it is left to recovery.") from error
+
+
+def _is_settled(call: Call) -> bool:
+    """Return whether the first try has settled the call after all: it was committed, and only its answer was lost."""
+    held = AgentSession.objects.filter(pk=call.session.pk, fencing=call.session.fencing, status=Status.RUNNING)
+    return ToolCall.objects.filter(pk=call.journal.pk, session__in=held).exclude(outcome=Outcome.STARTED).exists()
 
 
 def withdraw(call: Call) -> None:

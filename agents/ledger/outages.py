@@ -193,7 +193,8 @@ def probers_due(now: datetime) -> list[int]:
     for row in ModelOutage.objects.filter(next_try_at__lte=now):
         if row.woken_at is not None and row.woken_at > now - WAKE_AGAIN:
             continue
-        first = waiting_for(row.model).order_by("pk").values_list("pk", flat=True).first()
+        waiting = waiting_for(row.model).filter(paused_at__isnull=True)
+        first = waiting.order_by("pk").values_list("pk", flat=True).first()
         if first is not None and ModelOutage.objects.filter(pk=row.pk, woken_at=row.woken_at).update(woken_at=now):
             found.append(first)
     return found

@@ -60,13 +60,15 @@ def channel_update(*, channel: Channel, by: User | None, now: datetime, address:
     require_access(by, owner_id=channel.owner_id, permission=PERMISSION)
     if address and channel.kind == ChannelKind.EMAIL:
         raise Invalid("address: e-mail goes to the address of the account; change it there.")
-    row = Channel.objects.get(pk=channel.pk)
     if address:
-        _set_address(row, address)
-        row.failures, row.retry_at, row.error = 0, None, ""
-    _set_fields(row, fields)
+        _set_address(channel, address)  # asks the gate, before the row is locked
     changed = sorted({*fields, *(["address"] if address else [])})
     with transaction.atomic():
+        row = Channel.objects.select_for_update().get(pk=channel.pk)
+        if address:
+            row.sealed_address, row.shown_address = channel.sealed_address, channel.shown_address
+            row.failures, row.retry_at, row.error = 0, None, ""
+        _set_fields(row, fields)
         _store(row, "channel.changed", by=by, now=now, fields=changed, enabled=row.enabled)
         if not row.enabled:
             OutboxMessage.objects.filter(channel=row, status=OutboxStatus.PENDING).delete()
@@ -145,10 +147,11 @@ def _cipher(secret_key: str) -> Fernet:
 # --- Secrets of webhooks: derived when needed, stored nowhere ---
 
 
+@transaction.atomic
 def channel_rotate_secret(*, channel: Channel, by: User | None, now: datetime) -> str:
     """Create and return a new signing secret. For 24 hours messages are signed with the old one too."""
     require_access(by, owner_id=channel.owner_id, permission=PERMISSION)
-    row = Channel.objects.get(pk=channel.pk)
+    row = Channel.objects.select_for_update().get(pk=channel.pk)
     if row.kind != ChannelKind.WEBHOOK:
         raise Invalid("Only messages to webhooks are signed.")
     row.secret_generation += 1
@@ -192,6 +195,8 @@ def _require_quiet_hours(start: time | None, end: time | None) -> None:
         raise Invalid("quiet_from and quiet_until: set both, or none.")
     if start is not None and start == end:
         raise Invalid("quiet_until: quiet hours cannot end when they begin.")
+    if any(one is not None and (one.second or one.microsecond) for one in (start, end)):
+        raise Invalid("quiet_from and quiet_until: whole minutes, please, such as 22:00 and 07:30.")
 
 
 def _record(row: Channel, event: str, *, by: User | None, now: datetime, **details: Any) -> None:

@@ -127,6 +127,13 @@ def _claim(message_pk: int, now: datetime) -> OutboxMessage | None:
     return copy
 
 
+def copy_put_off(message_pk: int, *, now: datetime) -> None:
+    """Try a copy again later, so that one that cannot even be read does not stand before the others."""
+    OutboxMessage.objects.filter(pk=message_pk, status=OutboxStatus.PENDING, due_at__lte=now).update(
+        due_at=now + CLAIMED_FOR
+    )
+
+
 def _quiet_end(copy: OutboxMessage, now: datetime) -> datetime | None:
     channel = copy.channel
     if choice_for(channel.choices, copy.notification.kind) == NewsChoice.ALWAYS:
@@ -173,7 +180,7 @@ def _note_failure(copy: OutboxMessage, batch: Sequence[OutboxMessage], error: No
     channel.failures += 1
     channel.error = text
     is_over = error.gone or channel.failures >= max_attempts(channel)
-    channel.retry_at = None if is_over else now + delays[channel.failures - 1]
+    channel.retry_at = now + delays[min(channel.failures, len(delays)) - 1]
     channel.enabled = channel.enabled and not error.gone
     channel.save(update_fields=["failures", "error", "retry_at", "enabled"])
     if copy.attempts >= max_attempts(channel):
@@ -186,10 +193,10 @@ def _note_failure(copy: OutboxMessage, batch: Sequence[OutboxMessage], error: No
 
 def _give_up(channel: Channel, *, is_first: bool, now: datetime) -> None:
     """Make dead letters of what waits for the channel, and tell its owner once, where that is still possible."""
-    waiting = OutboxMessage.objects.filter(channel=channel, status=OutboxStatus.PENDING, due_at__lte=now + CLAIMED_FOR)
-    waiting.filter(Q(digest_for__isnull=True) | Q(digest_for__lte=now)).update(
-        status=OutboxStatus.FAILED, error=channel.error
-    )
+    waiting = OutboxMessage.objects.filter(channel=channel, status=OutboxStatus.PENDING)
+    if channel.enabled:
+        waiting = waiting.filter(Q(digest_for__isnull=True) | Q(digest_for__lte=now))
+    waiting.update(status=OutboxStatus.FAILED, error=channel.error)
     if not is_first:
         return
     off = "" if channel.enabled else " Its receiver wants no further messages, so it is switched off."
@@ -304,10 +311,12 @@ def channel_test(*, channel: Channel, by: User | None, now: datetime) -> Trial:
 def copy_replay(*, copy: OutboxMessage, by: User | None, now: datetime) -> OutboxMessage:
     """Send a dead letter again, under its old id, from the first attempt on."""
     require_access(by, owner_id=copy.channel.owner_id, permission=PERMISSION)
+    if not copy.channel.enabled:
+        raise Invalid("The channel is off: switch it on first.")
     dead = OutboxMessage.objects.filter(pk=copy.pk, status=OutboxStatus.FAILED)
     if not dead.update(status=OutboxStatus.PENDING, attempts=0, due_at=now, error=""):
         raise Invalid("Only a message that could not be delivered is sent again.")
-    Channel.objects.filter(pk=copy.channel_id).update(retry_at=None)
+    Channel.objects.filter(pk=copy.channel_id).update(retry_at=None, failures=0)
     record_act("delivery.replayed", by=by, now=now, delivery_id=str(copy.public_id))
     copy.refresh_from_db()
     return copy

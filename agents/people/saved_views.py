@@ -8,7 +8,7 @@ from typing import Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Case, Q, QuerySet, When
 
 from agents.exceptions import Invalid
 from agents.models import SavedView
@@ -22,9 +22,10 @@ DELETE_PERMISSION: Final = "agents.delete_savedview"
 
 
 def views_of(user: User, list_name: str) -> QuerySet[SavedView]:
-    """Return the views of a list that this user has or that are shared, by name."""
+    """Return the views of a list that this user has, by name, then those that others share."""
     rows = SavedView.objects.filter(Q(owner_id=user.pk) | Q(is_shared=True), list_name=list_name)
-    return rows.select_related("owner").order_by("name", "pk")
+    is_shared_by_others = Case(When(owner_id=user.pk, then=0), default=1)
+    return rows.select_related("owner").order_by(is_shared_by_others, "name", "pk")
 
 
 @transaction.atomic

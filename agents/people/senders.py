@@ -135,6 +135,7 @@ def _chat_service(url: str) -> Any:
     service = _apprise().Apprise.instantiate(url)
     if service is None:
         raise NotSent("The address is not complete for this chat service. See its page in the manual of apprise.")
+    service.overflow_mode = "split"  # a message that is too long for the service becomes several
     return service
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import lru_cache
-from itertools import count, islice, takewhile
+from itertools import islice, takewhile
 from typing import Final, Self
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -137,6 +137,9 @@ def hour_of(now: datetime) -> datetime:
 # over it, the hours begin twice.
 
 
+_TWO_DAYS: Final = 2 * 24 * 60  # in minutes
+
+
 @dataclass(frozen=True)
 class Hours:
     start: time
@@ -156,10 +159,10 @@ class Hours:
         return here >= self.start or here < self.end
 
     def next_start(self, now: datetime) -> datetime:
-        """Return the first minute after `now` that is within the hours, in UTC."""
+        """Return the first minute after `now` that is within the hours, in UTC; in two days if they hold no minute."""
         moment = now.astimezone(UTC).replace(second=0, microsecond=0)
-        minutes = (moment + timedelta(minutes=number) for number in count(1))
-        return next(filter(self.hold, minutes))
+        minutes = [moment + timedelta(minutes=number) for number in range(1, _TWO_DAYS + 1)]
+        return next(filter(self.hold, minutes), minutes[-1])
 
 
 # --- Waits between tries that double up to a limit. Pure: seconds in, seconds out; the caller waits ---

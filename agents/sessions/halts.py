@@ -12,11 +12,12 @@ from enum import StrEnum
 
 from django.contrib.auth.models import User
 from django.db import DatabaseError, transaction
+from django.db.models import Q, QuerySet
 
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
 from agents.ledger.boundary import GOING_ON, halt_details, halt_message
-from agents.models import AgentSession, Halt, Installation, Pause
+from agents.models import AgentSession, Halt, Installation
 from agents.people.access import SYSTEM, actor_of
 from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_end_unheld
@@ -151,8 +152,8 @@ def halt_all_work(
     recorder.append_pending(patience=RECORD_PATIENCE)
     if halt.spares_waiting:
         sessions_spare(halt, now=now)
-    spared = Pause.objects.open().filter(halt=halt).count()
-    return AllHalted(halt, new is None, AgentSession.objects.active_count(), spared)
+    active = AgentSession.objects.active_count()
+    return AllHalted(halt, new is None, active, max(active - _ended_by(halt).count(), 0) if halt.spares_waiting else 0)
 
 
 def _put_in_force(*, by: User | None, reason: str, now: datetime, actor: str, spares: bool) -> Halt | None:
@@ -199,10 +200,17 @@ def halted_work_end(now: datetime) -> int:
 
 def _going_on(halt: Halt, after: int = 0) -> list[int]:
     """Return active sessions that the halt is to end, so many at a time."""
-    going = AgentSession.objects.active().filter(halt_state__in=GOING_ON, pk__gt=after)
-    if halt.spares_waiting:
-        going = going.exclude(pk__in=waiting_for_person().values("pk")).exclude(pauses__halt=halt)
+    going = _ended_by(halt).filter(halt_state__in=GOING_ON, pk__gt=after)
     return list(going.order_by("pk").values_list("pk", flat=True)[:MOST])
+
+
+def _ended_by(halt: Halt) -> QuerySet[AgentSession]:
+    """Return the active sessions that the halt ends: all, or those that neither wait for a person nor are put aside."""
+    active = AgentSession.objects.active()
+    if not halt.spares_waiting:
+        return active
+    put_aside = Q(paused_at__isnull=False) & ~Q(status=Status.RUNNING)
+    return active.exclude(pk__in=waiting_for_person().values("pk")).exclude(put_aside).exclude(pauses__halt=halt)
 
 
 def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM, resume_spared: bool = True) -> Halt:
@@ -223,6 +231,8 @@ def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM, res
         raise InvalidTransition(f"{failed} runs could not be halted yet, and would go on. Release again in a moment.")
     recorder.append_pending()
     with transaction.atomic():
+        if resume_spared:  # before the audit log: whoever ends a run takes its pause first, too
+            spared_resume(halt, by=by, now=now)
         details = {"halt_id": halt.pk}
         recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)
         halt.released_by = by
@@ -230,8 +240,6 @@ def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM, res
         halt.save(update_fields=["released_by", "released_at"])
         if not Installation.objects.filter(pk=1, halt=halt).update(halt=None):
             raise InvalidTransition("Somebody else has released it; there is nothing to release.")
-        if resume_spared:
-            spared_resume(halt, by=by, now=now)
     pauses_apply(now)
     return halt
 

@@ -57,6 +57,9 @@ def session_pause(
     if row.halt_state not in GOING_ON:
         raise InvalidTransition("The run is being halted. A halt is final: it cannot be paused.")
     pause, _ = _open(PauseScope.SESSION, session=row, by=by, reason=reason, now=now, actor=actor)
+    if pause.halt_id is not None:  # a halt of all work spared it: it is a person's pause from now on
+        pause.halt, pause.reason, pause.requested_by, pause.actor = None, reason, by, actor
+        pause.save(update_fields=["halt", "reason", "requested_by", "actor"])
     if row.paused_at is None:
         _mark(row, pause, now=now)
     return row
@@ -134,7 +137,9 @@ def work_resume(*, by: User | None, now: datetime, actor: str = SYSTEM) -> Pause
 
 def trigger_runs_pause(trigger: Trigger, *, by: User | None, reason: str, now: datetime) -> None:
     """Pause the runs that a trigger has now. The caller has locked and paused the trigger, and applies it later."""
-    _open(PauseScope.TRIGGER, trigger=trigger, by=by, reason=reason, now=now, actor=SYSTEM)
+    pause, is_new = _open(PauseScope.TRIGGER, trigger=trigger, by=by, reason=reason, now=now, actor=SYSTEM)
+    if not is_new:  # it covers the runs that came since, too
+        Pause.objects.filter(pk=pause.pk).update(requested_at=now)
 
 
 def trigger_runs_resume(trigger: Trigger, *, by: User | None, now: datetime) -> None:

@@ -38,6 +38,7 @@ MOST_WARNINGS: Final = 20
 DEEPEST: Final = 12
 NAMED: Final = 3
 WORD_CHARS: Final = 80
+LABEL_CHARS: Final = 63  # of one part of a name on the internet
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,8 @@ def _named(char: str) -> str:
 
 
 def _decoded(encoded: str) -> str:
+    if len(encoded) > LABEL_CHARS:
+        return "nothing: it is too long for a name"
     try:
         return visible(encoded[4:].encode("ascii").decode("punycode"))
     except UnicodeError:

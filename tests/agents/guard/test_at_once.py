@@ -341,3 +341,24 @@ def test_call_is_two_statements_beside_those_of_its_tool(kind, most):
     with patch.object(at_once, "_fetch", side_effect=lambda *given: statements.append(given) or real(*given)):
         world.call()
     assert len(statements) == most
+
+
+@pytest.mark.parametrize("kind", ["priced", "remote"])
+@pytest.mark.django_db(transaction=True)
+def test_settlement_whose_answer_was_lost_is_not_booked_twice(kind, monkeypatch):
+    world = World(Case(kind=kind), 0)
+    real, calls = settlement.settle_call, []
+
+    def lost(*given, **more):
+        calls.append(real(*given, **more))
+        raise OperationalError("the connection was lost after the commit")
+
+    monkeypatch.setattr(settlement, "settle_call", lost)
+    world.call()
+    assert calls == [True]
+    session = AgentSession.objects.get(pk=world.session.pk)
+    row = ToolCall.objects.get(session=session, key="here")
+    assert row.outcome == Outcome.SUCCESS
+    charged = sum(ToolCall.objects.filter(session=session).values_list("charged_usd", flat=True))
+    assert (session.cost_reserved_usd, session.cost_total_usd) == (0, charged)
+    assert AuditEvent.objects.filter(chain=session.chain, details__call_id=str(row.public_id)).count() == 2

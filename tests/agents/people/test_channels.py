@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, time, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from django.db import connection, transaction
@@ -28,6 +29,7 @@ from agents.people.notifications import notification_create
 from agents.people.outbox import channel_test, copies_due, copy_discard, copy_replay, copy_send, max_attempts
 from agents.people.senders import NO_APPRISE, NotSent
 from agents.policy.news import GROUPS, next_digest, quiet_end
+from agents.ticker import Mailer
 from tests.factories import NOW, make_channel, make_session, make_user
 
 from .rows import allowed, told
@@ -303,6 +305,44 @@ def test_quiet_hours_end_by_the_clock_of_the_zone(now, expected):
     assert quiet_end(None, None, "Europe/Paris", NOW) is None
 
 
+def test_quiet_hours_without_a_minute_between_them_end_in_two_days():
+    assert quiet_end(time(0), time(23, 59, 59), "UTC", NOW) - NOW <= timedelta(days=2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_copy_that_cannot_be_read_is_put_off_and_the_others_are_sent(settings):
+    with receiver(settings) as server:
+        broken, fine = hook(server), hook(server)
+        tell(broken.owner)
+        tell(fine.owner)
+        Channel.objects.filter(pk=broken.pk).update(zone="Nowhere/Unknown", quiet_from=time(0), quiet_until=time(12))
+        mailer = Mailer()
+        assert mailer.start(NOW) == 2
+        mailer.join()
+    assert sorted(statuses()) == ["pending", "sent"]
+    assert OutboxMessage.objects.get(channel=broken).due_at > NOW
+
+
+def test_what_waits_for_a_receiver_that_is_gone_is_kept_and_sent_again_when_it_is_back(settings):
+    with receiver(settings, status=410) as server:
+        channel = hook(server)
+        tell(channel.owner)
+        tell(channel.owner)
+        later, first = OutboxMessage.objects.order_by("-pk")
+        OutboxMessage.objects.filter(pk=later.pk).update(due_at=NOW + timedelta(hours=9))
+        copy_send(first.pk, now=NOW)
+    assert statuses() == ["failed", "failed"]
+    with pytest.raises(Invalid, match="switch it on"):
+        copy_replay(copy=OutboxMessage.objects.get(pk=later.pk), by=None, now=NOW)
+    with receiver(settings) as server:
+        channel = channel_update(
+            channel=Channel.objects.get(pk=channel.pk), by=None, now=NOW, address=server.address, enabled=True
+        )
+        copy_replay(copy=OutboxMessage.objects.get(pk=later.pk), by=None, now=NOW)
+        copy_send(later.pk, now=NOW)
+    assert statuses() == ["failed", "sent"]
+
+
 def test_digest_is_due_at_its_hour_in_the_zone():
     moment = datetime(2026, 7, 1, 6, 0, tzinfo=UTC)  # 08:00 in Paris
     assert next_digest(time(8), "Europe/Paris", moment - timedelta(seconds=1)) == moment
@@ -391,6 +431,7 @@ def test_address_of_another_key_asks_to_be_entered_again(settings):
         ({"zone": "Mars/Olympus"}, "time zone"),
         ({"quiet_from": time(22)}, "set both"),
         ({"quiet_from": time(22), "quiet_until": time(22)}, "cannot end"),
+        ({"quiet_from": time(0), "quiet_until": time(23, 59, 59)}, "whole minutes"),
         ({"failures": 0}, "no such setting"),
         ({"kind": "chat", "address": "json://127.0.0.1/"}, "must begin with"),
         ({"kind": "chat", "address": "mailto://me:pw@example.org"}, "must begin with"),
@@ -437,7 +478,7 @@ def test_chat_service_gets_title_text_and_link(monkeypatch):
 
             @staticmethod
             def instantiate(url):
-                return url
+                return SimpleNamespace(url=url)
 
             def add(self, service):
                 sent.append(service)
@@ -449,7 +490,8 @@ def test_chat_service_gets_title_text_and_link(monkeypatch):
     monkeypatch.setattr(senders, "import_module", lambda name: Fake)
     chat = make_channel(kind="chat", address="tgram://token-12345/99")
     assert channel_test(channel=chat, by=chat.owner, now=NOW).ok
-    assert (sent[0], sent[1]["title"]) == ("tgram://token-12345/99", "Test of a channel of lqops")
+    assert (sent[0].url, sent[0].overflow_mode) == ("tgram://token-12345/99", "split")
+    assert sent[1]["title"] == "Test of a channel of lqops"
     assert "/admin/agents/channel/" in sent[1]["body"]
     Fake.Apprise.works = False
     trial = channel_test(channel=chat, by=chat.owner, now=NOW)

@@ -123,3 +123,18 @@ def test_command_prints_the_link(client):
     assert User.objects.get(username="olga").check_password(PASSWORD)
     with pytest.raises(CommandError, match="already exists"):
         call_command("invite", "olga", "--email", "olga@example.org", "--role", "viewer", stdout=out)
+
+
+def test_only_a_superuser_invites_a_superuser_and_nobody_who_has_signed_in(client):
+    admin = sign_in(client, "admin")
+    above = invite(username="root", email="root@example.org")
+    User.objects.filter(pk=above.pk).update(is_superuser=True)
+    above.refresh_from_db()
+    with pytest.raises(NotAllowed, match="Only a superuser"):
+        invitation_link(user=above, by=admin, now=NOW)
+    assert "/invitation/" in invitation_link(user=above, by=make_user(is_superuser=True), now=NOW)
+
+    by_single_sign_on = invite(username="sso", email="sso@example.org")
+    by_single_sign_on.last_login = NOW
+    with pytest.raises(Invalid, match="has signed in before"):
+        invitation_link(user=by_single_sign_on, by=admin, now=NOW)

@@ -461,7 +461,7 @@ def test_a_halt_of_all_work_pauses_what_waits_for_a_person_until_the_release():
     paused, ends = queued(), queued()
     session_pause(paused.pk, by=None, now=NOW)
     found = halt_all_work(by=None, reason="incident", now=NOW)
-    assert (found.active, found.spared, found.ending) == (3, 1, 2)
+    assert (found.active, found.spared, found.ending) == (3, 2, 1)
     assert halted_work_end(NOW) == 1
     assert where(ends) == (Status.HALTED, "")
     assert (where(asks), where(paused)) == ((Status.WAITING, WaitingOn.APPROVAL), PAUSED)
@@ -503,6 +503,28 @@ def test_a_spared_run_that_is_resumed_during_the_halt_goes_on_after_the_release(
     assert (pauses_apply(NOW), halted_work_end(NOW), where(session)) == (0, 0, PAUSED)
     release_all_work(by=None, now=LATER)
     assert where(session) == (Status.QUEUED, "")
+
+
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.SLEEPING])
+def test_a_run_that_was_paused_before_the_halt_is_spared_whatever_it_waits_for(status):
+    session = make_session(status, paused_at=NOW)
+    Pause.objects.create(scope="session", session=session, requested_at=NOW)
+    found = halt_all_work(by=None, reason="", now=LATER, spare_waiting=True)
+    assert (found.spared, found.ending) == (1, 0)
+    halted_work_end(LATER)
+    release_all_work(by=None, now=LATER)
+    session.refresh_from_db()
+    assert (session.status, session.paused_at) == (status, NOW)
+
+
+def test_a_spared_run_that_a_person_pauses_stays_paused_after_the_release():
+    session = make_session(Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+    halt_all_work(by=None, reason="", now=NOW, spare_waiting=True)
+    session_pause(session.pk, by=None, reason="look first", now=NOW)
+    release_all_work(by=None, now=LATER)
+    assert [pause.reason for pause in pauses_of(session)] == ["look first"]
+    session.refresh_from_db()
+    assert session.paused_at is not None
 
 
 def test_a_run_that_woke_before_it_could_be_spared_is_not():
