@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import hypothesis
 import pytest
+import pytest_django.fixtures
 from django.db import connection
 from django.test import TransactionTestCase
 from xdist.scheduler import LoadFileScheduling
@@ -88,7 +89,14 @@ def django_db_modify_db_settings(
 ):
     """Of the workers that run side by side, one migrates its database, and the others copy it."""
     if not hasattr(request.config, "workerinput"):
-        yield
+        # Tests that share the transaction of their module have no mark by which pytest-django knows of the database.
+        known = pytest_django.fixtures._get_databases_for_setup
+        with patch.object(
+            pytest_django.fixtures,
+            "_get_databases_for_setup",
+            lambda items: (known(items)[0] | {"default"}, known(items)[1]),
+        ):
+            yield
         return
     shared = databases.Shared(tmp_path_factory.getbasetemp().parent)
     with patch.object(connection.creation, "create_test_db", shared.create):
