@@ -535,7 +535,7 @@ class ApprovalAdmin(QueueAdmin):
         return HttpResponseRedirect(f"{self.row_link(place.following.pk)}?after={approval.pk}")
 
     def _decided_message(self, approval: Approval, message: str, place: Place) -> str:
-        """What was decided on which call, and how many are left: the page that shows it is that of the next one."""
+        """Say which call was decided and how many are left; it is shown on the page of the next one."""
         if place.following is None:
             return f"{message} No approval is left for you."
         decided = format_html('<a href="{}">{}</a>', self.row_link(approval.pk), visible(approval.action))

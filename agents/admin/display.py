@@ -263,7 +263,7 @@ _TREES: Final = {"object": "field", "list": "item"}
 
 
 def _described(field: Field) -> str:
-    """What kind of value it is, and how much there is of it."""
+    """Return the kind of the value and its size, in words."""
     if field.kind in _TREES:
         return f"{field.kind}, {counted(len(field.inner), _TREES[field.kind])}"
     if field.kind != "text":

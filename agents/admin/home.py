@@ -805,7 +805,7 @@ DOC_SECTIONS: Final = 4
 
 @never_cache
 def search_page(request: HttpRequest) -> TemplateResponse:
-    """What a person looks for, as a page: the palette shows the same without leaving the page."""
+    """Show the results of a search as a page; the palette shows the same without leaving its page."""
     term = _term(request)
     return site_page(request, "admin/search.html", "Search", term=term, found=find(current_user(request), term))
 

@@ -407,7 +407,7 @@ class ChannelForm(_NewsForm, StyledModelForm):  # type: ignore[misc]
     quiet_until = forms.TimeField(
         required=False,
         widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
-        help_text="What comes in quiet hours is sent when they end.",
+        help_text="Messages that come in quiet hours are sent when they end.",
     )
     digest_at = forms.TimeField(
         label="Daily digest at", initial=time(8), widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M")
@@ -494,7 +494,10 @@ class ChannelAdmin(FormAdmin):
         ("Channel", {"fields": ["kind", "name", "address", "enabled"]}),
         (
             "News",
-            {"fields": [f"news_{news.value}" for news in News], "description": "What this channel gets, and when."},
+            {
+                "fields": [f"news_{news.value}" for news in News],
+                "description": "The news that this channel gets, and when.",
+            },
         ),
         ("Times", {"fields": ["zone", "quiet_from", "quiet_until", "digest_at"]}),
     )
@@ -523,7 +526,7 @@ class ChannelAdmin(FormAdmin):
             permission="agents.view_channel",
             danger=True,
             available=lambda row: row.kind != ChannelKind.EMAIL,
-            description="What it still had to send is dropped. The notifications themselves stay.",
+            description="Messages that it still had to send are dropped. The notifications themselves stay.",
         ),
     )
 
@@ -572,7 +575,7 @@ class OfChannelFilter(WhoseFilter):
 
 @admin.register(OutboxMessage)
 class DeliveryAdmin(DetailAdmin):
-    """What was sent to channels, what waits, and what could not be delivered."""
+    """Messages to channels: sent, waiting and not delivered."""
 
     list_shows_content = True
     title_ = column(lambda row: plain_sentence(row.notification.title), title="notification")

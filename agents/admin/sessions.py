@@ -280,7 +280,7 @@ def runs_alike(session: AgentSession) -> list[AgentSession]:
 
 
 def compared(left: AgentSession, right: AgentSession) -> dict[str, Any]:
-    """What two runs were given and came to: facts side by side, and their findings by title."""
+    """Two runs side by side: inputs, results, and findings by title."""
     pair = (left, right)
     facts = [(name, *map(fact, pair)) for name, fact in COMPARED.items()]
     found = Finding.objects.work().filter(session__in=pair).order_by("pk")

@@ -158,7 +158,7 @@ class ChannelSecretSerializer(serializers.Serializer[Any]):
 
 class ChannelTestSerializer(serializers.Serializer[Any]):
     ok = serializers.BooleanField(help_text="Whether the receiver took the test message.")
-    text = serializers.CharField(help_text="What it answered, or why it was not reached.")
+    text = serializers.CharField(help_text="The answer of the receiver, or why it was not reached.")
 
 
 class ChannelViewSet(OwnedViewSet[Channel]):
@@ -204,7 +204,7 @@ class DeliverySerializer(RowSerializer):
 
 
 class DeliveryViewSet(OwnedViewSet[OutboxMessage]):
-    """What was sent to your channels, what waits, and what could not be delivered."""
+    """Messages to your channels: sent, waiting and not delivered."""
 
     queryset = OutboxMessage.objects.all()
     serializer_class = DeliverySerializer

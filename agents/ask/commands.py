@@ -236,7 +236,7 @@ def _words(text: str) -> list[str]:
 
 
 def _match(path: FastPath, action: str, rest: list[str], context: AskContext) -> Match | None:
-    """What stands behind the verb, if the path can do something with it."""
+    """Return the words after the verb, if the command can use them."""
     if not rest or all(word in path.words for word in rest):
         return Match(action, " ".join(rest))
     found = [ID.fullmatch(word) for word in rest]
