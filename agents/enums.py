@@ -220,8 +220,17 @@ class Purpose(models.TextChoices):
 
 class BudgetScope(models.TextChoices):
     INSTALLATION = "installation"
+    OWNER = "owner"
+    PROJECT = "project"
     AGENT = "agent"
     TRIGGER = "trigger"
+
+
+class BudgetPeriod(models.TextChoices):
+    """How long a cap counts: a UTC day, or a calendar month of UTC days."""
+
+    DAY = "day"
+    MONTH = "month"
 
 
 class Urgency(models.IntegerChoices):

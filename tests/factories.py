@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 
 from agents.enums import Phase, Status, TriggerKind
-from agents.models import Agent, AgentSession, Channel, ModelOutage, ModelPrice, Profile, Trigger, UnreadInput
+from agents.models import Agent, AgentSession, Channel, ModelOutage, ModelPrice, Profile, Project, Trigger, UnreadInput
 from agents.people.channels import seal
 from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import run_now
@@ -34,6 +34,10 @@ def make_agent(**fields):
     return Agent.objects.create(
         **{"owner": fields.pop("owner", None) or make_user(), "name": f"agent-{next(_number)}", **fields}
     )
+
+
+def make_project(owner=None, **fields):
+    return Project.objects.create(owner=owner or make_user(), **{"name": f"project-{next(_number)}", **fields})
 
 
 def make_channel(owner=None, *, kind="webhook", address="http://127.0.0.1:9/hook", **fields):

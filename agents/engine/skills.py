@@ -134,7 +134,7 @@ def _is_affordable(session: AgentSession, params: Mapping[str, Any]) -> bool:
     now = clock()
     with transaction.atomic():
         locked = read_for_update(session, model=model)
-        shared = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=now)
+        shared = budgets_lock(session_id=session.pk, now=now)
     price = declared_price(model, locked.price_row)
     estimate = estimate_model_call(model, Purpose.SIMULATION, now=now)
     messages = ({"role": "user", "content": str(params["prompt"])},)

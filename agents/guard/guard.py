@@ -333,7 +333,7 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     except (ModelSuspended, UnpricedModel) as refusal:
         denied(call, refusal.code, str(refusal), brake=Brake.COST)
         return refusal
-    ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
+    ledgers = budgets_lock(session_id=call.session.pk, now=call.now)
     verdict = _verdict(call, request, locked, price, ledgers=ledgers, sharing=sharing)
     if call.has_fallback and brakes.is_for_price(verdict):
         return refuse_too_dear(call)
@@ -384,7 +384,7 @@ def _can_be_paid(call: Call) -> bool:
             price = declared_price(call.model, locked.price_row)
         except UnpricedModel:
             return True  # no question of money: the call itself is refused
-        ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
+        ledgers = budgets_lock(session_id=call.session.pk, now=call.now)
         verdict = _verdict(call, call.outgoing.request, locked, price, ledgers=ledgers, sharing=1)
     if isinstance(verdict, brakes.Affordable):
         return 2 * verdict.max_tokens >= call.outgoing.request.max_tokens

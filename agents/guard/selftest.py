@@ -15,7 +15,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
-from agents.enums import BudgetScope, HaltScope, HaltState, Level, Outcome, Phase, Status, ToolIntent
+from agents.enums import BudgetPeriod, BudgetScope, HaltScope, HaltState, Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import CostCapReached, LeaseLost, LqopsError, SessionHalted, ToolNotGranted, Unarmed
 from agents.guard.guard import guarded_tool_call
 from agents.guard.intents import override, request_of
@@ -109,7 +109,8 @@ def _throw_away() -> Iterator[tuple[AgentSession, _Probe]]:
             owner = get_user_model().objects.create(username=f"self-test-{uuid.uuid4()}", is_active=False)
             ModelPrice.objects.create(model=_MODEL, input_usd=Decimal(1), output_usd=Decimal(1))
             # With budgets of another day, so that today's spend decides nothing here.
-            Budget.objects.create(scope=BudgetScope.INSTALLATION, day=_NOW.date(), cap_usd=Decimal(1))
+            for period, day in ((BudgetPeriod.DAY, _NOW.date()), (BudgetPeriod.MONTH, _NOW.date().replace(day=1))):
+                Budget.objects.create(scope=BudgetScope.INSTALLATION, period=period, day=day, cap_usd=Decimal(1))
             session = AgentSession.objects.create(
                 owner=owner, status=Status.RUNNING, current_phase=Phase.TURN, max_cost_usd=Decimal(1)
             )

@@ -23,7 +23,8 @@ from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
-from agents.enums import BudgetScope, Outcome
+from agents.enums import Outcome
+from agents.ledger.budgets import APPLYING, THEIR_BUDGETS
 from agents.ledger.journal import call_details
 from agents.ledger.prices import longest_prefix_sql
 from agents.models import AgentSession, InferenceLog, ToolCall
@@ -43,7 +44,7 @@ WAITED_SECONDS: Final = 0.01  # a statement that took longer may have waited for
 # R5: this worker holds a running session that nobody halted. R6: it is in the phase that the guard judged by. Nobody
 # paused it. Journal: nothing stands at this place of the run.
 _HELD: Final = """
-    SELECT s.id, s.agent_id, s.trigger_id FROM agents_agentsession s
+    SELECT s.id, s.agent_id, s.trigger_id, s.owner_id, s.project_id FROM agents_agentsession s
     JOIN agents_installation i ON i.id = 1 AND i.halt_id IS NULL
     WHERE s.id = %(session)s AND s.fencing = %(fencing)s AND s.status = 'running' AND s.halt_state = 'running'
       AND s.paused_at IS NULL
@@ -82,16 +83,8 @@ _PRICED_HELD: Final = f"""{_HELD}
       AND %(price)s = COALESCE((
           SELECT p.model || ' ' || p.input_usd || ' ' || p.output_usd || ' ' || p.overhead_tokens
           FROM ({longest_prefix_sql().replace("%s", "%(model)s")}) p), '')"""
-_BUDGETS: Final = f"""
-    SELECT b.* FROM held
-    JOIN agents_budget b ON b.day = %(day)s AND (
-        (b.scope = '{BudgetScope.INSTALLATION}' AND b.subject_id = 0)
-        OR (b.scope = '{BudgetScope.AGENT}' AND b.subject_id = held.agent_id)
-        OR (b.scope = '{BudgetScope.TRIGGER}' AND b.subject_id = held.trigger_id))
-    ORDER BY b.id"""
-_ALL_SCOPES: Final = """(
-        SELECT 1 + CASE WHEN agent_id IS NULL THEN 0 ELSE 1 END + CASE WHEN trigger_id IS NULL THEN 0 ELSE 1 END
-        FROM held)"""
+_BUDGETS: Final = f"SELECT b.* FROM {THEIR_BUDGETS} ORDER BY b.id"
+_ALL_APPLYING: Final = "(SELECT count(*) FROM applying)"
 
 _CALL: Final = tuple(
     field.attname for field in ToolCall._meta.concrete_fields if not field.primary_key and field.name != "budget_ids"
@@ -142,10 +135,11 @@ SELECT opened.id, written.seq, written.hash, NULL FROM opened, written"""
 _OPEN_PRICED: Final = f"""
 WITH held AS ({_PRICED_HELD}
     FOR NO KEY UPDATE OF s SKIP LOCKED
+), applying AS ({APPLYING}
 ), budgets AS ({_BUDGETS}
     FOR NO KEY UPDATE OF b
 ), room AS (
-    SELECT array_agg(b.id) AS ids FROM budgets b HAVING count(*) = {_ALL_SCOPES} AND bool_and({_BUDGET_FITS})
+    SELECT array_agg(b.id) AS ids FROM budgets b HAVING count(*) = {_ALL_APPLYING} AND bool_and({_BUDGET_FITS})
 ), head AS ({LAST_LINK}
 ), written AS ({NEXT_LINK.format(source="held, room, head")}
 ), reserved AS (
@@ -161,9 +155,9 @@ WITH held AS ({_PRICED_HELD}
 SELECT opened.id, written.seq, written.hash, room.ids FROM opened, written, room"""
 
 _SQLITE_ROOM: Final = f"""
-WITH held AS ({_PRICED_HELD}), budgets AS ({_BUDGETS})
+WITH held AS ({_PRICED_HELD}), applying AS ({APPLYING}), budgets AS ({_BUDGETS})
 SELECT json_group_array(b.id) FROM budgets b
-HAVING count(*) = {_ALL_SCOPES} AND min(CASE WHEN {_BUDGET_FITS} THEN 1 ELSE 0 END) = 1"""
+HAVING count(*) = {_ALL_APPLYING} AND min(CASE WHEN {_BUDGET_FITS} THEN 1 ELSE 0 END) = 1"""
 _SQLITE_RESERVE: Final = """
 UPDATE agents_agentsession
 SET cost_reserved_usd = cost_reserved_usd + %(estimate)s, cost_held_usd = cost_held_usd + %(worst)s
@@ -319,7 +313,8 @@ def open_call(
     params = _params(row, session, now=now, **more)
     if price_row is not None:
         params |= {
-            "day": now.astimezone(UTC).date(),
+            "day": (day := now.astimezone(UTC).date()),
+            "month": day.replace(day=1),
             "estimate": params["approved_usd"],
             "worst": params["held_usd"],
             "price": "" if price_row[0] is None else " ".join(str(part) for part in price_row),

@@ -57,8 +57,6 @@ _LOCKED = (
     "budget_warned",
     "token_budget",
     "total_tokens",
-    "agent_id",
-    "trigger_id",
 )
 
 
@@ -78,8 +76,6 @@ class LockedRead:
     ledger: Ledger
     token_budget: int
     total_tokens: int
-    agent_id: int | None
-    trigger_id: int | None
     model_suspended: bool
     model_away_until: datetime | None
     price_row: tuple[Any, ...]
@@ -128,8 +124,6 @@ def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
         ),
         token_budget=row["token_budget"],
         total_tokens=row["total_tokens"],
-        agent_id=row["agent_id"],
-        trigger_id=row["trigger_id"],
         model_suspended=suspended is not None,
         model_away_until=_from_db(ModelOutage, "next_try_at", away_until),
         price_row=tuple(price),

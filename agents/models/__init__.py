@@ -27,6 +27,7 @@ from agents.models.knowledge import (
 )
 from agents.models.money import (
     Budget,
+    Cap,
     DeclaredModel,
     Halt,
     Installation,

@@ -8,18 +8,49 @@ from django.db import models
 from django.db.models import OuterRef, Q
 from django.db.models.functions import Now
 
-from agents.enums import BudgetScope, HaltScope, PauseScope
+from agents.enums import BudgetPeriod, BudgetScope, HaltScope, PauseScope
 from agents.models.agents import Agent, Trigger
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import AgentSession
 
+# Their days are always counted, and their daily caps are columns of their own rows.
+COUNTED_DAILY = (BudgetScope.INSTALLATION, BudgetScope.AGENT, BudgetScope.TRIGGER)
 
-class Budget(models.Model):
-    """Cap and spending of one scope on one UTC day, in two ledgers, with the open amounts."""
+
+class Cap(models.Model):
+    """A cap for a month, or for a day of an owner or project. Who has one is counted in budgets of that period."""
 
     scope = models.CharField(max_length=16, choices=BudgetScope)
     subject_id = models.BigIntegerField(default=0)
-    day = models.DateField()
+    period = models.CharField(max_length=8, choices=BudgetPeriod)
+    cap_usd = MicroUSDField()
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["scope", "subject_id", "period"], name="cap_one_per_period"),
+            models.CheckConstraint(
+                condition=~Q(period=BudgetPeriod.DAY, scope__in=COUNTED_DAILY), name="cap_not_on_its_row"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{budget_name(self.scope, self.subject_id, self.period)}: {self.cap_usd} USD"
+
+
+def budget_name(scope: str, subject_id: int, period: str) -> str:
+    """Return how the audit log and refusals name a budget."""
+    name = f"{scope}:{subject_id}" if subject_id else str(scope)
+    return name if period == BudgetPeriod.DAY else f"{name}/{period}"
+
+
+class Budget(models.Model):
+    """Cap and spending of one scope in one UTC day or month, in two ledgers, with the open amounts."""
+
+    scope = models.CharField(max_length=16, choices=BudgetScope)
+    subject_id = models.BigIntegerField(default=0)
+    period = models.CharField(max_length=8, choices=BudgetPeriod, default=BudgetPeriod.DAY, db_default=BudgetPeriod.DAY)
+    day = models.DateField(help_text="Of a month, its first.")
     cap_usd = MicroUSDField(null=True, blank=True)
     charged_usd = MicroUSDField(default=0)
     reserved_usd = MicroUSDField(default=0)
@@ -31,12 +62,13 @@ class Budget(models.Model):
     )
 
     class Meta:
-        verbose_name = "spending of a day"
+        verbose_name = "spending of a period"
         verbose_name_plural = "spending and caps"
         constraints = [
-            models.UniqueConstraint(fields=["scope", "subject_id", "day"], name="budget_one_per_day"),
+            models.UniqueConstraint(fields=["scope", "subject_id", "period", "day"], name="budget_one_per_period"),
             models.CheckConstraint(
-                condition=~Q(scope=BudgetScope.INSTALLATION) | Q(cap_usd__isnull=False), name="budget_installation_cap"
+                condition=~Q(scope=BudgetScope.INSTALLATION, period=BudgetPeriod.DAY) | Q(cap_usd__isnull=False),
+                name="budget_installation_cap",
             ),
             models.CheckConstraint(
                 condition=Q(charged_usd__gte=0) & Q(reserved_usd__gte=0) & Q(actual_usd__gte=0) & Q(held_usd__gte=0),
@@ -50,12 +82,12 @@ class Budget(models.Model):
 
     @property
     def spent_usd(self) -> Decimal:
-        """Return the cost of the day: the larger of approved and reported cost."""
+        """Return the cost of the period: the larger of approved and reported cost."""
         return Decimal(max(self.charged_usd, self.actual_usd))
 
     @property
     def name(self) -> str:
-        return f"{self.scope}:{self.subject_id}" if self.subject_id else str(self.scope)
+        return budget_name(self.scope, self.subject_id, self.period)
 
 
 class Halt(models.Model):

@@ -46,6 +46,7 @@ LOOSER: Final[Mapping[str, tuple[str, Callable[[Any, Any], bool]]]] = {
     "mode": ("the approval mode", _is_laxer_mode),
     "max_cost_usd": ("the cap of a run", _is_more),
     "max_cost_per_day_usd": ("the cap of a day", _is_more),
+    "max_cost_per_month_usd": ("the cap of a month", _is_more),
     "allow_high_risk": ("the approval of calls of high risk", _is_on),
     "waived_skills": ("the approval of PRIVILEGED skills", _is_wider),
     "review_flagged": ("the review of flagged results", _is_off),

@@ -21,7 +21,7 @@ from agents.definitions.schema import AgentDefinition, DefinitionError, Problem,
 from agents.enums import Level, TriggerKind
 from agents.exceptions import Superseded
 from agents.knowledge.documents import collection_create
-from agents.ledger.budgets import budgets_lock
+from agents.ledger.budgets import budgets_lock_all
 from agents.ledger.trigger_health import trigger_lock
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, SkillSetting, Trigger
 from agents.people.access import actor_of, require_access, require_may_loosen
@@ -91,7 +91,7 @@ def definition_write(
     plan = triggers_plan(row, definition, before, file=file)
     stopped = agent_stop_removed(agent=row, definition=definition, now=now, actor=actor_of(by))
     sensors_sync(row, stored_definition(new_text), now)  # problems name the file agent.yaml, as the agent's page does
-    budgets_lock(agent_id=row.pk, trigger_id=None, now=now)  # a cap may change: locks come before audit events
+    budgets_lock_all()  # a cap may change: locks come before audit events
     row = agent_edit(agent=row, by=by, now=now, **_settings(definition, before))
     row.definition = new_text
     row.definition_version += 1

@@ -10,12 +10,23 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import OperationalError, ProgrammingError, connection, transaction
 
-from agents.enums import BudgetScope, HaltState, Level, Outcome, Phase, Status, TerminalReason, ToolIntent
+from agents.enums import (
+    BudgetPeriod,
+    BudgetScope,
+    HaltState,
+    Level,
+    Outcome,
+    Phase,
+    Status,
+    TerminalReason,
+    ToolIntent,
+)
 from agents.exceptions import RetryLater
 from agents.guard import guard, guarded_tool_call, settlement
 from agents.guard.intents import override
 from agents.guard.tools import Tool, persisting
 from agents.ledger import at_once
+from agents.ledger.budgets import budget_set_cap
 from agents.models import (
     AgentSession,
     Budget,
@@ -34,7 +45,7 @@ from audit import recorder
 from audit.models import AuditEvent, SkillAudit
 from audit.verify import verify_chain
 from tests.agents.conftest import MODEL, ask
-from tests.factories import NOW, make_agent, make_price, make_session
+from tests.factories import NOW, make_agent, make_price, make_project, make_session, make_trigger, make_user
 from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
@@ -66,6 +77,8 @@ BUDGETS = {
     "warned": {"cap_usd": Decimal("0.0061"), "warned": True},
     "busy": {"cap_usd": Decimal(1), "held_usd": Decimal(1)},
     "of nothing": {"cap_usd": Decimal(0)},
+    "billed": {"cap_usd": Decimal(1), "actual_usd": Decimal(1)},
+    "not opened": None,
 }
 PRICES = ("known", "changed", "a longer one", "none")
 REPLIES = {
@@ -83,6 +96,7 @@ class Case:
     kind: str = "priced"
     state: str = "usual"
     scope: str = BudgetScope.INSTALLATION
+    period: str = BudgetPeriod.DAY
     budget: str = "usual"
     price: str = "known"
     reply: str = "usual"
@@ -99,7 +113,8 @@ def cases(count, seed):
     ways = {
         "kind": ("priced", "remote", "local", "controlled"),
         "state": tuple(STATES),
-        "scope": (BudgetScope.INSTALLATION, BudgetScope.AGENT),
+        "scope": tuple(BudgetScope),
+        "period": tuple(BudgetPeriod),
         "budget": tuple(BUDGETS),
         "price": PRICES,
         "reply": tuple(REPLIES),
@@ -113,6 +128,12 @@ def cases(count, seed):
     yield from (
         replace(Case(kind=kind), **{way: value}) for kind in ways["kind"] for way in ways for value in ways[way]
     )
+    yield from (
+        Case(scope=scope, period=period, budget=budget)
+        for scope in ways["scope"]
+        for period in ways["period"]
+        for budget in BUDGETS
+    )
     chosen = random.Random(seed)
     for _ in range(count):
         differing = chosen.sample(sorted(ways), 3)
@@ -124,13 +145,19 @@ class World:
 
     def __init__(self, case, number):
         self.case = case
-        agent = make_agent(name=f"agent-{number}")
-        self.session = make_session(agent=agent, owner=agent.owner, current_phase=Phase.TURN, fencing=3)
+        owner = make_user()
+        rows = {"agent": make_agent(name=f"agent-{number}", owner=owner), "trigger": make_trigger(owner=owner)}
+        rows |= {"project": make_project(owner=owner), "owner": owner}
+        self.session = make_session(**rows, current_phase=Phase.TURN, fencing=3)
+        if case.scope != BudgetScope.INSTALLATION or case.period != BudgetPeriod.DAY:
+            subject_id = rows[case.scope].pk if case.scope in rows else 0
+            capped = {"scope": case.scope, "subject_id": subject_id, "period": case.period}
+            budget_set_cap(**capped, cap_usd=Decimal(5), by=None, now=NOW)
         recorder.append(self.session.chain, "autonomous_session.started", now=NOW)
         make_price(MODEL, input_usd="1", output_usd="1")
         with serving(MODEL, ScriptedProvider([REPLIES["usual"]])):
             guarded_tool_call(self.session, ToolIntent.RUN_SKILL, ask(), now=NOW)  # opens the day, shows the price
-        Budget.objects.filter(scope=case.scope).update(**BUDGETS[case.budget])
+        self.change_budget(Budget.objects.filter(scope=case.scope, period=case.period))
         AgentSession.objects.filter(pk=self.session.pk).update(**STATES[case.state])
         self.change_price()
         if case.model == "suspended":
@@ -139,6 +166,14 @@ class World:
             ModelOutage.objects.create(model=MODEL, since=NOW, next_try_at=NOW + timedelta(minutes=1), error="503")
         if case.all_work:
             halt_all_work(by=None, reason="test", now=NOW)
+
+    def change_budget(self, rows):
+        assert rows.count() == 1
+        changed = BUDGETS[self.case.budget]
+        if changed is None:
+            rows.delete()
+        else:
+            rows.update(**changed)
 
     def change_price(self):
         match self.case.price:
@@ -189,13 +224,20 @@ class World:
     def rows(self):
         assert verify_chain(self.session.chain).problems == []
         ids = {str(pk): f"call {number}" for number, pk in enumerate(calls_in_order())}
+        budgets = {row.pk: row.name for row in Budget.objects.all()}
         return {
             "session": dict(AgentSession.objects.filter(pk=self.session.pk).values().get(), last_activity_at=0),
             "calls": [
-                dict(row, public_id=0, id=0, settled_at=row["settled_at"] is not None)
+                dict(
+                    row,
+                    public_id=0,
+                    id=0,
+                    settled_at=row["settled_at"] is not None,
+                    budget_ids=[budgets.get(pk) for pk in row["budget_ids"]],
+                )
                 for row in ToolCall.objects.order_by("pk").values()
             ],
-            "budgets": list(Budget.objects.order_by("pk").values()),
+            "budgets": [dict(row, id=0) for row in Budget.objects.order_by("pk").values()],
             "logs": [
                 dict(row, id=0, latency_ms=0, created_at=0) for row in InferenceLog.objects.order_by("pk").values()
             ],
@@ -280,6 +322,28 @@ def test_both_ways_come_to_the_same_in_thousands_of_cases():
 def test_usual_call_takes_the_short_way(kind):
     plain, short, written = judged(Case(kind=kind), 0)
     assert (plain, written) == (short, 1)
+
+
+@pytest.mark.parametrize("period", BudgetPeriod)
+@pytest.mark.parametrize("scope", BudgetScope)
+def test_call_within_every_cap_takes_the_short_way_and_is_counted_in_each(scope, period):
+    plain, short, written = judged(Case(scope=scope, period=period), 0)
+    assert (plain, written) == (short, 1)
+    [capped] = [row for row in short[1]["budgets"] if (row["scope"], row["period"]) == (scope, period)]
+    assert capped["charged_usd"] == 2 * Decimal("0.005")
+
+
+@pytest.mark.parametrize("budget", ["spent", "billed"])
+@pytest.mark.parametrize("period", BudgetPeriod)
+@pytest.mark.parametrize("scope", BudgetScope)
+def test_call_beyond_any_cap_is_refused_by_both_ways_and_names_it(scope, period, budget):
+    plain, short, written = judged(Case(scope=scope, period=period, budget=budget), 0)
+    assert (plain, written) == (short, 0)
+    [name] = [row["scope"] for row in short[1]["budgets"] if (row["scope"], row["period"]) == (scope, period)]
+    assert short[0][0] == "BudgetRefused"
+    assert f"Budget {name}" in short[0][1]
+    assert ("/month" in short[0][1]) is (period == BudgetPeriod.MONTH)
+    assert ("2026-04-01" in short[0][1]) is (period == BudgetPeriod.MONTH)
 
 
 def test_local_call_that_a_halt_of_all_work_overtakes_leaves_nothing():

@@ -11,8 +11,8 @@ from agents.management import base
 from agents.models import AgentSession
 from audit.models import AuditEvent
 from tests.agents.ask.rows import make_question
-from tests.agents.triggers.rows import attach, make_collection, make_document, make_playbook, make_project, make_skill
-from tests.factories import NOW, make_session, make_trigger, make_user
+from tests.agents.triggers.rows import attach, make_collection, make_document, make_playbook, make_skill
+from tests.factories import NOW, make_project, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 

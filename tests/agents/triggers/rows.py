@@ -11,7 +11,6 @@ from agents.models import (
     InboundEvent,
     Installation,
     Playbook,
-    Project,
     PromptSkill,
 )
 from audit.models import AuditEvent
@@ -42,10 +41,6 @@ def make_watch(collection, **fields):
 
 def make_playbook(owner=None, **fields):
     return Playbook.objects.create(owner=owner or make_user(), **{"name": f"playbook-{next(_number)}", **fields})
-
-
-def make_project(owner=None, **fields):
-    return Project.objects.create(owner=owner or make_user(), **{"name": f"project-{next(_number)}", **fields})
 
 
 def make_skill(**fields):
