@@ -482,8 +482,10 @@ def _over_budget(receipt: Mapping[str, Any]) -> str:
         return "Halted: token budget exhausted."
     if last.get("projected_usd") is None or last.get("cap_usd") is None:
         return ENDINGS["budget_exceeded"]
+    name, _, period = last["budget"].partition("/")
+    budget = f"the budget {name}" + (f" of this {period}" if period else "")
     return (
-        f"Halted: the next model call could have brought the budget {last['budget']} to "
+        f"Halted: the next model call could have brought {budget} to "
         f"{_amount(last['projected_usd'])}, above its cap of {_amount(last['cap_usd'])}."
     )
 

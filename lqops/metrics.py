@@ -288,7 +288,7 @@ def _people(now: datetime) -> Iterator["Metric"]:
 def _spend() -> Iterator["Metric"]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    days = Budget.objects.filter(scope=BudgetScope.INSTALLATION)
+    days = Budget.objects.daily().filter(scope=BudgetScope.INSTALLATION)
     spent = days.aggregate(charged=Sum("charged_usd"), actual=Sum("actual_usd"))
     family = CounterMetricFamily("lqops_spend_usd", "Cost of all calls, in both ledgers.", labels=["ledger"])
     family.add_metric(["approved"], float(spent["charged"] or 0))

@@ -27,11 +27,12 @@ from agents.admin.charts import small_charts
 from agents.admin.definitions import AgentDefinitionAdmin
 from agents.admin.display import STATUS_LABELS, Bar, OptionFilter, ago, column, status_text, usd, with_purposes, words
 from agents.admin.forms import NamesField, OwnerForm
+from agents.admin.money import caps_action
 from agents.admin.sessions import CHANGE, halt_result, start_each
 from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, definition_of
 from agents.definitions.schema import SOURCE_KEYS, AgentDefinition, DefinitionError
-from agents.enums import EventKind, Mode, SensorKind, SensorState, Status
+from agents.enums import BudgetScope, EventKind, Mode, SensorKind, SensorState, Status
 from agents.exceptions import LqopsError
 from agents.loop.crossings import instructions_of_agent
 from agents.loop.guardrails import RATE_WINDOW, count_hour_tokens
@@ -427,6 +428,7 @@ class AgentAdmin(AgentDefinitionAdmin):
     form = AgentForm
     change_form_template = "admin/agent.html"
     row_actions = (
+        caps_action(BudgetScope.AGENT),
         RowAction(
             "start",
             "Start",

@@ -48,7 +48,7 @@ from agents.ask.naming import id_range
 from agents.checks.doctor import diagnose
 from agents.conf import clock, manual_folder
 from agents.definitions.catalogue import models_in_force
-from agents.enums import BudgetScope
+from agents.enums import BudgetPeriod, BudgetScope
 from agents.guard import selftest
 from agents.ledger.boundary import current_halt, halt_message
 from agents.models import Agent, AgentSession, Approval, Document, Finding, Playbook, Project, Trigger
@@ -121,7 +121,8 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
         context["groups"] = attention_groups(request, attention, context["counts"], found)
         context["outcomes"] = chart(KINDS["outcomes"], outcomes_by_day(Period.last_days(MONTH_DAYS, now)))
     if user.has_perm("agents.view_budget"):
-        spend, figures = spend_of_installation(context["counts"].day_cap_usd, now)
+        counts = context["counts"]
+        spend, figures = spend_of_installation(counts.day_cap_usd, now, month_cap=counts.month_cap_usd)
         context |= {"spend": spend, "spend_chart": chart(KINDS["spend"], figures)}
         context["month_end"] = now.date().replace(day=spend.month_days)
         context["today_bar"] = Bar.of(spend.today_usd + spend.in_flight_usd, spend.cap_usd)
@@ -349,7 +350,8 @@ def _budget_item(meter: Meter, user: User) -> Item:
     elif not is_whole and user.has_perm("agents.change_budget"):
         action = ("Change cap", _act("budget", meter.budget_id or 0, "set_cap"))
     scope = "" if is_whole else f" ({meter.scope})"
-    text = f"{usd(spent)} of {usd(meter.cap_usd)} today, in flight included."
+    when = "this month" if meter.period == BudgetPeriod.MONTH else "today"
+    text = f"{usd(spent)} of {usd(meter.cap_usd)} {when}, in flight included."
     return Item(
         f"budget {percent} %",
         "bad" if percent >= FULL_PERCENT else "warn",

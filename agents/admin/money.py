@@ -1,6 +1,5 @@
-"""Money: the installation's cap, daily totals, model prices, suspended models and model calls."""
+"""Money: caps, spending by day and month, model prices, suspended models and model calls."""
 
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -13,23 +12,40 @@ from agents.admin.base import DetailAdmin, FormAdmin, current_user
 from agents.admin.display import OUTCOME_LABELS, WordedFilter, column, cost_context, exact_usd, took, usd, words
 from agents.admin.forms import StyledModelForm, usd_field
 from agents.conf import clock
-from agents.enums import BudgetScope
-from agents.ledger.budgets import budget_set_cap
+from agents.enums import BudgetPeriod, BudgetScope
+from agents.ledger.budgets import PERIODS, budget_set_cap, cap_of, caps_of, caps_set
 from agents.ledger.prices import model_accept, price_set
-from agents.models import Agent, Budget, InferenceLog, Installation, ModelPrice, SuspendedModel, Trigger
+from agents.models import Budget, InferenceLog, Installation, ModelPrice, SuspendedModel
+from agents.models.fields import USDFormField
+from agents.models.money import budget_name
 from agents.people.access import actor_of
+from agents.sessions.control_room import budget_subjects
 
 # Names of rows on the pages.
-Budget._meta.verbose_name = "daily total"
+Budget._meta.verbose_name = "total"
 REACHED = {"50 % reached": "info", "80 % reached": "warning", "95 % reached": "danger"}
 
 
+def month_cap_field() -> USDFormField:
+    return usd_field(
+        label="Cap per month (USD)",
+        required=False,
+        help_text="Maximum cost of all runs per calendar month (UTC), this one included. Empty: no cap of a month.",
+    )
+
+
 class InstallationForm(StyledModelForm):
+    max_cost_per_month_usd = month_cap_field()
+
     class Meta:
         model = Installation
         fields = ["max_cost_per_day_usd"]
         labels = {"max_cost_per_day_usd": "Cap per day (USD)"}
         help_texts = {"max_cost_per_day_usd": "Maximum cost of all runs per UTC day. Applies from the next call."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["max_cost_per_month_usd"].initial = cap_of(BudgetScope.INSTALLATION, 0, BudgetPeriod.MONTH)
 
 
 @admin.register(Installation)
@@ -44,24 +60,66 @@ class InstallationAdmin(FormAdmin):
         return False
 
     def update(self, request: HttpRequest, row: Installation, form: Any) -> Installation:
-        set_cap(BudgetScope.INSTALLATION, 0, form.cleaned_data["max_cost_per_day_usd"], request)
+        caps_set(subject=row, by=current_user(request), now=clock(), **form.changes())
         return row
 
 
-def set_cap(scope: BudgetScope, subject_id: int, cap: Decimal | None, request: HttpRequest) -> None:
-    budget_set_cap(scope=scope, subject_id=subject_id, cap_usd=cap, by=current_user(request), now=clock())
+class BudgetCapForm(ActionForm):
+    cap = usd_field(label="Cap (USD)", required=False)
 
-
-class DayCapForm(ActionForm):
-    cap = usd_field(
-        label="Cap per day (USD)", required=False, help_text="Maximum cost per UTC day. Empty: no cap of its own."
-    )
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        [budget] = self.rows
+        is_month = isinstance(budget, Budget) and budget.period == BudgetPeriod.MONTH
+        period = "calendar month (UTC)" if is_month else "UTC day"
+        self.fields["cap"].help_text = f"Maximum cost per {period}. Empty: no cap of its own."
 
 
 def _set_cap(action: ActionRequest) -> ActionResult:
     [budget] = action.rows
-    set_cap(BudgetScope(budget.scope), budget.subject_id, action.data["cap"], action.request)
-    return ActionResult(f"Daily cap of {budget.name} set to {usd(action.data['cap'], empty='none')}.")
+    budget_set_cap(
+        scope=BudgetScope(budget.scope),
+        subject_id=budget.subject_id,
+        period=BudgetPeriod(budget.period),
+        cap_usd=action.data["cap"],
+        by=action.by,
+        now=action.now,
+    )
+    cap = usd(action.data["cap"], empty="none")
+    return ActionResult(
+        f"Cap of {budget_name(budget.scope, budget.subject_id, 'day')} per {budget.period} set to {cap}."
+    )
+
+
+# --- Caps of an agent, trigger, project or person, on their own pages ---
+
+
+class CapsForm(ActionForm):
+    max_cost_per_day_usd = usd_field(
+        label="Cap per day (USD)", required=False, help_text="Maximum cost per UTC day. Empty: no cap of its own."
+    )
+    max_cost_per_month_usd = month_cap_field()
+
+
+def _set_caps(action: ActionRequest) -> ActionResult:
+    [row] = action.rows
+    caps_set(subject=row, by=action.by, now=action.now, **action.data)
+    day, month = (usd(action.data[name], empty="none") for name in PERIODS)
+    return ActionResult(f"Caps of {row} set: {day} per day, {month} per month.")
+
+
+def caps_action(scope: BudgetScope, **more: Any) -> RowAction:
+    """The action that sets the caps per day and month of one row."""
+    return RowAction(
+        "caps",
+        "Set caps",
+        _set_caps,
+        CapsForm,
+        bulk=False,
+        initial=lambda row: caps_of(scope, row.pk),
+        description="Maximum cost of all its runs. Applies from the next call, with what this day and month have cost.",
+        **more,
+    )
 
 
 def _reached(row: Budget) -> str:
@@ -74,33 +132,36 @@ class BudgetAdmin(DetailAdmin):
     subject = column(lambda row: getattr(row, "subject_name", "") or row.name, title="name")
     spent = column(lambda row: render_to_string("admin/parts/cost.html", cost_context(row)), title="cost / cap")
     warning = column(_reached, title="warning", label=REACHED)
-    list_display = ["day", "scope", "subject", "spent", "warning"]
-    list_filter = ["scope", "day"]
+    when_ = column("when", str, title="day or month", sort="day")
+    list_display = ["when_", "period", "scope", "subject", "spent", "warning"]
+    list_filter = ["period", "scope", "day"]
     list_before_template = "admin/budget_caps.html"
-    rows_name = "daily totals"
+    rows_name = "totals"
     empty_text = "No costs yet. The totals of a day start with its first model call."
-    ordering = ("-day", "scope", "-charged_usd")
+    ordering = ("-day", "period", "scope", "-charged_usd")
     row_actions = (
         RowAction(
             "set_cap",
-            "Set daily cap",
+            "Set cap",
             _set_cap,
-            DayCapForm,
+            BudgetCapForm,
             bulk=False,
-            description="Applies to today as well, from the next call.",
+            initial=lambda row: {"cap": row.cap_usd},
+            description="Applies to this day or month as well, from the next call.",
         ),
     )
 
-    def installation(self) -> Installation | None:
+    def installation(self) -> dict[str, Any]:
         """For the text above the list."""
-        return Installation.objects.filter(pk=1).first()
+        return caps_of(BudgetScope.INSTALLATION, 0)
 
     def prepare_rows(self, rows: list[Any]) -> None:
-        """Look up the names of agents and triggers, by one statement for each."""
-        owners = {BudgetScope.AGENT: Agent.objects.all(), BudgetScope.TRIGGER: Trigger.objects.all()}
-        for scope, known in owners.items():
+        """Look up the names of what was counted, by one statement for each scope that is shown."""
+        for scope, known in budget_subjects().items():
             totals = [row for row in rows if row.scope == scope]
-            names = dict(known.filter(pk__in=[row.subject_id for row in totals]).values_list("pk", "name"))
+            if not totals:
+                continue
+            names = dict(known.filter(pk__in=[row.subject_id for row in totals]).values_list("pk", "known_as"))
             for row in totals:
                 row.subject_name = names.get(row.subject_id, "")
 

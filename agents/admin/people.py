@@ -39,8 +39,9 @@ from agents.admin.actions import ActionRequest, ActionResult, RowAction, each_ro
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, site_page
 from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, moment, plain_sentence, words
 from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal
+from agents.admin.money import caps_action
 from agents.conf import clock, mail_is_configured
-from agents.enums import ChannelKind, News, NewsChoice, OutboxStatus
+from agents.enums import BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus
 from agents.exceptions import Invalid
 from agents.models import ApiKey, Channel, Delegation, InboundEvent, OutboxMessage
 from agents.people.access import DECIDE_PERMISSION
@@ -182,6 +183,7 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
             available=_is_opted_in,
             description="No new run starts for this person. Loops end; other runs finish.",
         ),
+        caps_action(BudgetScope.OWNER, permission=CHANGE_PROFILE),
         RowAction(
             "invite_again",
             "New invitation link",

@@ -51,8 +51,9 @@ from agents.admin.display import (
     words,
 )
 from agents.admin.forms import OwnerForm
+from agents.admin.money import caps_action
 from agents.conf import clock
-from agents.enums import ApprovalStatus, FindingState, NoticeKind, PrecedentEnd, ProposalStatus
+from agents.enums import ApprovalStatus, BudgetScope, FindingState, NoticeKind, PrecedentEnd, ProposalStatus
 from agents.knowledge.findings import (
     COMMENT_CHARS,
     REASON_CHARS,
@@ -814,6 +815,7 @@ class ProjectAdmin(NamedAdmin):
     form = ProjectForm
     change_form_template = "admin/project.html"
     row_actions = (
+        caps_action(BudgetScope.PROJECT),
         delete_action(
             each_row(project_delete, "project", "deleted"),
             "Deletes its context with all versions and proposals. Its runs and triggers stay, without a project.",

@@ -30,6 +30,7 @@ from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_use
 from agents.admin.charts import small_charts
 from agents.admin.display import DeletedFilter, WordedFilter, ago, column, counted, two_lines, usd, with_purposes, words
 from agents.admin.forms import REFUSALS, error_text, usd_field
+from agents.admin.money import caps_action
 from agents.admin.sessions import RunForm, start_each
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, InputState, TriggerKind
@@ -248,12 +249,13 @@ class TriggerAdmin(NamedAdmin):
         ),
         RowAction(
             "set_cap",
-            "Set cap",
+            "Set cap per run",
             _set_cap,
             CapForm,
             available=is_in_use,
             description="Applies to new runs. Current runs keep their cap.",
         ),
+        caps_action(BudgetScope.TRIGGER, available=is_in_use),
         RowAction(
             "pause",
             "Pause",
@@ -290,7 +292,7 @@ class TriggerAdmin(NamedAdmin):
         pks = [row.pk for row in rows]
         spent = triggers_spend(pks)
         day = clock().astimezone(UTC).date()
-        totals = Budget.objects.filter(scope=BudgetScope.TRIGGER, subject_id__in=pks, day=day)
+        totals = Budget.objects.daily().filter(scope=BudgetScope.TRIGGER, subject_id__in=pks, day=day)
         today = {row.subject_id: row.spent_usd for row in totals}
         runs = AgentSession.objects.filter(trigger__in=pks).order_by().values_list("trigger_id")
         ran_at = dict(runs.annotate(last=Max("created_at")))

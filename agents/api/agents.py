@@ -12,7 +12,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet, create_with, delete_with
+from agents.api.base import CappedViewSet, create_with, delete_with, month_cap
 from agents.api.fields import (
     Body,
     CountField,
@@ -29,7 +29,7 @@ from agents.api.paging import BooleanFilter
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.api.sessions import HaltBody, HaltCountSerializer
 from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
-from agents.enums import ApprovalMode, HotSource, Status, WaitingOn
+from agents.enums import ApprovalMode, BudgetScope, HotSource, Status, WaitingOn
 from agents.loop.reads import loop_current, loop_facts
 from agents.loop.state import hot_snapshot
 from agents.models import Agent, Alert, GateDay, Sensor, Turn
@@ -93,9 +93,14 @@ IF_MATCH = OpenApiParameter(
 
 
 class AgentSerializer(RowSerializer):
+    max_cost_per_month_usd = month_cap()
+
     class Meta:
         model = Agent
-        fields = ["id", "name", "mode", "enabled", "max_cost_per_day_usd", *WAIVERS, "created_at", "archived_at"]
+        fields = [
+            "id", "name", "mode", "enabled", "max_cost_per_day_usd", "max_cost_per_month_usd", *WAIVERS, "created_at",
+            "archived_at",
+        ]  # fmt: skip
 
 
 class AgentDetailSerializer(AgentSerializer):
@@ -325,9 +330,10 @@ class AlertSerializer(RowSerializer):
         fields = ["id", "name", "text", "source_name", "created_at"]
 
 
-class AgentViewSet(OwnedViewSet[Agent]):
+class AgentViewSet(CappedViewSet[Agent]):
     """Your agents, newest first. Archived ones are listed with `archived=true` only."""
 
+    budget_scope = BudgetScope.AGENT
     queryset = Agent.objects.all()
     serializer_class = AgentSerializer
     detail_serializer_class = AgentDetailSerializer

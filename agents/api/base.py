@@ -10,16 +10,19 @@ from typing import Any, TypeVar, cast
 
 from django.contrib.auth.models import User
 from django.db import models
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 from rest_framework import generics, serializers, views, viewsets
 from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.errors import LengthMissing
-from agents.api.fields import Body, has_field
+from agents.api.fields import Body, UsdField, has_field
 from agents.api.schema import describe, detail_action
 from agents.conf import clock
+from agents.enums import BudgetScope
+from agents.ledger.budgets import PERIODS, caps_set
+from agents.models import Cap
 from agents.people.access import record_list, record_row_view
 
 Row = TypeVar("Row", bound=models.Model)
@@ -151,6 +154,39 @@ class OwnedViewSet(BaseView, viewsets.GenericViewSet[Row]):
         """The row after a change, read again with everything that its serializer needs."""
         fresh = self.get_queryset().get(pk=row.pk)
         return Response(self.get_serializer(fresh).data, status=201 if created else 200)
+
+
+class CapsBody(Body):
+    max_cost_per_day_usd = UsdField(required=False, allow_null=True, help_text="Cap per UTC day; null: none.")
+    max_cost_per_month_usd = UsdField(
+        required=False, allow_null=True, help_text="Cap per calendar month (UTC), this one included; null: none."
+    )
+
+
+class CappedViewSet(OwnedViewSet[Row]):
+    """Rows that have caps per day and month."""
+
+    budget_scope: BudgetScope
+
+    def get_queryset(self) -> QuerySet[Row]:
+        rows = super().get_queryset()
+        caps = Cap.objects.filter(scope=self.budget_scope, subject_id=OuterRef("pk"))
+        columns = {name: caps.filter(period=period) for name, period in PERIODS.items()}
+        capped: QuerySet[Row] = rows.annotate(
+            **{name: Subquery(of.values("cap_usd")) for name, of in columns.items() if not has_field(rows.model, name)}
+        )
+        return capped
+
+    @detail_action(body=CapsBody)
+    def caps(self, request: Request, **_: Any) -> Response:
+        """Set the caps per day and month, of which the row shows both. They apply from the next call."""
+        row: Any = self.get_object()
+        caps_set(subject=row, **self.actor, **self.body(CapsBody, partial=True))
+        return self.respond(row)
+
+
+def month_cap() -> UsdField:
+    return UsdField(read_only=True, allow_null=True, help_text="Cap per calendar month; null: none. Set it by `caps`.")
 
 
 # --- Operations that only call a service. `about` is their description in the schema ---

@@ -15,7 +15,7 @@ from agents.accounts import email_copies_set, profile_set
 from agents.api.base import OwnedViewSet, SingleView, act_with, create_with, delete_with
 from agents.api.fields import Body, NoteField, RowSerializer, UsdField, WordField, ref
 from agents.api.schema import describe, detail_action
-from agents.enums import ApprovalStatus, BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus, Outcome
+from agents.enums import ApprovalStatus, BudgetPeriod, BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus, Outcome
 from agents.models import (
     Agent,
     AgentSession,
@@ -49,6 +49,7 @@ from agents.people.delegations import is_approver
 from agents.people.keys import Scope
 from agents.people.outbox import channel_test, copy_discard, copy_replay
 from agents.policy.news import choice_of
+from agents.sessions.control_room import budgets_binding
 from agents.sessions.halts import halt_all_work, halt_reach, release_all_work
 from agents.sessions.pauses import work_pause, work_paused, work_resume
 
@@ -248,6 +249,14 @@ class TotalSerializer(serializers.Serializer[Any]):
     actual_usd = UsdField()
 
 
+class BudgetSerializer(SpendSerializer):
+    scope = serializers.ChoiceField(choices=BudgetScope.choices)
+    name = serializers.CharField()
+    period = serializers.ChoiceField(choices=BudgetPeriod.choices)
+    reserved_usd = UsdField(source="open_usd", help_text="Reserved for calls in flight.")
+    cap_usd = UsdField(help_text="Cap for the period.")
+
+
 class CostsSerializer(serializers.Serializer[Any]):
     day = serializers.DateField()
     sessions_spent_usd = UsdField(help_text="Your sessions that started today.")
@@ -257,6 +266,9 @@ class CostsSerializer(serializers.Serializer[Any]):
     agents = SubjectSpendSerializer(many=True, help_text=f"At most {MOST_LISTED}, the most expensive first.")
     agents_total = TotalSerializer()
     installation = SpendSerializer(help_text="All users together. Its cap also stops your sessions.")
+    budgets = BudgetSerializer(
+        many=True, help_text="The budgets of this day and month with a cap that stops your sessions, at most 50."
+    )
 
 
 class CostsView(SingleView):
@@ -270,7 +282,7 @@ class CostsView(SingleView):
         sums = sessions.aggregate(spent=Sum(spent_by_run()), charged=Sum("cost_total_usd"))
         triggers = Trigger.objects.filter(owner_id=self.user.pk, deleted_at__isnull=True).order_by("-id")
         agents = Agent.objects.filter(owner_id=self.user.pk).order_by("-id")
-        budgets = Budget.objects.filter(day=today)
+        budgets = Budget.objects.daily().filter(day=today)
         whole = budgets.filter(scope=BudgetScope.INSTALLATION).first()
         found = {
             "day": today,
@@ -279,6 +291,7 @@ class CostsView(SingleView):
             **_costs_of("triggers", triggers, budgets.filter(scope=BudgetScope.TRIGGER)),
             **_costs_of("agents", agents, budgets.filter(scope=BudgetScope.AGENT)),
             "installation": _spend(whole, Installation.objects.filter(pk=1).first()),
+            "budgets": budgets_binding(self.user, self.now),
         }
         return Response(CostsSerializer(found).data)
 

@@ -9,13 +9,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet, act_with, create_with, delete_with
-from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, ref
+from agents.api.base import CappedViewSet, OwnedViewSet, act_with, create_with, delete_with, month_cap
+from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UsdField, ref
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list
 from agents.api.sessions import FINDING_JOINS, FindingSerializer
 from agents.conf import clock
-from agents.enums import FindingState, NoticeKind, ProposalStatus
+from agents.enums import BudgetScope, FindingState, NoticeKind, ProposalStatus
 from agents.knowledge.findings import (
     COMMENT_CHARS,
     REASON_CHARS,
@@ -212,9 +212,17 @@ class NotificationViewSet(OwnedViewSet[Notification]):
 
 
 class ProjectSerializer(RowSerializer):
+    max_cost_per_day_usd = UsdField(
+        read_only=True, allow_null=True, help_text="Cap per UTC day; null: none. Set it by `caps`."
+    )
+    max_cost_per_month_usd = month_cap()
+
     class Meta:
         model = Project
-        fields = ["id", "name", "context_md", "context_version", "parties", "created_at"]
+        fields = [
+            "id", "name", "context_md", "context_version", "parties", "max_cost_per_day_usd", "max_cost_per_month_usd",
+            "created_at",
+        ]  # fmt: skip
 
 
 class ProjectBody(Body):
@@ -240,9 +248,10 @@ class ProjectPatch(ProjectBody):
 EXAMPLE = OpenApiExample("A matter", {"name": "Acme lease", "parties": "Acme Ltd\nJane Doe"}, request_only=True)
 
 
-class ProjectViewSet(OwnedViewSet[Project]):
+class ProjectViewSet(CappedViewSet[Project]):
     """Your projects, newest first."""
 
+    budget_scope = BudgetScope.PROJECT
     queryset = Project.objects.all()
     serializer_class = ProjectSerializer
     create = create_with(project_create, ProjectBody, examples=[EXAMPLE])

@@ -12,13 +12,13 @@ from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet, act_with, create_with, delete_with
+from agents.api.base import CappedViewSet, OwnedViewSet, act_with, create_with, delete_with, month_cap
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UsdField, WordField, ref
 from agents.api.paging import BooleanFilter, public_id_filter
 from agents.api.schema import describe, detail_action, list_action
 from agents.api.sessions import RunOptionsBody, SessionSerializer
 from agents.definitions.schema import TRIGGER_KINDS
-from agents.enums import EventOutcome, EventSeverity, InputState, TriggerKind
+from agents.enums import BudgetScope, EventOutcome, EventSeverity, InputState, TriggerKind
 from agents.models import InboundEvent, Trigger, UnreadInput
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.events import TITLE_CHARS, WORD_CHARS, EventAnswer, EventIn, event_receive
@@ -48,13 +48,14 @@ class TriggerSerializer(RowSerializer):
     playbook = ref("playbook")
     skill = ref("skill")
     collection = ref("collection")
+    max_cost_per_month_usd = month_cap()
 
     class Meta:
         model = Trigger
         fields = [
             "id", "kind", "name", "enabled", "agent", "project", "playbook", "skill", "collection", "query",
             *OPTION_NAMES,
-            "max_cost_usd", "max_cost_per_day_usd",
+            "max_cost_usd", "max_cost_per_day_usd", "max_cost_per_month_usd",
             "max_runs_per_hour", "pause_after", "cron", "zone", "catch_up_minutes", "next_run_at", "last_run_at",
             "source", "event_type", "category", "min_severity", "failed_in_a_row", "empty_in_a_row", "paused_at",
             "pause_reason", "created_at",
@@ -115,9 +116,10 @@ TRIGGER_EXAMPLE = OpenApiExample(
 )
 
 
-class TriggerViewSet(OwnedViewSet[Trigger]):
+class TriggerViewSet(CappedViewSet[Trigger]):
     """Your triggers, newest first."""
 
+    budget_scope = BudgetScope.TRIGGER
     queryset = Trigger.objects.all()
     serializer_class = TriggerSerializer
     filters = {
@@ -127,7 +129,7 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
         "paused": BooleanFilter(field_name="paused_at", lookup_expr="isnull", exclude=True),
     }
     joins = ("agent", "project", "playbook", "skill", "collection")
-    starts = frozenset({"create", "partial_update", "resume", "rotate_secret", "run", "set_cap"})
+    starts = frozenset({"create", "partial_update", "resume", "rotate_secret", "run", "set_cap", "caps"})
     create = create_with(trigger_create, TriggerBody, examples=[TRIGGER_EXAMPLE])
     destroy = delete_with(trigger_delete, "Delete the trigger. Its sessions stay.")
     pause = act_with("pause", trigger_pause, body=PauseBody)

@@ -16,11 +16,21 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from agents.conf import precedent_lifetime
-from agents.enums import Outcome, PrecedentEnd, ProposalStatus, ToolIntent
+from agents.enums import BudgetScope, Outcome, PrecedentEnd, ProposalStatus, ToolIntent
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.knowledge.documents import lock_row, record_change
-from agents.models import AgentSession, ContextProposal, ContextRevision, Finding, Memory, Precedent, Project, ToolCall
-from agents.people.access import require_access, require_owner
+from agents.models import (
+    AgentSession,
+    Cap,
+    ContextProposal,
+    ContextRevision,
+    Finding,
+    Memory,
+    Precedent,
+    Project,
+    ToolCall,
+)
+from agents.people.access import require_access, require_may_loosen, require_owner
 from agents.text.clean import one_line
 from agents.text.wording import label, text_key
 from audit.redaction import redact
@@ -86,6 +96,10 @@ def project_delete(*, project: Project, by: User | None, now: datetime) -> Proje
     """Delete the project with its proposals and revisions. Its runs and triggers stay, without a project."""
     require_access(by, owner_id=project.owner_id, permission="agents.delete_project")
     row = _lock_project(project.pk)
+    caps = Cap.objects.filter(scope=BudgetScope.PROJECT, subject_id=row.pk)
+    if caps:
+        require_may_loosen(by, ["the caps of the project"], bound=[row.owner_id])
+        caps.delete()
     Project.objects.filter(pk=row.pk).delete()
     record_change(row, "project.deleted", by=by, now=now)
     return row

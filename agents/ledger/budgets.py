@@ -151,16 +151,24 @@ _MAY_CHANGE: Final = {scope: f"agents.change_{scope}" for scope in BudgetScope} 
 
 @transaction.atomic
 def caps_set(
-    *, subject: Agent | Trigger | Project | User, by: User | None, now: datetime, **caps: Decimal | None
+    *,
+    subject: Installation | User | Project | Agent | Trigger,
+    by: User | None,
+    now: datetime,
+    **caps: Decimal | None,
 ) -> None:
-    """Set the caps per day and month of an agent, trigger, project or person. Equal values are no change."""
+    """Set the caps per day and month of the installation, or of one of the others. Equal values are no change."""
     scope = next(scope for scope, kind in _SUBJECTS.items() if isinstance(subject, kind))
-    owner_id = subject.pk if isinstance(subject, User) else subject.owner_id
-    require_access(by, owner_id=owner_id, permission=_MAY_CHANGE[scope])
-    budgets_lock_all()
+    require_access(by, owner_id=_owner_of(subject), permission=_MAY_CHANGE[scope])
+    subject_id = 0 if scope == BudgetScope.INSTALLATION else subject.pk
     for name, cap in caps.items():
-        if cap != cap_of(scope, subject.pk, PERIODS[name]):
-            budget_set_cap(scope=scope, subject_id=subject.pk, period=PERIODS[name], cap_usd=cap, by=by, now=now)
+        if cap != cap_of(scope, subject_id, PERIODS[name]):
+            budget_set_cap(scope=scope, subject_id=subject_id, period=PERIODS[name], cap_usd=cap, by=by, now=now)
+
+
+def _owner_of(subject: Any) -> int:
+    """Return the person whose runs a row binds; 0 of the installation, which belongs to nobody."""
+    return int(subject.pk if isinstance(subject, User) else getattr(subject, "owner_id", 0))
 
 
 def caps_of(scope: BudgetScope, subject_id: int) -> dict[str, Decimal | None]:
@@ -203,11 +211,13 @@ def budget_set_cap(
     on_its_row = period == BudgetPeriod.DAY and scope in COUNTED_DAILY
     if whole and on_its_row and cap_usd is None:
         raise ValueError("The installation must have a daily cap; set an amount of US dollars.")
-    budgets_lock_all()
     subject_id = 0 if whole else subject_id
     now = now or clock()
     subjects: QuerySet[Any] = _SUBJECTS[scope].objects.filter(pk=1 if whole else subject_id)
+    if scope in {BudgetScope.AGENT, BudgetScope.TRIGGER}:
+        subjects = subjects.select_for_update(no_key=True)  # they are locked before budgets
     subjects.get()  # raises if there is nobody to cap
+    budgets_lock_all()
     old = cap_of(scope, subject_id, period)
     name = next(name for name, its in PERIODS.items() if its == period)
     require_may_loosen(by, loosened({name: old}, {name: cap_usd}), bound=_bound(scope, subjects))
@@ -265,7 +275,8 @@ def _spent_since(scope: BudgetScope, subject_id: int, begin: date) -> tuple[Deci
     sessions = AgentSession.objects.filter(**{f"{scope}_id": subject_id})
     open_ = When(outcome=Outcome.STARTED, then=F("approved_usd"))
     held = When(outcome=Outcome.STARTED, then=F("actual_usd") + F("held_usd"))
-    calls = ToolCall.objects.filter(session__in=sessions.filter(last_activity_at__gte=since), started_at__gte=since)
+    lately = sessions.filter(Q(completed_at__isnull=True) | Q(completed_at__gte=since))
+    calls = ToolCall.objects.filter(session__in=lately, started_at__gte=since)
     sums = calls.aggregate(
         approved=Sum(Case(open_, default=F("charged_usd"), output_field=money)),
         exposed=Sum(Case(held, default=F("actual_usd"), output_field=money)),
@@ -273,9 +284,8 @@ def _spent_since(scope: BudgetScope, subject_id: int, begin: date) -> tuple[Deci
     # The calls of archived runs are gone: the whole run counts.
     gone = sessions.filter(archived_at__isnull=False, completed_at__gte=since)
     more = gone.aggregate(approved=Sum("cost_total_usd"), exposed=Sum("cost_actual_usd"))
-    return (sums["approved"] or ZERO) + (more["approved"] or ZERO), (sums["exposed"] or ZERO) + (
-        more["exposed"] or ZERO
-    )
+    approved, exposed = ((sums[name] or ZERO) + (more[name] or ZERO) for name in ("approved", "exposed"))
+    return approved, exposed
 
 
 # --- News of budgets: people are told when one is half, mostly and nearly used up ---
@@ -285,7 +295,7 @@ TOLD_AT: Final = (95, 80, 50)
 
 def budgets_tell(now: datetime) -> int:
     """Tell people of current budgets that have reached 50, 80 or 95 % of their cap, each once. Return how many."""
-    rows = current_budgets(now).filter(cap_usd__gt=0, told_percent__lt=TOLD_AT[0])
+    rows = Budget.objects.current(now).filter(cap_usd__gt=0, told_percent__lt=TOLD_AT[0])
     return sum(_tell(row, percent, now) for row in rows.order_by("pk") if (percent := _to_tell(row)))
 
 
@@ -320,8 +330,7 @@ def _tell(row: Budget, percent: int, now: datetime) -> bool:
     if whole:
         notify_operators(NoticeKind.BUDGET, **given)
     else:
-        owner_id = found.pk if scope == BudgetScope.OWNER else found.owner_id
-        notification_create(owner_id=owner_id, kind=NoticeKind.BUDGET, **given)
+        notification_create(owner_id=_owner_of(found), kind=NoticeKind.BUDGET, **given)
     record_act("budget.told", by=None, now=now, subject=row.name, budget=row.name, percent=percent)
     return True
 
@@ -332,13 +341,6 @@ def _known_as(subject: Any) -> str:
 
 def _text(amount: Decimal | None) -> str | None:
     return None if amount is None else str(amount)
-
-
-def current_budgets(now: datetime) -> QuerySet[Budget]:
-    """Return the budgets of this day and of this month."""
-    day = now.astimezone(UTC).date()
-    which = (Q(period=period, day=_begin(period, day)) for period in BudgetPeriod)
-    return Budget.objects.filter(next(which) | next(which))
 
 
 def _begin(period: BudgetPeriod, day: date) -> date:

@@ -1,5 +1,6 @@
 """Shared budgets, prices of models, halts, pauses, and the installation's row."""
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -44,6 +45,16 @@ def budget_name(scope: str, subject_id: int, period: str) -> str:
     return name if period == BudgetPeriod.DAY else f"{name}/{period}"
 
 
+class BudgetQuerySet(models.QuerySet["Budget"]):
+    def daily(self) -> "BudgetQuerySet":
+        return self.filter(period=BudgetPeriod.DAY)
+
+    def current(self, now: datetime) -> "BudgetQuerySet":
+        """Those of this UTC day and this month."""
+        day = now.astimezone(UTC).date()
+        return self.filter(Q(period=BudgetPeriod.DAY, day=day) | Q(period=BudgetPeriod.MONTH, day=day.replace(day=1)))
+
+
 class Budget(models.Model):
     """Cap and spending of one scope in one UTC day or month, in two ledgers, with the open amounts."""
 
@@ -60,6 +71,8 @@ class Budget(models.Model):
     told_percent = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="The part of the cap that people were last told of."
     )
+
+    objects = BudgetQuerySet.as_manager()
 
     class Meta:
         verbose_name = "spending of a period"
@@ -78,12 +91,17 @@ class Budget(models.Model):
         indexes = [models.Index(fields=["day", "scope"], name="budget_day")]
 
     def __str__(self) -> str:
-        return f"{self.name} on {self.day}"
+        return f"{self.name} {'in' if self.period == BudgetPeriod.MONTH else 'on'} {self.when}"
 
     @property
     def spent_usd(self) -> Decimal:
         """Return the cost of the period: the larger of approved and reported cost."""
         return Decimal(max(self.charged_usd, self.actual_usd))
+
+    @property
+    def when(self) -> str:
+        """Return the day, or the month, as it is written."""
+        return str(self.day) if self.period == BudgetPeriod.DAY else f"{self.day:%Y-%m}"
 
     @property
     def name(self) -> str:

@@ -34,6 +34,7 @@ from django_q.models import OrmQ
 
 from agents.enums import (
     ApprovalStatus,
+    BudgetPeriod,
     BudgetScope,
     HaltScope,
     InputState,
@@ -52,6 +53,7 @@ from agents.models import (
     AgentSession,
     Approval,
     Budget,
+    Cap,
     ContextProposal,
     Document,
     Halt,
@@ -62,6 +64,7 @@ from agents.models import (
     ModelOutage,
     Notification,
     OutboxMessage,
+    Project,
     Question,
     Sensor,
     SuspendedModel,
@@ -163,6 +166,7 @@ class Counts:
     questions: int  # that this person may answer
     done: dict[str, bool]
     day_cap_usd: Decimal
+    month_cap_usd: Decimal | None
 
     @property
     def active(self) -> int:
@@ -171,7 +175,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Meter:
-    """Today's spend of one budget against its cap."""
+    """The spend of one budget of this day or month against its cap."""
 
     scope: str
     name: str
@@ -181,6 +185,7 @@ class Meter:
     open_usd: Decimal
     cap_usd: Decimal | None
     budget_id: int | None = None
+    period: str = BudgetPeriod.DAY
 
     @property
     def spent_usd(self) -> Decimal:
@@ -314,6 +319,8 @@ def counts_for(user: User, now: datetime, *, all_questions: bool, samples: Colle
     }
     columns: dict[str, Any] = {name: CountOf(rows) for name, rows in numbers.items()}
     columns |= {f"did_{name}": Exists(rows) for name, rows in done.items()}
+    months = Cap.objects.filter(scope=BudgetScope.INSTALLATION, period=BudgetPeriod.MONTH)
+    columns["month_cap"] = Subquery(months.values("cap_usd"))
     found = Installation.objects.values("max_cost_per_day_usd", **columns)
     row: Mapping[str, Any] = found.get(pk=1)
     return Counts(
@@ -321,6 +328,7 @@ def counts_for(user: User, now: datetime, *, all_questions: bool, samples: Colle
         attention={kind: row[kind.name] for kind in kinds},
         done={name: row[f"did_{name}"] for name in done},
         day_cap_usd=row["max_cost_per_day_usd"],
+        month_cap_usd=row["month_cap"],
         **{name: row[name] for name in ("loops", "proposals", "memories", "notifications", "questions")},
     )
 
@@ -370,42 +378,68 @@ def _matters(rows: Mapping[Kind, QuerySet[Any]]) -> tuple[Matter, ...]:
 
 
 def budgets_nearly_spent(now: datetime) -> tuple["Meter", ...]:
-    """Return today's budgets of which 80 % or more are spent."""
+    """Return the budgets of this day and month of which 80 % or more are spent."""
 
     def times(columns: Any, number: int) -> Any:
         return ExpressionWrapper(columns * number, output_field=BigIntegerField())
 
-    names = {BudgetScope.AGENT: Agent.objects.all(), BudgetScope.TRIGGER: Trigger.objects.all()}
-    name = Case(
-        *(
-            When(scope=scope, then=Subquery(rows.filter(pk=OuterRef("subject_id")).values("name")[:1]))
-            for scope, rows in names.items()
-        ),
-        default=Value("Installation"),
-        output_field=CharField(),
+    full = (
+        _named(Budget.objects.current(now).filter(cap_usd__gt=0))
+        .annotate(
+            approved=times(F("charged_usd") + F("reserved_usd"), 5),
+            reported=times(F("actual_usd"), 5),
+            most=times(F("cap_usd"), 4),
+        )
+        .filter(Q(approved__gte=F("most")) | Q(reported__gte=F("most")))
     )
-    today = Budget.objects.filter(day=now.astimezone(UTC).date(), cap_usd__gt=0)
-    full = today.annotate(
-        approved=times(F("charged_usd") + F("reserved_usd"), 5),
-        reported=times(F("actual_usd"), 5),
-        most=times(F("cap_usd"), 4),
-        known_as=name,
-    ).filter(Q(approved__gte=F("most")) | Q(reported__gte=F("most")))
     return tuple(_meter(row, row.known_as or row.name) for row in full.order_by("scope", "pk")[:SHOWN])
 
 
-# --- Today's budgets ---
+# --- Budgets of this day and month ---
+
+
+def budget_subjects() -> dict[BudgetScope, QuerySet[Any]]:
+    """Return the rows of each scope that has several, with what they are `known_as`."""
+    return {
+        BudgetScope.OWNER: User.objects.annotate(known_as=F("username")),
+        BudgetScope.PROJECT: Project.objects.annotate(known_as=F("name")),
+        BudgetScope.AGENT: Agent.objects.annotate(known_as=F("name")),
+        BudgetScope.TRIGGER: Trigger.objects.annotate(known_as=F("name")),
+    }
+
+
+def budgets_binding(user: User, now: datetime, most: int = 50) -> tuple["Meter", ...]:
+    """Return the budgets of this day and month with a cap that bind a person's runs."""
+    own = Q(scope=BudgetScope.INSTALLATION) | Q(scope=BudgetScope.OWNER, subject_id=user.pk)
+    for scope, rows in budget_subjects().items():
+        if scope != BudgetScope.OWNER:
+            own |= Q(scope=scope, subject_id__in=rows.filter(owner=user).values("pk"))
+    rows = _named(Budget.objects.current(now).filter(own, cap_usd__isnull=False))
+    return tuple(_meter(row, row.known_as) for row in rows.order_by("scope", "period", "pk")[:most])
+
+
+def _named(budgets: QuerySet[Budget]) -> QuerySet[Any]:
+    """Return the budgets with what their subjects are known as."""
+    names = {scope: rows.filter(pk=OuterRef("subject_id")) for scope, rows in budget_subjects().items()}
+    return budgets.annotate(
+        known_as=Case(
+            *(When(scope=scope, then=Subquery(rows.values("known_as")[:1])) for scope, rows in names.items()),
+            default=Value("Installation"),
+            output_field=CharField(),
+        )
+    )
 
 
 def meter_today(scope: str, subject_id: int, *, cap: Decimal | None, name: str, now: datetime) -> Meter:
     """Return today's meter of one agent or trigger; an empty one before its first call of the day."""
-    row = Budget.objects.filter(scope=scope, subject_id=subject_id, day=now.astimezone(UTC).date()).first()
+    today = Budget.objects.daily().filter(day=now.astimezone(UTC).date())
+    row = today.filter(scope=scope, subject_id=subject_id).first()
     return _meter(row or Budget(scope=scope, subject_id=subject_id, cap_usd=cap), name)
 
 
 def _meter(row: Budget, name: str) -> Meter:
     charged, actual, reserved = (Decimal(x) for x in (row.charged_usd, row.actual_usd, row.reserved_usd))
-    return Meter(row.scope, name, row.subject_id, charged, actual, reserved, row.cap_usd, row.pk)
+    return Meter(row.scope, name, row.subject_id, charged, actual, reserved, row.cap_usd, row.pk, row.period)
 
 
 def refusals_lately() -> tuple[Refusal, ...]:

@@ -138,7 +138,7 @@ def spend_by_day(period: Period, subject: Subject = ALL) -> Figures:
     scope, pk = _scope(subject)
     if scope == BudgetScope.INSTALLATION:
         return _spend_by_agent(period)
-    rows = Budget.objects.filter(scope=scope, subject_id=pk, day__range=(period.first, period.last))
+    rows = Budget.objects.daily().filter(scope=scope, subject_id=pk, day__range=(period.first, period.last))
     spent = {row.day: row.spent_usd for row in rows}
     return _figures(period, {SPENT: spent}, ZERO)
 
@@ -162,7 +162,7 @@ class _DaysByAgent:
 
 
 def _days_by_agent(period: Period) -> _DaysByAgent:
-    rows = Budget.objects.filter(day__range=(period.first, period.last))
+    rows = Budget.objects.daily().filter(day__range=(period.first, period.last))
     name = Subquery(Agent.objects.filter(pk=OuterRef("subject_id")).values("name")[:1])
     of_agents = rows.filter(scope=BudgetScope.AGENT).order_by().values("subject_id")
     total = Greatest(Sum("charged_usd"), Sum("actual_usd"), output_field=MicroUSDField())
@@ -215,11 +215,17 @@ class Spend:
     month_usd: Decimal
     forecast_usd: Decimal
     month_days: int
+    own_month_cap_usd: Decimal | None = None
 
     @property
     def month_cap_usd(self) -> Decimal:
-        """The most that the month can cost: there is a cap for each day."""
-        return self.cap_usd * self.month_days
+        """The most that the month can cost: its own cap, or that of each day."""
+        days = self.cap_usd * self.month_days
+        return days if self.own_month_cap_usd is None else min(self.own_month_cap_usd, days)
+
+    @property
+    def is_capped_by_month(self) -> bool:
+        return self.month_cap_usd == self.own_month_cap_usd
 
 
 def _average(spent: Mapping[date, Decimal], today: date) -> Decimal:
@@ -230,10 +236,10 @@ def _average(spent: Mapping[date, Decimal], today: date) -> Decimal:
     return sum((spent.get(day, ZERO) for day in days), ZERO) / len(days)
 
 
-def spend_of_installation(cap: Decimal, now: datetime) -> tuple[Spend, Figures]:
+def spend_of_installation(cap: Decimal, now: datetime, *, month_cap: Decimal | None = None) -> tuple[Spend, Figures]:
     """Return the spend of the installation, and that of the last 30 days by agent, by two statements.
 
-    The cap is that of a day without calls.
+    The cap is that of a day without calls; `month_cap` that of a month, if there is one.
     """
     period = Period.last_days(MONTH_DAYS, now)
     today = period.last
@@ -250,6 +256,7 @@ def spend_of_installation(cap: Decimal, now: datetime) -> tuple[Spend, Figures]:
         month_usd=month,
         forecast_usd=month + _average(spent, today) * (days - today.day),
         month_days=days,
+        own_month_cap_usd=month_cap,
     )
     return spend, _stacked(period, read)
 

@@ -469,6 +469,10 @@ SPENT = called("success", "c0", cost_usd="0.001", actual_usd="0.002")
             {"detail": "budget_spent", "budget": "agent:3", "projected_usd": "1.2", "cap_usd": "1"},
             "the next model call could have brought the budget agent:3 to $1.20, above its cap of $1.00.",
         ),
+        (
+            {"detail": "budget_spent", "budget": "owner:3/month", "projected_usd": "1.2", "cap_usd": "1"},
+            "the next model call could have brought the budget owner:3 of this month to $1.20, above its cap of $1.00.",
+        ),
         ({"detail": "dimension:cost", "budget": "session"}, "no budget left for the next model call."),
         ({}, "no budget left for the next model call."),
     ],

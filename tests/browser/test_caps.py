@@ -26,10 +26,10 @@ def set_cap(room, names, cap):
     room.go("Triggers")
     for name in names:
         room.row(name).get_by_role("checkbox").check()
-    room.page.get_by_label("Select action to run").select_option(label="Set cap")
+    room.page.get_by_label("Select action to run").select_option(label="Set cap per run")
     room.page.get_by_role("button", name="Run", exact=True).click()
     room.page.get_by_label("Cap per run (USD)").fill(cap)
-    room.page.get_by_role("button", name="Set cap").click()
+    room.page.get_by_role("button", name="Set cap per run").click()
 
 
 def test_cap_from_the_list_stops_the_next_run(triggers):

@@ -8,10 +8,10 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from agents.conf import clock
-from agents.enums import BudgetScope, Level, Outcome, Phase, Status, ToolIntent
+from agents.enums import BudgetPeriod, BudgetScope, Level, Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.ledger.boundary import is_halted
-from agents.ledger.budgets import budget_set_cap
+from agents.ledger.budgets import budget_set_cap, caps_set
 from agents.models import AgentSession, Approval, Budget, Precedent, ToolCall
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import approval_approve
@@ -19,7 +19,7 @@ from agents.sessions.leases import lease_claim
 from agents.types import Usage
 from audit.verify import verify_log
 from tests.agents.conftest import Probe, tool
-from tests.factories import make_agent, make_price, make_session, make_user
+from tests.factories import make_agent, make_price, make_project, make_session, make_user
 from tests.flows.processes import Worker, in_threads
 from tests.flows.workers import MODEL, spend
 from tests.serving import serving
@@ -79,16 +79,16 @@ def test_sixteen_threads_never_really_spend_more_than_the_cap():
     assert session.cost_actual_usd == CALLS * per_call == session.max_cost_usd
 
 
-def four_processes_under_one_agent():
+def four_processes_under_one_cap(scope, period, row):
     make_price(MODEL, input_usd="0", output_usd="10")
-    agent = make_agent()
-    now = clock()
-    budget_set_cap(scope=BudgetScope.AGENT, subject_id=agent.pk, cap_usd=CALLS * ESTIMATE, by=None, now=now)
-    sessions = [make_session(agent=agent, owner=agent.owner) for _ in range(40)]
+    subject_id = 0 if row is None else row.pk
+    cap = CALLS * ESTIMATE
+    budget_set_cap(scope=scope, subject_id=subject_id, period=period, cap_usd=cap, by=None, now=clock())
+    sessions = [make_session(**({} if row is None else {str(scope): row})) for _ in range(40)]
     pks = [session.pk for session in sessions]
     workers = [Worker("spend_in_threads", session_pks=pks[n : n + 10], output_tokens=500) for n in range(0, 40, 10)]
     made = sum(worker.result() for worker in workers)
-    budget = Budget.objects.get(scope=BudgetScope.AGENT, day=now.date())
+    budget = Budget.objects.get(scope=scope, period=period, cap_usd=cap)
     assert made == CALLS
     assert (budget.charged_usd, budget.reserved_usd, budget.held_usd) == (CALLS * ESTIMATE, 0, 0)
     assert budget.actual_usd == CALLS * ESTIMATE
@@ -98,8 +98,49 @@ def four_processes_under_one_agent():
 
 
 def test_four_processes_of_ten_threads_spend_an_agent_s_budget_to_the_last_call_and_not_one_more():
-    four_processes_under_one_agent()
+    four_processes_under_one_cap(BudgetScope.AGENT, BudgetPeriod.DAY, make_agent())
     assert verify_log().problems == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "period", "make"),
+    [
+        (BudgetScope.OWNER, BudgetPeriod.DAY, make_user),
+        (BudgetScope.PROJECT, BudgetPeriod.MONTH, make_project),
+        (BudgetScope.INSTALLATION, BudgetPeriod.MONTH, lambda: None),
+    ],
+)
+def test_four_processes_spend_a_cap_of_any_kind_to_the_last_call_and_not_one_more(scope, period, make):
+    four_processes_under_one_cap(scope, period, make())
+
+
+def test_processes_with_different_budgets_and_caps_that_change_wait_for_nobody_for_ever():
+    """Each session draws on other budgets, whose ids are in no order of scopes; caps come and go meanwhile."""
+    make_price(MODEL, input_usd="0", output_usd="10")
+    owners, projects, agents = ([make() for _ in range(2)] for make in (make_user, make_project, make_agent))
+    subjects = [projects[1], owners[0], agents[1], projects[0], agents[0], owners[1]]
+    for subject in subjects:
+        caps_set(subject=subject, by=None, now=clock(), max_cost_per_month_usd=Decimal(90))
+    sessions = [
+        make_session(
+            owner=owners[n % 2], project=projects[n // 2 % 2], agent=agents[n // 4 % 2], max_cost_usd=ESTIMATE * 5
+        )
+        for n in range(16)
+    ]
+    pks = [session.pk for session in sessions]
+    workers = [Worker("spend_in_threads", session_pks=pks[n : n + 8], output_tokens=500) for n in (0, 8)]
+    for number in range(12):
+        cap = None if number % 2 else Decimal(90 + number)
+        caps_set(subject=subjects[number % 6], by=None, now=clock(), max_cost_per_month_usd=cap)
+        time.sleep(0.1)
+    assert sum(worker.result() for worker in workers) == 16 * 5
+    for subject in subjects:
+        caps_set(subject=subject, by=None, now=clock(), max_cost_per_month_usd=None)
+        caps_set(subject=subject, by=None, now=clock(), max_cost_per_month_usd=Decimal(90))
+    months = Budget.objects.filter(period="month")
+    assert {(row.charged_usd, row.actual_usd, row.reserved_usd, row.held_usd) for row in months} == {
+        (8 * 5 * ESTIMATE, 8 * 5 * ESTIMATE, 0, 0)
+    }
 
 
 def test_twenty_sightings_at_once_are_one_precedent_seen_twenty_times():
@@ -199,7 +240,7 @@ def test_the_money_races_five_times_over(repetition):
     from agents.models import ModelPrice
 
     ModelPrice.objects.all().delete()
-    four_processes_under_one_agent()
+    four_processes_under_one_cap(BudgetScope.AGENT, BudgetPeriod.DAY, make_agent())
 
 
 @pytest.mark.stress

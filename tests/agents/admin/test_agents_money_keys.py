@@ -4,14 +4,26 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from django.contrib.auth.models import User
 
 from agents.conf import clock
-from agents.enums import BudgetScope
-from agents.models import Agent, AgentSession, ApiKey, Budget, InferenceLog, Installation, ModelPrice, SuspendedModel
+from agents.enums import BudgetPeriod, BudgetScope
+from agents.ledger.budgets import cap_of, caps_of
+from agents.models import (
+    Agent,
+    AgentSession,
+    ApiKey,
+    Budget,
+    Cap,
+    InferenceLog,
+    Installation,
+    ModelPrice,
+    SuspendedModel,
+)
 from agents.people.keys import api_key_verify
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, page, sign_in, text_of
-from tests.factories import make_agent, make_price, make_session, make_user
+from tests.factories import make_agent, make_price, make_project, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -108,10 +120,78 @@ def test_daily_totals_show_names(framed, client):
 
     assert "Night watch" in found
     assert "agent:999" in found
-    assert "2 daily totals" in found
+    assert "2 totals" in found
     assert "80 % reached" in found
     assert 'class="lq-bar full"' in found
     assert "Change cap" not in found
+
+
+def test_cap_of_a_month_is_set_on_the_installations_page_and_taken_away(client):
+    sign_in(client)
+    before = last_event()
+    for cap, found in (("90", Decimal(90)), ("", None)):
+        given = {"max_cost_per_day_usd": "20", "max_cost_per_month_usd": cap}
+        client.post(page(Installation, "change", 1), given)
+        assert cap_of(BudgetScope.INSTALLATION, 0, BudgetPeriod.MONTH) == found
+        shown = text_of(client.get(page(Budget, "changelist")))
+        assert ("$90.00</strong> per month" in shown) is bool(cap)
+        form = text_of(client.get(page(Installation, "change", 1)))
+        assert ('name="max_cost_per_month_usd" value="90.00"' in form) is bool(cap)
+    assert kinds_since(before) == ["budget.cap_set"] * 2
+
+
+def test_list_shows_days_and_months_of_every_scope(client):
+    sign_in(client, "viewer")
+    user, project = make_user(username="nora"), make_project(name="Merger")
+    month = {"period": "month", "day": clock().date().replace(day=1), "cap_usd": 5, "charged_usd": 4}
+    Budget.objects.create(scope="owner", subject_id=user.pk, **month)
+    Budget.objects.create(scope="project", subject_id=project.pk, day=clock().date(), cap_usd=1)
+
+    found = text_of(client.get(page(Budget, "changelist")))
+
+    assert ("nora" in found, "Merger" in found) == (True, True)
+    assert f"{clock():%Y-%m}<" in found
+    assert "$4.00" in found
+    assert "of $5.00" in found
+
+
+def test_cap_of_a_month_is_set_from_the_list(client):
+    sign_in(client, "admin")
+    project = make_project()
+    month = {"period": "month", "day": clock().date().replace(day=1), "cap_usd": 5}
+    row = Budget.objects.create(scope="project", subject_id=project.pk, **month)
+    Cap.objects.create(scope="project", subject_id=project.pk, period="month", cap_usd=5)
+
+    asked = text_of(client.get(act_page(row, "set_cap")))
+    done = text_of(client.post(act_page(row, "set_cap"), {"confirmed": "1", "cap": "3"}, follow=True))
+
+    assert "Maximum cost per calendar month (UTC)" in asked
+    assert 'value="5.00"' in asked
+    assert f"Cap of project:{project.pk} per month set to $3.00." in done
+    assert cap_of(BudgetScope.PROJECT, project.pk, BudgetPeriod.MONTH) == 3
+
+
+@pytest.mark.parametrize("make", [make_agent, make_trigger, make_project, make_user])
+def test_caps_are_set_on_the_page_of_a_row(client, make):
+    sign_in(client, "admin")
+    row = make()
+    scope = BudgetScope.OWNER if isinstance(row, User) else BudgetScope(row._meta.model_name)
+
+    given = {"confirmed": "1", "max_cost_per_day_usd": "2", "max_cost_per_month_usd": "30"}
+    done = text_of(client.post(act_page(row, "caps"), given, follow=True))
+    asked = text_of(client.get(act_page(row, "caps")))
+
+    assert "$2.00 per day, $30.00 per month." in done
+    assert ('value="2.00"' in asked, 'value="30.00"' in asked) == (True, True)
+    assert caps_of(scope, row.pk) == {"max_cost_per_day_usd": 2, "max_cost_per_month_usd": 30}
+
+
+def test_operator_tightens_the_cap_of_a_project_and_does_not_loosen_it(client):
+    sign_in(client, "operator")
+    row = make_project()
+    for cap in ("30", "20", "25", ""):
+        client.post(act_page(row, "caps"), {"confirmed": "1", "max_cost_per_month_usd": cap})
+    assert caps_of(BudgetScope.PROJECT, row.pk)["max_cost_per_month_usd"] == 20
 
 
 def test_clearing_the_installation_cap_is_refused(client):

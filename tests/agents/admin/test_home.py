@@ -15,6 +15,7 @@ from agents.conf import clock
 from agents.definitions.catalogue import _seen
 from agents.enums import HaltState, InputState, Mode, NoticeKind, Outcome, Status, ToolIntent, TriggerKind
 from agents.guard.refusals import refuse_call
+from agents.ledger.budgets import budget_set_cap
 from agents.models import (
     AgentSession,
     Budget,
@@ -41,7 +42,7 @@ from tests.agents.admin.rows import (
     text_of,
 )
 from tests.agents.ask.rows import make_question
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_unread_input, make_user
+from tests.factories import NOW, make_agent, make_project, make_session, make_trigger, make_unread_input, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -141,6 +142,31 @@ def test_spend_of_today_is_shown_against_its_cap(client):
     assert "$0.50 in flight" in found
     assert "$99" not in found
     assert "$2.00" not in found  # the smaller ledger is in the details of runs
+
+
+def test_forecast_is_shown_against_the_cap_of_the_month(client):
+    sign_in(client)
+    budget_set_cap(scope="installation", subject_id=0, period="month", cap_usd=Decimal(77), by=None)
+
+    found = shown(client).partition('id="home-spend"')[2].partition("</section>")[0]
+
+    assert found.count("of $77.00") == 2  # this month, and the forecast
+    assert "Cap: $77.00 per month." in found
+
+
+def test_budgets_of_months_owners_and_projects_need_attention(client):
+    user = sign_in(client)
+    project = make_project(name="Merger")
+    month = {"period": "month", "day": clock().date().replace(day=1), "cap_usd": Decimal(4), "charged_usd": Decimal(4)}
+    Budget.objects.create(scope="project", subject_id=project.pk, **month)
+    Budget.objects.create(scope="owner", subject_id=user.pk, **month)
+    Budget.objects.create(scope="installation", **{**month, "day": month["day"] - timedelta(days=31)})
+
+    found = shown(client)
+
+    assert "Merger (project)" in found
+    assert f"{user.username} (owner)" in found
+    assert found.count("$4.00 of $4.00 this month") == 2
 
 
 @pytest.mark.parametrize(("spent", "is_listed"), [("3.19", False), ("3.20", True)])

@@ -25,6 +25,7 @@ TABLE = {
         "act delete": ADMINS, "act start": OPERATORS, "act stop": OPERATORS, "act restart": OPERATORS,
         "act try": OPERATORS,
         "act archive": ADMINS, "act unarchive": ADMINS, "act pause": OPERATORS, "act resume": OPERATORS,
+        "act caps": ADMINS,
     },
     "agents.agentevent": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
     "agents.agentsession": {
@@ -91,6 +92,7 @@ TABLE = {
     },
     "agents.project": {
         "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act delete": OPERATORS,
+        "act caps": OPERATORS,
     },
     "agents.promptskill": {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act accept": OPERATORS,
@@ -115,7 +117,7 @@ TABLE = {
     "agents.trigger": {
         "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": NOBODY, "act run_now": OPERATORS,
         "act set_cap": OPERATORS, "act pause": OPERATORS, "act resume": OPERATORS, "act rotate": OPERATORS,
-        "act delete": OPERATORS,
+        "act delete": OPERATORS, "act caps": OPERATORS,
     },
     "audit.auditevent": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
     "audit.skillaudit": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
@@ -123,6 +125,7 @@ TABLE = {
     "auth.user": {
         "view": ADMINS, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act opt_in": ADMINS, "act opt_out": ADMINS,
         "act sign_out": ADMINS, "act remove_factors": NOBODY, "act invite_again": ADMINS,
+        "act caps": ADMINS,
     },
 }  # fmt: skip
 

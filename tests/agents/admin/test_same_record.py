@@ -37,7 +37,7 @@ from agents.knowledge.projects import (
     proposal_reject,
     proposal_retire,
 )
-from agents.ledger.budgets import budget_set_cap
+from agents.ledger.budgets import budget_set_cap, caps_set
 from agents.ledger.declared_models import model_restore
 from agents.ledger.prices import model_accept
 from agents.models import (
@@ -99,6 +99,7 @@ from tests.factories import (
     NOW,
     make_agent,
     make_channel,
+    make_project,
     make_session,
     make_trigger,
     make_unread_input,
@@ -306,6 +307,21 @@ CASES = {
         ),
         lambda row: {"cap": "3"},
     ),
+    **{
+        (name, "caps"): Case(
+            make,
+            lambda row, by, now: caps_set(
+                subject=row, by=by, now=now, max_cost_per_day_usd=Decimal(2), max_cost_per_month_usd=Decimal(30)
+            ),
+            lambda row: {"max_cost_per_day_usd": "2", "max_cost_per_month_usd": "30"},
+        )
+        for name, make in {
+            "agent": lambda by: make_agent(owner=by),
+            "trigger": lambda by: make_trigger(owner=by),
+            "project": make_project,
+            "user": lambda by: make_user(),
+        }.items()
+    },
     ("collection", "delete"): Case(
         lambda by: inside(attached(by)), lambda row, by, now: collection_delete(collection=row, by=by, now=now)
     ),

@@ -22,6 +22,7 @@ from agents.definitions.playbooks import Position
 from agents.enums import Level, Outcome, Status, ToolIntent
 from agents.guard.calls import fitting
 from agents.knowledge import documents, findings, playbooks, projects
+from agents.ledger import budgets
 from agents.models import ApprovalRule, ContextProposal, ToolCall
 from agents.people import channels, delegations, notifications, outbox
 from agents.roster import agents, files
@@ -136,6 +137,13 @@ ACTS = {
     "agent:partial_update": Act(
         lambda w, row: agents.agent_edit(agent=row, mode="manual", **actor(w)), {"mode": "manual"}
     ),
+    **{
+        f"{name}:caps": Act(
+            lambda w, row: budgets.caps_set(subject=row, max_cost_per_month_usd=3, **actor(w)),
+            {"max_cost_per_month_usd": "3"},
+        )
+        for name in ("agent", "project", "trigger")
+    },
     "agent:define": Act(
         lambda w, row: files.definition_write(agent=row, text="mode: manual\n", **actor(w)),
         {"definition": "mode: manual\n"},

@@ -6,8 +6,9 @@ import pytest
 
 from agents.api.operations import MOST_LISTED
 from agents.conf import clock
+from agents.ledger.budgets import budget_set_cap, caps_set
 from agents.models import Agent, Budget, Trigger
-from tests.factories import make_trigger
+from tests.factories import make_agent, make_project, make_trigger
 
 pytestmark = pytest.mark.django_db
 MANY = MOST_LISTED + 30
@@ -40,6 +41,38 @@ def test_only_the_most_expensive_rows_are_listed(api, person, django_assert_max_
     assert [one["name"] for one in found["agents"]] == [f"a{MANY - 1 - place}" for place in range(MOST_LISTED)]
     assert (found["agents_total"]["count"], found["agents_total"]["charged_usd"]) == (MANY, "0.000000")
     assert len(answer.content) < 60_000
+
+
+def test_budgets_with_a_cap_that_bind_the_person_are_listed(api, person):
+    project, agent = make_project(person, name="Merger"), make_agent(owner=person, name="Night watch")
+    for subject in (project, agent, person, make_project()):
+        caps_set(subject=subject, by=None, now=clock(), max_cost_per_month_usd=Decimal(9))
+    budget_set_cap(scope="installation", subject_id=0, period="month", cap_usd=Decimal(50), by=None)
+    Budget.objects.filter(scope="project", subject_id=project.pk).update(charged_usd=Decimal(2))
+
+    found = api.get("/api/v1/costs").json()["budgets"]
+
+    assert [(one["scope"], one["name"], one["period"], one["spent_usd"], one["cap_usd"]) for one in found] == [
+        ("agent", "Night watch", "month", "0.000000", "9.000000"),
+        ("installation", "Installation", "month", "0.000000", "50.000000"),
+        ("owner", person.username, "month", "0.000000", "9.000000"),
+        ("project", "Merger", "month", "2.000000", "9.000000"),
+    ]
+
+
+@pytest.mark.parametrize("make", [make_agent, make_trigger, make_project])
+def test_caps_are_set_and_shown(api, person, make):
+    row = make(owner=person)
+    address = f"/api/v1/{row._meta.model_name}s/{row.public_id}"
+
+    answer = api.post(f"{address}/caps", {"max_cost_per_day_usd": "2", "max_cost_per_month_usd": "30"}, format="json")
+    assert (answer.status_code, answer.json()["max_cost_per_month_usd"]) == (200, "30.000000")
+    api.post(f"{address}/caps", {"max_cost_per_month_usd": "20"}, format="json")
+    looser = api.post(f"{address}/caps", {"max_cost_per_month_usd": None}, format="json")
+
+    assert (looser.status_code, "the cap of a month" in looser.json()["message"]) == (403, True)
+    found = api.get(address).json()
+    assert (found["max_cost_per_day_usd"], found["max_cost_per_month_usd"]) == ("2.000000", "20.000000")
 
 
 def test_rows_without_costs_come_last(api, person):

@@ -28,7 +28,7 @@ STARTED = {
         "session:restart",
         "session:resume",
     ),
-    *(f"trigger:{act}" for act in ("create", "partial_update", "resume", "rotate_secret", "run", "set_cap")),
+    *(f"trigger:{act}" for act in ("create", "partial_update", "resume", "rotate_secret", "run", "set_cap", "caps")),
     "unread-input:retry",
 }
 

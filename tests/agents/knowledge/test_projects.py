@@ -1,10 +1,13 @@
 """Projects: who may write their context, and the version that every write makes."""
 
+from decimal import Decimal
+
 import pytest
 
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound
 from agents.knowledge.projects import CONTEXT_CHARS, project_create, project_delete, project_edit
-from agents.models import ContextRevision, Project
+from agents.ledger.budgets import caps_set
+from agents.models import Cap, ContextRevision, Project
 from tests.agents.people.rows import allowed, make_project, told
 from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import in_threads
@@ -142,6 +145,15 @@ def test_deleted_project_leaves_its_runs_and_triggers():
     ]
     with pytest.raises(NotFound):
         project_delete(project=project, by=project.owner, now=NOW)
+
+
+def test_project_with_a_cap_is_deleted_by_those_who_may_loosen():
+    project = make_project()
+    caps_set(subject=project, by=None, now=NOW, max_cost_per_month_usd=Decimal(3))
+    with pytest.raises(NotAllowed, match="the caps of the project"):
+        project_delete(project=project, by=project.owner, now=NOW)
+    project_delete(project=project, by=None, now=NOW)
+    assert not Cap.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -123,6 +123,17 @@ def test_forecast_of_the_first_days_leaves_out_the_days_before():
     assert spend_of_installation(CAP, NOW)[0].forecast_usd == 3 + 17 * 3
 
 
+def test_forecast_is_compared_with_the_cap_of_the_month_if_that_is_the_smaller():
+    Budget.objects.create(scope="installation", period="month", day=date(2026, 3, 1), charged_usd=Decimal(900))
+    budget(WEEK.last, "2")
+
+    whole, small, large = (spend_of_installation(CAP, NOW, month_cap=cap)[0] for cap in (None, CAP, 32 * CAP))
+
+    assert [one.month_cap_usd for one in (whole, small, large)] == [31 * CAP, CAP, 31 * CAP]
+    assert [one.is_capped_by_month for one in (whole, small, large)] == [False, True, False]
+    assert whole.month_usd == small.month_usd == 2  # days are what is summed up
+
+
 def test_month_counts_from_its_first_day():
     now = datetime(2026, 3, 31, 12, tzinfo=UTC)
     budget(date(2026, 3, 1), "5")
