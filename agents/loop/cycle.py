@@ -61,6 +61,7 @@ from agents.loop.pacing import (
     after_failure,
     after_skip,
     forced_sleep,
+    next_day,
     next_move,
 )
 from agents.loop.state import FieldView, hot_snapshot, hot_write
@@ -269,11 +270,13 @@ class Cycle:
         return replace(move.end, error=error) if isinstance(move.end, Finished) else move.end
 
     def _wait_for_budget(self, turn: Turn, refused: BudgetRefused) -> End:
+        """Sleep until the budget resets. That of a month is asked for again each day: its cap may have been raised."""
         now = clock()
         calls = self._account_calls(now)
         numbers = {"budget": refused.budget, "cap_usd": str(refused.cap), "until": refused.resets_at.isoformat()}
         triggered = (Triggered("budget", numbers),)
-        move = Move(Asleep(refused.resets_at), forced_sleep(self._pace, "budget"), triggered=triggered)
+        until = min(refused.resets_at, next_day(now))
+        move = Move(Asleep(until), forced_sleep(self._pace, "budget"), triggered=triggered)
         self._close_failed(turn, str(refused), calls, move, now=now)
         return move.end
 

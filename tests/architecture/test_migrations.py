@@ -1,6 +1,6 @@
 """Every migration can be reversed, with rows in the tables. (`make static` finds missing ones.)"""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 
 import pytest
@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from agents.enums import TriggerKind
-from agents.models import Installation, Memory, Precedent, Trigger
+from agents.models import Budget, Cap, Installation, Memory, Precedent, Trigger
 from agents.text.wording import text_key
 from audit import models as triggers
 from audit import recorder, utc_now
@@ -93,12 +93,33 @@ def precedents_are_merged_with_their_counts_summed():
     assert Memory.objects.get().content_hash == text_key("acme pays late")
 
 
+BEFORE_MONTHS, MONTHS = "0020_retention", "0021_budgets_of_months"
+
+
+def days_stay_and_months_go(migrate):
+    """Totals of days are kept both ways; what the version before does not know is dropped on the way back."""
+    day = {"day": date(2026, 3, 1), "charged_usd": Decimal(2), "cap_usd": Decimal(5)}
+    kept = Budget.objects.create(scope="installation", **day)
+    Budget.objects.create(scope="installation", period="month", **day)
+    Budget.objects.create(scope="owner", subject_id=1, **day)
+    Cap.objects.create(scope="installation", period="month", cap_usd=5)
+    migrate("agents", BEFORE_MONTHS)
+    before = apps_at(BEFORE_MONTHS).get_model("agents", "Budget")
+    old = before.objects.create(scope="agent", subject_id=1, **day)
+    assert list(before.objects.order_by("pk").values_list("pk", "charged_usd")) == [(kept.pk, 2), (old.pk, 2)]
+    migrate("agents", MONTHS)
+    rows = Budget.objects.order_by("pk").values_list("pk", "period", "charged_usd", "cap_usd")
+    assert list(rows) == [(kept.pk, "day", 2, 5), (old.pk, "day", 2, 5)]
+    assert not Cap.objects.exists()
+
+
 def test_migrations_can_be_reversed_to_zero_and_applied_again_with_rows(migrate):
     """One way down and up for all of them: each takes many seconds."""
     built = tables()
     owner = get_user_model().objects.create_user("owner")
     row = Trigger.objects.create(owner=owner, kind=TriggerKind.MANUAL, name="n", max_cost_usd=Decimal("0.25"))
 
+    days_stay_and_months_go(migrate)
     migrate("agents", BEFORE_CAPS)
     before = apps_at(BEFORE_CAPS).get_model("agents", "Trigger")
     kept = before.objects.get()

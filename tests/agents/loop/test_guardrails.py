@@ -7,7 +7,8 @@ import pytest
 
 from agents.ask.chats import chat, chat_send
 from agents.conf import clock
-from agents.enums import EventKind, NoticeKind, Outcome, Status, TerminalReason
+from agents.enums import BudgetPeriod, BudgetScope, EventKind, NoticeKind, Outcome, Status, TerminalReason
+from agents.ledger.budgets import budget_set_cap
 from agents.loop.guardrails import ActionRate
 from agents.loop.pacing import Pace
 from agents.models import Agent, Budget, Installation, Message, Notification, Profile, ToolCall
@@ -291,6 +292,26 @@ def test_spent_shared_budget_makes_the_loop_sleep_until_reset(agent, drive):
     loop.sleep_out()
     with script(sleeps(5)):
         assert loop.task() == Status.SLEEPING
+
+
+def test_loop_that_the_budget_of_a_month_stops_asks_again_each_day(agent, drive):
+    loop = drive(agent())
+    loop.alert("anomaly")
+    month = {"scope": BudgetScope.OWNER, "subject_id": loop.row.owner_id, "period": BudgetPeriod.MONTH}
+    budget_set_cap(**month, cap_usd=Decimal("0.006"), by=None)
+    with script(GO_ON):
+        loop.task()
+        assert loop.task() == Status.SLEEPING
+    assert loop.row.next_wake_at == datetime(2026, 3, 17, tzinfo=UTC)
+    loop.sleep_out()
+    with script(sleeps(5)) as model:
+        assert loop.task() == Status.SLEEPING
+    assert (model.requests, loop.row.next_wake_at) == ([], datetime(2026, 3, 18, tzinfo=UTC))
+    budget_set_cap(**month, cap_usd=Decimal(5), by=None)
+    loop.sleep_out()
+    with script(sleeps(5)) as model:
+        assert loop.task() == Status.SLEEPING
+    assert len(model.requests) == 1
 
 
 def test_own_cost_cap_ends_the_loop(agent, drive):
