@@ -14,6 +14,7 @@ from agents.models import (
     AgentSession,
     Approval,
     Budget,
+    Cap,
     Finding,
     Halt,
     InferenceLog,
@@ -309,10 +310,22 @@ def test_a_scope_has_one_budget_a_day():
         Budget.objects.create(scope="agent", subject_id=1, day=NOW.date())
     Budget.objects.create(scope="trigger", subject_id=1, day=NOW.date())
     Budget.objects.create(scope="agent", subject_id=1, day=NOW.date() + timedelta(days=1))
+    Budget.objects.create(scope="agent", subject_id=1, day=NOW.date(), period="month")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Budget.objects.create(scope="agent", subject_id=1, day=NOW.date(), period="month")
+
+
+@pytest.mark.parametrize("scope", ["installation", "agent", "trigger"])
+def test_daily_caps_of_installation_agents_and_triggers_are_on_their_rows(scope):
+    assert refused(lambda: Cap.objects.create(scope=scope, period="day", cap_usd=1), "cap_not_on_its_row")
+    Cap.objects.create(scope=scope, period="month", cap_usd=1)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Cap.objects.create(scope=scope, period="month", cap_usd=2)
 
 
 def test_the_installations_budget_has_a_cap():
     assert refused(lambda: Budget.objects.create(scope="installation", day=NOW.date()), "budget_installation_cap")
+    Budget.objects.create(scope="installation", day=NOW.date(), period="month")
 
 
 @pytest.mark.parametrize("column", ["charged_usd", "reserved_usd", "actual_usd", "held_usd"])
@@ -384,6 +397,8 @@ def test_rows_read_as_what_they_are():
         str(StandingApproval(action="send_letter", uses_left=3)): "send_letter (3 uses left)",
         str(Budget(scope="agent", subject_id=7, day=NOW.date())): "agent:7 on 2026-03-14",
         str(Budget(scope="installation", day=NOW.date())): "installation on 2026-03-14",
+        str(Budget(scope="project", subject_id=3, day=NOW.date(), period="month")): "project:3/month in 2026-03",
+        str(Cap(scope="project", subject_id=3, period="month", cap_usd=2)): "project:3/month: 2 USD",
         str(Halt()): "halt of all work",
         str(Halt(session=session)): f"halt of {session.pk}",
         str(Installation()): "installation",
