@@ -17,7 +17,6 @@ from agents.ledger.budgets import PERIODS, budget_set_cap, cap_of, caps_of, caps
 from agents.ledger.prices import model_accept, price_set
 from agents.models import Budget, InferenceLog, Installation, ModelPrice, SuspendedModel
 from agents.models.fields import USDFormField
-from agents.models.money import budget_name
 from agents.people.access import actor_of
 from agents.sessions.control_room import budget_subjects
 
@@ -86,9 +85,7 @@ def _set_cap(action: ActionRequest) -> ActionResult:
         now=action.now,
     )
     cap = usd(action.data["cap"], empty="none")
-    return ActionResult(
-        f"Cap of {budget_name(budget.scope, budget.subject_id, 'day')} per {budget.period} set to {cap}."
-    )
+    return ActionResult(f"Cap of {budget.subject} per {budget.period} set to {cap}.")
 
 
 # --- Caps of an agent, trigger, project or person, on their own pages ---
@@ -129,7 +126,7 @@ def _reached(row: Budget) -> str:
 
 @admin.register(Budget)
 class BudgetAdmin(DetailAdmin):
-    subject = column(lambda row: getattr(row, "subject_name", "") or row.name, title="name")
+    subject = column(lambda row: getattr(row, "subject_name", "") or row.subject, title="name")
     spent = column(lambda row: render_to_string("admin/parts/cost.html", cost_context(row)), title="cost / cap")
     warning = column(_reached, title="warning", label=REACHED)
     when_ = column("when", str, title="day or month", sort="day")

@@ -39,7 +39,7 @@ class Cap(models.Model):
         return f"{budget_name(self.scope, self.subject_id, self.period)}: {self.cap_usd} USD"
 
 
-def budget_name(scope: str, subject_id: int, period: str) -> str:
+def budget_name(scope: str, subject_id: int, period: str = BudgetPeriod.DAY) -> str:
     """Return how the audit log and refusals name a budget."""
     name = f"{scope}:{subject_id}" if subject_id else str(scope)
     return name if period == BudgetPeriod.DAY else f"{name}/{period}"
@@ -102,6 +102,11 @@ class Budget(models.Model):
     def when(self) -> str:
         """Return the day, or the month, as it is written."""
         return str(self.day) if self.period == BudgetPeriod.DAY else f"{self.day:%Y-%m}"
+
+    @property
+    def subject(self) -> str:
+        """Return what was counted, whatever the period."""
+        return budget_name(self.scope, self.subject_id)
 
     @property
     def name(self) -> str:

@@ -1,12 +1,12 @@
 """R4 with worst cases, shared budgets and providers that do not keep their word."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
-from agents.enums import BudgetScope, HaltState, Outcome, Phase, TerminalReason, ToolIntent
+from agents.enums import BudgetPeriod, BudgetScope, HaltState, Outcome, Phase, TerminalReason, ToolIntent
 from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, ModelSuspended, UnpricedModel
 from agents.guard import can_be_paid, guarded_tool_call
 from agents.ledger.budgets import budget_set_cap
@@ -16,7 +16,7 @@ from agents.providers.scripted import Step
 from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, ask, script
-from tests.factories import NOW, make_agent, make_price, make_session, make_trigger
+from tests.factories import NOW, make_agent, make_price, make_project, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -89,21 +89,25 @@ def test_money_held_by_calls_in_flight_makes_a_call_wait_and_not_end(provider):
     assert run(session).ok
 
 
+@pytest.mark.parametrize("period", list(BudgetPeriod))
 @pytest.mark.parametrize("scope", list(BudgetScope))
-def test_a_shared_budget_refuses_without_latching_and_says_which_and_until_when(scope, provider):
+def test_a_shared_budget_refuses_without_latching_and_says_which_and_until_when(scope, period, provider):
     make_price(MODEL, input_usd="0", output_usd="0")
-    agent, trigger = make_agent(), make_trigger()
-    session = make_session(current_phase=Phase.TURN, agent=agent, trigger=trigger)
-    subject = {BudgetScope.AGENT: agent.pk, BudgetScope.TRIGGER: trigger.pk}.get(scope, 0)
-    budget_set_cap(scope=scope, subject_id=subject, cap_usd=Decimal("0.012"), by=None, now=NOW)
+    rows = {"agent": make_agent(), "trigger": make_trigger(), "project": make_project(), "owner": make_user()}
+    session = make_session(current_phase=Phase.TURN, **rows)
+    subject = rows[scope].pk if scope in rows else 0
+    capped = {"scope": scope, "subject_id": subject, "period": period}
+    budget_set_cap(**capped, cap_usd=Decimal("0.012"), by=None, now=NOW)
     run(session)
     run(session)
     with pytest.raises(BudgetRefused) as refused:
         run(session)
     session.refresh_from_db()
-    name = f"{scope}:{subject}" if subject else scope
+    name = f"{scope}:{subject}" if subject else str(scope)
+    name = f"{name}/month" if period == BudgetPeriod.MONTH else name
     assert refused.value.budget == name
-    assert refused.value.resets_at == datetime(NOW.year, NOW.month, NOW.day + 1, tzinfo=UTC)
+    reset = NOW.replace(month=NOW.month + 1, day=1) if period == BudgetPeriod.MONTH else NOW + timedelta(days=1)
+    assert refused.value.resets_at == datetime(reset.year, reset.month, reset.day, tzinfo=UTC)
     assert refusals(session) == [("budget_spent", name)]
     assert not session.cost_cap_reached
     assert len(provider.requests) == 2

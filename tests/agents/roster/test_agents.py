@@ -91,7 +91,7 @@ def test_rename_to_a_taken_name_is_refused():
 
 def test_new_daily_cap_applies_today():
     agent = make_agent()
-    budgets_lock(agent_id=agent.pk, trigger_id=None, now=NOW)
+    budgets_lock(session_id=make_session(agent=agent).pk, now=NOW)
 
     agent_edit(agent=agent, by=None, now=NOW, max_cost_per_day_usd=Decimal("0.5"))
 

@@ -20,7 +20,7 @@ from agents.triggers.triggers import (
     triggers_set_cap,
 )
 from audit.models import AuditEvent
-from tests.factories import NOW, make_agent, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
 from .rows import make_collection, make_playbook, make_project, make_skill, rows_of
 
@@ -313,7 +313,7 @@ def test_a_new_cap_stands_in_the_record_with_the_old_one():
 
 def test_a_new_daily_cap_holds_for_today_s_books():
     made = make(max_cost_per_day_usd=Decimal(5))
-    budgets_lock(agent_id=None, trigger_id=made.pk, now=NOW)
+    budgets_lock(session_id=make_session(trigger=made).pk, now=NOW)
     trigger_edit(trigger=made, by=made.owner, now=LATER, max_cost_per_day_usd=Decimal(1))
     assert Budget.objects.get(scope=BudgetScope.TRIGGER, subject_id=made.pk).cap_usd == 1
     made.refresh_from_db()
