@@ -15,9 +15,9 @@ from agents.triggers import firing
 from agents.triggers.firing import Fired, Reason, Refused, trigger_fire
 from agents.triggers.triggers import trigger_edit, trigger_resume
 from audit.models import AuditEvent
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_project, make_session, make_trigger, make_user
 
-from .rows import halt_all, make_collection, make_playbook, make_project, make_skill, reasons_of, rows_of
+from .rows import halt_all, make_collection, make_playbook, make_skill, reasons_of, rows_of
 
 pytestmark = pytest.mark.django_db
 

@@ -11,9 +11,9 @@ from agents.models import AgentSession, InboundEvent
 from agents.sessions.leases import lease_claim
 from agents.triggers.firing import require_run_allowed
 from audit.models import AuditEvent
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_user, start_run
+from tests.factories import NOW, make_agent, make_project, make_session, make_trigger, make_user, start_run
 
-from .rows import halt_all, make_collection, make_document, make_playbook, make_project, make_skill, rows_of
+from .rows import halt_all, make_collection, make_document, make_playbook, make_skill, rows_of
 
 pytestmark = pytest.mark.django_db
 

@@ -20,9 +20,9 @@ from agents.triggers.triggers import (
     triggers_set_cap,
 )
 from audit.models import AuditEvent
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_project, make_session, make_trigger, make_user
 
-from .rows import make_collection, make_playbook, make_project, make_skill, rows_of
+from .rows import make_collection, make_playbook, make_skill, rows_of
 
 pytestmark = pytest.mark.django_db
 
