@@ -8,7 +8,6 @@ what comes due by the clock is looked for.
 
 import logging
 import os
-import re
 import socket
 import threading
 import time
@@ -99,9 +98,9 @@ QUIET_SECONDS = 5.0
 Mark = int | str
 _MARK = {
     "sqlite": "PRAGMA data_version",  # changes with every commit of another connection
-    "postgresql": "SELECT pg_current_snapshot()::text",  # changes with the begin and the end of everybody's writing
+    # The next number of a transaction that writes, and those that have not ended: both change with everybody's writing.
+    "postgresql": "SELECT pg_current_snapshot()::text",
 }
-_ALL_ENDED = re.compile(r"(\d+):(\d+):")
 
 
 def mark() -> Mark | None:
@@ -118,11 +117,10 @@ def only_one_write_between(before: Mark | None, after: Mark | None) -> bool:
     """Return whether one write of this connection, and no other, lies between two marks."""
     if isinstance(before, int):
         return before == after  # its own writes change nothing
-    ended = [_ALL_ENDED.fullmatch(one or "") for one in (before, after) if not isinstance(one, int)]
-    if not all(ended):
+    if not isinstance(before, str) or not isinstance(after, str):
         return False
-    (first, last), (then_first, then_last) = (map(int, one.groups()) for one in ended if one)
-    return first == last and then_first == then_last == last + 1
+    (_, last, unended), (_, then_last, then_unended) = before.split(":"), after.split(":")
+    return int(then_last) == int(last) + 1 and then_unended == unended
 
 
 # --- Duties ---

@@ -139,6 +139,7 @@ def test_inside_of_a_transaction_nothing_is_quiet():
         ("10:10:", "11:11:", True),
         ("10:10:", "10:10:", False),
         ("10:10:", "12:12:", False),
+        ("10:11:10", "10:12:10", True),
         ("10:11:10", "12:12:", False),
         ("10:10:", "10:11:10", False),
         (None, "11:11:", False),
