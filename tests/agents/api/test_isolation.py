@@ -39,7 +39,7 @@ STARTS = {
     *(f"agent:{act}" for act in ("start", "restart", "resume", "define")),
     "session:restart",
     "session:resume",
-    *(f"trigger:{act}" for act in ("run", "partial_update", "resume", "rotate_secret")),
+    *(f"trigger:{act}" for act in ("run", "partial_update", "resume", "rotate_secret", "caps")),
     "unread-input:retry",
 }
 MAY_START = {"superuser", "operator", "admin"}

@@ -659,3 +659,13 @@ def test_budget_without_cap_or_of_a_deleted_agent_is_no_news():
     set_cap(BudgetScope.AGENT, subject, "10")
     row.delete()
     assert (budgets_tell(NOW), news()) == (0, [])
+
+
+@pytest.mark.django_db
+def test_of_two_who_see_the_same_spend_one_tells():
+    _, subject = owner_of(BudgetScope.AGENT)
+    set_cap(BudgetScope.AGENT, subject, "10")
+    spend(BudgetScope.AGENT, subject, charged="8")
+    seen = Budget.objects.get()
+    assert [budgets._tell(seen, 80, NOW) for _ in range(2)] == [True, False]
+    assert len(news()) == 1
