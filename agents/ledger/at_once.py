@@ -526,8 +526,6 @@ def _adapted(value: Any) -> Any:
             return str(value)
         case UUID():
             return value.hex
-        case list():
-            return json.dumps(value)
         case _:
             return value
 
