@@ -31,6 +31,7 @@ MAX_CHOICES: Final = 1_000
 # What a subject raises when it refuses a change.
 REFUSALS: Final = (LqopsError, ValidationError, ValueError)
 _LINE: Final = re.compile(r"\bline ([0-9]{1,9})\b")
+_KEY: Final = re.compile(r'"([^"\\\n]{1,100})"\s*:')
 _CLASSES: Final = (
     (forms.Textarea, widgets.TEXTAREA_CLASSES),
     (forms.RadioSelect, ()),  # also the base of lists of checkboxes; the style sheet covers both
@@ -151,7 +152,10 @@ def add_refusal(form: forms.BaseForm, error: Exception) -> None:
     """Put a refusal beside the field that its text names first, or on top of the form."""
     text = error_text(error)
     places = {name: found.start() for name in form.fields if (found := re.search(rf"\b{re.escape(name)}\b", text))}
-    form.add_error(min(places, key=lambda name: places[name], default=None), text)
+    place = min(places, key=lambda name: places[name], default=None)
+    if place is not None and isinstance(form.fields[place], ArgumentsField):
+        text = with_line(text, str(form.data.get(place, "")))
+    form.add_error(place, text)
 
 
 def line_problems(error: Exception) -> list[dict[str, Any]]:
@@ -183,7 +187,7 @@ class ArgumentsField(forms.CharField):
         except (ValueError, RecursionError) as error:
             raise forms.ValidationError(f"This is not valid JSON: {error}") from None
         if not isinstance(given, dict):
-            raise forms.ValidationError('The arguments must be one JSON object, such as {"to": "…"}.')
+            raise forms.ValidationError('Write one JSON object, such as {"name": "value"} (line 1).')
         return given
 
     def run_validators(self, value: Any) -> None:
@@ -193,6 +197,14 @@ class ArgumentsField(forms.CharField):
         if isinstance(value, str) and len(value) > ARGUMENT_CHARS:
             raise forms.ValidationError(f"The arguments have {len(value)} characters; the maximum is {ARGUMENT_CHARS}.")
         return super().clean(value)
+
+
+def with_line(message: str, text: str) -> str:
+    """Add to a message the line of the JSON text that holds the first key which the message names."""
+    for found in _KEY.finditer(text):
+        if re.search(rf"(?<![\w-]){re.escape(found[1])}(?![\w-])", message):
+            return f"{message} (line {text.count(chr(10), 0, found.start()) + 1})"
+    return message
 
 
 def _no_constant(name: str) -> Any:
