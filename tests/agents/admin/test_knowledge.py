@@ -144,7 +144,7 @@ def test_pages_of_a_document_are_shown(client):
     found = text_of(client.get(page(Document, "change", document.pk)))
 
     assert '<span class="lq-page">page 1</span>' in found
-    assert '>page &lt;2&gt;</span>' in found
+    assert ">page &lt;2&gt;</span>" in found
     assert ", page &lt;2&gt;</div>" in found
 
 
