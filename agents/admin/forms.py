@@ -55,7 +55,7 @@ class SuggestedInput(forms.TextInput):
         return format_html('{}<datalist id="{}-suggestions">{}</datalist>', field, name, options)
 
 
-class CodeEditor(AceWidget):
+class CodeEditor(AceWidget):  # type: ignore[misc]  # django-ace ships no types
     """A text with colours, line numbers and its errors at their lines; without JavaScript a plain box.
 
     `static/lqops/editor.js` finishes it. A text with a `data-checks` address is checked there while one types.
@@ -84,12 +84,14 @@ class CodeEditor(AceWidget):
             js=[f"django_ace/ace/theme-{DARK_THEME}.js", "lqops/editor.js"],
             css={"screen": [f"django_ace/ace/css/theme/{DARK_THEME}.css"]},
         )
-        return super().media + dark
+        light: forms.Media = super().media
+        return light + dark
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         given = dict(attrs or {})
         given["class"] = f"{given.get('class', self.attrs.get('class', ''))} lq-source"
-        return super().render(name, value, given, renderer)
+        rendered: SafeString = super().render(name, value, given, renderer)
+        return rendered
 
 
 class NamesField(forms.CharField):
