@@ -35,7 +35,6 @@ from agents.admin.display import (
     ago,
     counted,
     cut,
-    newest,
     plain_error,
     plain_sentence,
     short_id,
@@ -69,7 +68,7 @@ from agents.sessions.pauses import (
     work_paused,
     work_resume,
 )
-from agents.sessions.reads import asked_by
+from agents.sessions.reads import asked_by, newest
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from agents.text.manual import find_sections

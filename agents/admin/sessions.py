@@ -32,7 +32,6 @@ from agents.admin.display import (
     counted,
     cut,
     elapsed,
-    newest,
     progress_text,
     run_color,
     run_text,
@@ -81,7 +80,7 @@ from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.leases import session_try_now
 from agents.sessions.pauses import pause_message, pauses_of, session_pause, session_resume
 from agents.sessions.questions import may_answer
-from agents.sessions.reads import as_uuid, asked_by, read_by, timeline, titled, waterfall
+from agents.sessions.reads import as_uuid, asked_by, newest, read_by, timeline, titled, waterfall
 from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.text.shown import visible
 from agents.triggers.firing import run_estimate, run_now, session_restart
