@@ -31,7 +31,7 @@ from django.views.decorators.cache import never_cache
 from unfold.decorators import display
 
 from agents.admin.actions import MAX_ROWS, ActionRequest, ActionResult, RowAction
-from agents.admin.display import cut, exact_usd, moment, newest, pretty, run_link, short_id, words
+from agents.admin.display import cut, exact_usd, moment, pretty, run_link, short_id, words
 from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal, error_text
 from agents.ask.naming import id_range
 from agents.conf import clock
@@ -40,6 +40,7 @@ from agents.models import AgentSession
 from agents.models.fields import MicroUSDField
 from agents.people.access import owned_row, record_list, record_row_view
 from agents.people.saved_views import DELETE_PERMISSION, MAX_VIEWS, NAME_CHARS, view_delete, view_save, views_of
+from agents.sessions.reads import newest
 from agents.text.shown import visible
 from audit.admin import BoundedList, ReadOnlyAdmin
 
@@ -141,6 +142,11 @@ def list_query(given: QueryDict) -> str:
     for name in (PAGE_VAR, ERROR_FLAG, "look"):
         kept.pop(name, None)
     return kept.urlencode()
+
+
+def number_in(request: HttpRequest, name: str) -> int:
+    """A number that the address holds; 0 if it holds none."""
+    return _number(request.GET.get(name, ""))
 
 
 def _number(text: str) -> int:

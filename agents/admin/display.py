@@ -16,7 +16,7 @@ from django import template
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.auth.models import User
-from django.db.models import Case, Model, Q, QuerySet, Value, When
+from django.db.models import Case, Q, QuerySet, Value, When
 from django.http import HttpRequest
 from django.template.defaultfilters import stringfilter
 from django.urls import reverse
@@ -31,10 +31,9 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import are_identical
 from agents.sessions.control_room import Meter
 from agents.sessions.pauses import pause_message
-from agents.sessions.reads import SEVERITIES, asked_by, progress_of, purposes
+from agents.sessions.reads import SEVERITIES, asked_by, newest, progress_of, purposes
 from agents.text.shown import Field, field_lines, fields, shown, visible
 from audit import receipts
-from audit.admin import COUNTED_ROWS
 
 register = template.Library()
 register.filter(shown)
@@ -409,13 +408,6 @@ def two_lines(first: object, second: object) -> str:
 
 
 # --- Filters of lists. Each has declared choices, so that none reads a table to find them ---
-
-
-def newest(model: type[Model]) -> Q:
-    """Select the newest COUNTED_ROWS rows of a table: what no index serves looks at no more than those."""
-    pks: Any = QuerySet(model).order_by("-pk").values_list("pk", flat=True)
-    oldest = list(pks[COUNTED_ROWS - 1 : COUNTED_ROWS])
-    return Q(pk__gte=oldest[0]) if oldest else Q()
 
 
 class OptionFilter(admin.SimpleListFilter):

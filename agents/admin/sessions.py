@@ -32,7 +32,6 @@ from agents.admin.display import (
     counted,
     cut,
     elapsed,
-    newest,
     progress_text,
     run_color,
     run_text,
@@ -81,7 +80,7 @@ from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.leases import session_try_now
 from agents.sessions.pauses import pause_message, pauses_of, session_pause, session_resume
 from agents.sessions.questions import may_answer
-from agents.sessions.reads import as_uuid, asked_by, read_by, timeline, titled, waterfall
+from agents.sessions.reads import as_uuid, asked_by, newest, read_by, timeline, titled, waterfall
 from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.text.shown import visible
 from agents.triggers.firing import run_estimate, run_now, session_restart
@@ -405,12 +404,16 @@ class RestartForm(ActionForm):
     )
 
 
+# Options of one run; the settings of the step loop are set on triggers.
+RUN_OPTIONS: Final = tuple(name for name in OPTION_NAMES if name not in {"loop", "guardrails"})
+
+
 class RunForm(OwnedChoices, StyledModelForm):
     """Inputs and options of a run, as triggers keep them. The choices are the owner's own rows."""
 
     class Meta:
         model = Trigger
-        fields = ["playbook", "skill", "collection", "query", "project", "agent", *OPTION_NAMES, "max_cost_usd"]
+        fields = ["playbook", "skill", "collection", "query", "project", "agent", *RUN_OPTIONS, "max_cost_usd"]
         labels = {"max_cost_usd": "Cap per run (USD)", **{option.name: option.metadata["label"] for option in OPTIONS}}
         help_texts = {
             "playbook": "Positions to check the documents against.",
@@ -424,10 +427,6 @@ class RunForm(OwnedChoices, StyledModelForm):
         }
 
 
-# Options of one run; the settings of the step loop are set on triggers.
-RUN_OPTIONS: Final = tuple(name for name in OPTION_NAMES if name not in {"loop", "guardrails"})
-
-
 class RunNowForm(RunForm):
     goal = forms.CharField(
         required=False,
@@ -436,9 +435,6 @@ class RunNowForm(RunForm):
         help_text="The goal in your own words. The run works towards it in steps, with skills.",
     )
     document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document to read.")
-
-    class Meta(RunForm.Meta):
-        exclude = ("loop", "guardrails")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -92,7 +92,7 @@ def test_list_is_searched_by_short_ids_title_position_document_and_agent(client)
 
 
 def test_words_are_looked_for_in_the_newest_rows_only_and_ids_everywhere(client, monkeypatch):
-    monkeypatch.setattr("agents.admin.display.COUNTED_ROWS", 2)
+    monkeypatch.setattr("agents.sessions.reads.MOST_SEARCHED", 2)
     sign_in(client)
     old, *_ = [make_finding(title=f"Term {number}") for number in range(3)]
     assert listed(client, q="Term") == {"Term 1", "Term 2"}
