@@ -64,6 +64,7 @@ SHORT_ID: Final = 8
 SECOND_MS: Final = 1_000
 MINUTE: Final = timedelta(minutes=1)
 SMALLEST_USD: Final = Decimal("0.0001")
+CENT_USD: Final = Decimal("0.01")
 WARN_PERCENT: Final = 80
 FULL_PERCENT: Final = 100
 MOST_CHOICES: Final = 100
@@ -165,6 +166,19 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
     if 0 < amount < SMALLEST_USD:
         return f"<{exact_usd(SMALLEST_USD)}"
     return exact_usd(round(amount, 2 if amount >= 1 else 4))
+
+
+def in_cents(amount: Decimal | None, *, empty: str = "—") -> str:
+    """An amount with two places from a cent, and up to four below."""
+    return usd(amount if amount is None or amount < CENT_USD else round(amount, 2), empty=empty)
+
+
+@register.filter
+def short_usd(amount: Decimal | None, empty: str = "—") -> str:
+    """An amount in a list, in cents; the exact one is the tooltip."""
+    if amount is None:
+        return empty
+    return format_html('<span title="{}">{}</span>', exact_usd(amount), in_cents(amount))
 
 
 def _register_money(name: str, show: Callable[[Decimal | None], str]) -> None:

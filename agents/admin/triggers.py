@@ -28,7 +28,18 @@ from agents.admin.actions import (
 )
 from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_user, site_page
 from agents.admin.charts import small_charts
-from agents.admin.display import DeletedFilter, WordedFilter, ago, column, counted, two_lines, usd, with_purposes, words
+from agents.admin.display import (
+    DeletedFilter,
+    WordedFilter,
+    ago,
+    column,
+    counted,
+    short_usd,
+    two_lines,
+    usd,
+    with_purposes,
+    words,
+)
 from agents.admin.forms import REFUSALS, error_text, usd_field
 from agents.admin.sessions import RunForm, start_each
 from agents.conf import clock, default_session_cap
@@ -323,8 +334,9 @@ class TriggerAdmin(NamedAdmin):
 
     @display(description="spent")
     def cost(self, trigger: Any) -> str:
-        total = f"{usd(trigger.spend.spent_usd)} in total, {counted(trigger.spend.sessions, 'run')}"
-        return two_lines(f"{usd(trigger.spent_today)} today", total)
+        runs = counted(trigger.spend.sessions, "run")
+        total = format_html("{} in total, {}", short_usd(trigger.spend.spent_usd), runs)
+        return two_lines(format_html("{} today", short_usd(trigger.spent_today)), total)
 
     @display(description="runs")
     def runs(self, trigger: Any) -> str:

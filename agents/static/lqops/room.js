@@ -254,6 +254,13 @@
     }
   }
 
+  // Django's lists to choose from, which are made when the page has loaded, have icons with a label but without a role.
+  window.addEventListener("load", function () {
+    setTimeout(function () {
+      document.querySelectorAll(".help-tooltip[aria-label]").forEach(function (icon) { icon.setAttribute("role", "img"); });
+    });
+  });
+
   document.addEventListener("DOMContentLoaded", function () {
     // unfold writes the file name into its own widget; plain file inputs show it themselves.
     document.querySelectorAll("input[type=file]").forEach(function (input) { input.hasChangeListener = true; });
