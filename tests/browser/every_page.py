@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from agents.admin.base import DetailAdmin
 from agents.models import AgentSession
+from audit.models import SYSTEM_CHAIN, AuditEvent
 from tests.agents.admin.links import PLAIN
 from tests.agents.admin.rows import act_page, page
 from tests.browser.product import Product
@@ -33,7 +34,7 @@ def addresses_of(product: Product) -> list[str]:
 
 
 def print_all() -> None:
-    print(json.dumps([*_pages_without_rows(), *_pages_of_rows(), *_receipts()]))
+    print(json.dumps([*_pages_without_rows(), *_pages_of_rows(), *_pages_of_a_run()]))
 
 
 def _pages_without_rows() -> Iterator[str]:
@@ -44,7 +45,7 @@ def _pages_without_rows() -> Iterator[str]:
 
 
 def _pages_of_rows() -> Iterator[str]:
-    """Every list and form, and the page of the newest row of each kind with every act on it."""
+    """Every list and form, and the page of the newest row of each kind with the first of its acts."""
     request = RequestFactory().get("/")
     request.user = User.objects.get(username="admin")
     for model, registered in admin.site._registry.items():
@@ -54,12 +55,15 @@ def _pages_of_rows() -> Iterator[str]:
         row = model._meta.default_manager.order_by("-pk").first()
         if row is not None:
             yield page(model, "change", row.pk)
-            yield page(model, "history", row.pk)
             acts = registered.row_actions if isinstance(registered, DetailAdmin) else ()
-            yield from (act_page(row, act.name) for act in acts)
+            yield from (act_page(row, act.name) for act in acts[:1])
 
 
-def _receipts() -> Iterator[str]:
-    for session in AgentSession.objects.order_by("-pk")[:1]:
-        yield reverse("audit:receipt", args=[session.public_id])
-        yield reverse("admin:agents_agentsession_compare", args=[session.pk])
+def _pages_of_a_run() -> Iterator[str]:
+    """Of the run with the newest event."""
+    event = AuditEvent.objects.exclude(chain=SYSTEM_CHAIN).order_by("-pk").first()
+    assert event
+    yield reverse("audit:receipt", args=[event.chain])
+    session = AgentSession.objects.get(public_id=event.chain)
+    yield reverse("admin:agents_agentsession_compare", args=[session.pk])
+    yield page(AgentSession, "history", session.pk)

@@ -4,9 +4,12 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib.auth.models import User
-from django.db import models
+from django.db import models, transaction
 
+from agents.conf import clock
+from agents.enums import Status, WaitingOn
 from agents.models import (
+    AgentSession,
     Alert,
     ApiKey,
     Collection,
@@ -57,9 +60,13 @@ MACHINE = {
     "DeclaredModel": "settings",
     "Document": "digest indexed_as marks",
     "Finding": "severity",
+    "Halt": "actor",
+    "Host": "name keys",
     "InboundEvent": "webhook_id",
+    "Lease": "name owner",
     "Memory": "content_hash",
     "Notification": "page",
+    "Pause": "actor",
     "Playbook": "digest",
     "PlaybookPosition": "severity",
     "Precedent": "summary_hash",
@@ -135,8 +142,12 @@ def left_behind(short, long, number, *, session, project, precedent, trigger, **
 # --- A world in which every text is hostile ---
 
 
+@transaction.atomic
 def make_hostile_world(viewer: User) -> None:
-    """Every payload in the texts of every list, and one row of each kind all texts of which are payloads."""
+    """Every payload in the texts of every list, and one row of each kind all texts of which are payloads.
+
+    Its runs wait, so that no worker touches them.
+    """
     for number, pair in enumerate(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True)):
         rows_with(" ".join(pair), " ".join(pair), viewer, number)
     made = make_everything(viewer)
@@ -145,6 +156,8 @@ def make_hostile_world(viewer: User) -> None:
     owner.update(username=_fitting(0, 150), first_name=_fitting(5, 150), last_name=_fitting(9, 150))
     for model in apps.get_app_config("agents").get_models():
         _fill(model)
+    waiting = {"status": Status.WAITING, "waiting_on": WaitingOn.APPROVAL, "last_activity_at": clock()}
+    AgentSession.objects.filter(status=Status.RUNNING).update(**waiting)
 
 
 def _make_more(viewer: User, made: Any) -> None:
