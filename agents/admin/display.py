@@ -422,6 +422,11 @@ def two_lines(first: object, second: object) -> str:
     return format_html('<span>{}<br><span class="lq-faint">{}</span></span>', first, second)
 
 
+def with_tooltip(text: object) -> str:
+    """A text that a list may cut, whole as its tooltip."""
+    return format_html('<span title="{0}">{0}</span>', visible(str(text)))
+
+
 # --- Filters of lists. Each has declared choices, so that none reads a table to find them ---
 
 

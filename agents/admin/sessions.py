@@ -45,6 +45,7 @@ from agents.admin.display import (
     status_text,
     usd,
     with_purposes,
+    with_tooltip,
     words,
 )
 from agents.admin.forms import ArgumentsField, OwnedChoices, StyledModelForm, usd_field
@@ -580,8 +581,8 @@ class AgentSessionAdmin(FormAdmin):
     found = column(_findings_link, title="findings", sort=FINDINGS_OF_RUN)
     cost = column(_cost, title="cost", sort=Greatest("cost_total_usd", "cost_actual_usd"))
     duration = column(_duration, title="duration", sort=F("completed_at") - F("started_at"))
-    trigger_ = column(lambda row: visible(asked_by(row)), title="trigger", sort="trigger__name")
-    agent_ = column(lambda row: row.agent or "—", title="agent", sort="agent__name")
+    trigger_ = column(lambda row: with_tooltip(asked_by(row)), title="trigger", sort="trigger__name")
+    agent_ = column(lambda row: with_tooltip(row.agent or "—"), title="agent", sort="agent__name")
     owner_ = column("owner", sort="owner__username")
     started = column(lambda row: f"{row.started_at or row.created_at:%d %b %H:%M}", title="started", sort="created_at")
     list_display = [
