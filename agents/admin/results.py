@@ -439,6 +439,7 @@ class NotificationAdmin(DetailAdmin):
             raise PermissionDenied
         kinds = {*DECIDED_BY["approval"], *DECIDED_BY["question"]}
         own = Notification.objects.filter(owner=current_user(request), kind__in=kinds, read_at__isnull=True, pk__gt=pk)
+        found = list(own.order_by("-pk")[:MOST_SHOWN])
         rows = [
             {
                 "id": row.pk,
@@ -446,9 +447,9 @@ class NotificationAdmin(DetailAdmin):
                 "text": cut(visible(row.body.partition("\n")[0]), SHOWN_CHARS),
                 "link": reverse("admin:agents_notification_go", args=[row.public_id]),
             }
-            for row in own.order_by("-pk")[:MOST_SHOWN]
+            for row in reversed(found)
         ]
-        return JsonResponse({"newest": max((row["id"] for row in rows), default=pk), "rows": rows[::-1]})
+        return JsonResponse({"newest": found[0].pk if found else pk, "rows": rows})
 
     def go_view(self, request: HttpRequest, public_id: UUID) -> HttpResponse:
         """Lead from a message outside the application to the page where it is settled, and mark it as read."""

@@ -54,7 +54,7 @@ def test_list_shows_purpose_status_and_cost(client):
     owner = sign_in(client)
     document, playbook = make_document(owner, name="acme.txt"), make_playbook(owner, "NDA")
     make_session(max_cost_usd=None)
-    make_session(max_cost_usd="0.25", cost_total_usd="0.24")
+    make_session(max_cost_usd="0.25", cost_total_usd="0.238123")
     make_session(params={"document": str(document.public_id), "playbook": str(playbook.public_id)})
     make_session(status=Status.WAITING, waiting_on="approval", trigger=make_trigger(name="Nightly"))
     make_session(halt_state=HaltState.HALT_REQUESTED)
@@ -64,7 +64,7 @@ def test_list_shows_purpose_status_and_cost(client):
 
     for words in ("acme.txt by NDA", "waiting for approval", "Nightly", "halt requested", "run by hand"):
         assert words in found, words
-    assert '<span class="lq-warn" title="Cap: $0.25">$0.24</span>' in found
+    assert '<span class="lq-warn" title="$0.238123. Cap: $0.25">$0.24</span>' in found
     assert '<span class="" title="Cap: —">$0.00</span>' in found
 
 
