@@ -34,7 +34,8 @@ from agents.admin.display import (
     ago,
     column,
     counted,
-    short_usd,
+    exact_usd,
+    in_cents,
     two_lines,
     usd,
     with_purposes,
@@ -334,9 +335,11 @@ class TriggerAdmin(NamedAdmin):
 
     @display(description="spent")
     def cost(self, trigger: Any) -> str:
-        runs = counted(trigger.spend.sessions, "run")
-        total = format_html("{} in total, {}", short_usd(trigger.spend.spent_usd), runs)
-        return two_lines(format_html("{} today", short_usd(trigger.spent_today)), total)
+        spend = trigger.spend
+        total = f"{in_cents(spend.spent_usd)} in total, {counted(spend.sessions, 'run')}"
+        exact = f"{exact_usd(trigger.spent_today)} today, {exact_usd(spend.spent_usd)} in total"
+        text = two_lines(f"{in_cents(trigger.spent_today)} today", total)
+        return format_html('<span title="{}">{}</span>', exact, text)
 
     @display(description="runs")
     def runs(self, trigger: Any) -> str:
