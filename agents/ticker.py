@@ -2,7 +2,8 @@
 
 One process at a time runs them, under a lease. Every duty finds its work in the rows and decides by conditional writes,
 so two tickers at once, or none for a week, do no harm. A duty that fails is logged, retried, and stops no other duty.
-Intervals use the monotonic clock; the lease shows when the wall clock was set back.
+Intervals use the monotonic clock; the lease shows when the wall clock was set back. While nobody writes anything, only
+what comes due by the clock is looked for.
 """
 
 import logging
@@ -10,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -89,16 +90,53 @@ def _too_late(lifetime: timedelta, now: datetime) -> Q:
     return Q(until__gt=now + lifetime)
 
 
+# --- Has anybody written anything? ---
+#
+# An installation where nothing happens is looked at by one statement, and not by thirty.
+
+QUIET_SECONDS = 5.0
+Mark = int | str
+_MARK = {
+    "sqlite": "PRAGMA data_version",  # changes with every commit of another connection
+    # The next number of a transaction that writes, and those that have not ended: both change with everybody's writing.
+    "postgresql": "SELECT pg_current_snapshot()::text",
+}
+
+
+def mark() -> Mark | None:
+    """Return what stays the same until somebody writes to the database; None inside of a transaction."""
+    if connection.in_atomic_block:
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute(_MARK[connection.vendor])
+        found: Mark = cursor.fetchone()[0]
+    return found
+
+
+def only_one_write_between(before: Mark | None, after: Mark | None) -> bool:
+    """Return whether one write of this connection, and no other, lies between two marks."""
+    if isinstance(before, int):
+        return before == after  # its own writes change nothing
+    if not isinstance(before, str) or not isinstance(after, str):
+        return False
+    (_, last, unended), (_, then_last, then_unended) = before.split(":"), after.split(":")
+    return int(then_last) == int(last) + 1 and then_unended == unended
+
+
 # --- Duties ---
 
 
 @dataclass(frozen=True)
 class Duty:
-    """Periodic work: its name, its interval in seconds and its function, which returns how much was done."""
+    """Periodic work: its name, its interval in seconds and its function, which returns how much was done.
+
+    `by_clock` if it comes due on time although nobody writes anything. Others may be late by QUIET_SECONDS then.
+    """
 
     name: str
     every: float
     do: Callable[[datetime], int]
+    by_clock: bool = False
 
 
 def _checkpoint(now: datetime) -> int:
@@ -117,13 +155,13 @@ DUTIES = (
     Duty("append pending audit events", 0, lambda _now: append_pending(patience=AUDIT_PATIENCE)),
     Duty("halt active sessions", 0, halted_work_end),
     Duty("pause and resume sessions", 0, pauses_apply),
-    Duty("wake sleepers", 0, sleepers_wake),
-    Duty("try models that are away", 1, model_waiters_wake),
-    Duty("fire schedules", 0, lambda now: schedules_fire(now=now)),
+    Duty("wake sleepers", 0, sleepers_wake, by_clock=True),
+    Duty("try models that are away", 1, model_waiters_wake, by_clock=True),
+    Duty("fire schedules", 0, lambda now: schedules_fire(now=now), by_clock=True),
     Duty("fire watches", 1, lambda now: watches_fire_unfired(now=now)),
     Duty("read again what was not read", 1, lambda now: inputs_fire(now=now)),
-    Duty("send tasks", 0, tasks_send),
-    Duty("hand out sensors", 1, sensor_slices_enqueue),
+    Duty("send tasks", 0, tasks_send, by_clock=True),
+    Duty("hand out sensors", 1, sensor_slices_enqueue, by_clock=True),
     Duty("start loops again", 10, loops_revive),
     Duty("attend to started runs", 1, children_attend),
     Duty("index documents", 10, indexing_due),
@@ -197,18 +235,34 @@ class Ticker:
         self._duties = (*duties, Duty("send copies", 1, self._mailer.start))
         self._monotonic = monotonic
         self._next: dict[str, float] = {}
+        self._quiet_since: Mark | None = None
+        self._quiet_until = 0.0
 
     def tick(self, now: datetime) -> dict[str, int] | None:
         """Counts by duty, -1 for one that failed. None if another process holds the lease."""
+        if self._is_quiet():
+            return self._do_due(now, [duty for duty in self._duties if duty.by_clock])
         if clock_moved_back(NAME, lifetime=LEASE, now=now):
             logger.warning("the clock was set back; schedules are planned again")
             schedules_replan(now=now)
         if not acquire(NAME, owner=self.owner, lifetime=LEASE, now=now):
             return None
-        elapsed = self._monotonic()
-        due = [duty for duty in self._duties if self._next.get(duty.name, elapsed) <= elapsed]
-        counts = {duty.name: self._do(duty, now) for duty in due}
+        before = mark()
+        counts = self._do_due(now, self._duties)
         record_done(NAME, owner=self.owner, now=now)
+        after = mark()
+        self._quiet_since = after if only_one_write_between(before, after) and not counts else None
+        self._quiet_until = self._monotonic() + QUIET_SECONDS
+        return counts
+
+    def _is_quiet(self) -> bool:
+        """Return whether all duties were done lately, with nothing to do, and nobody has written anything since."""
+        return self._quiet_since is not None and self._monotonic() < self._quiet_until and mark() == self._quiet_since
+
+    def _do_due(self, now: datetime, duties: Sequence[Duty]) -> dict[str, int]:
+        elapsed = self._monotonic()
+        due = [duty for duty in duties if self._next.get(duty.name, elapsed) <= elapsed]
+        counts = {duty.name: self._do(duty, now) for duty in due}
         return {name: count for name, count in counts.items() if count}
 
     def run(self, over: SignalEvent, *, every: float) -> None:

@@ -8,7 +8,7 @@ for never waits for the lock. Lock order across chains: a session's chain, then 
 An act that may wait for nobody, such as a halt of all work, leaves a pending event instead, in its own transaction.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -37,12 +37,10 @@ _MARKS: Final = ", ".join(["%s"] * len(_COLUMNS))
 _TABLE: Final = AuditEvent._meta.db_table
 _INTO: Final = f"INSERT INTO {_TABLE} ({', '.join(_COLUMNS)})"
 _TAKEN: Final = f"SELECT 1 FROM {_TABLE} WHERE chain = %s AND seq = %s"  # noqa: S608 names of our columns
-# One row, or none if the number is taken.
-_INSERT: Final = {
-    "postgresql": f"{_INTO} VALUES ({_MARKS}) ON CONFLICT (chain, seq) DO NOTHING",
-    # The trigger against INSERT OR REPLACE refuses every row whose number is taken.
-    "sqlite": f"{_INTO} SELECT {_MARKS} WHERE NOT EXISTS ({_TAKEN})",
-}
+# Of each row one, or none if its number is taken.
+_INSERT: Final = f"{_INTO} VALUES {{rows}} ON CONFLICT (chain, seq) DO NOTHING"
+# On SQLite the trigger against INSERT OR REPLACE refuses every row whose number is taken.
+_INSERT_ON_SQLITE: Final = f"{_INTO} SELECT {_MARKS} WHERE NOT EXISTS ({_TAKEN})"
 
 
 # The same as parts of a larger statement of PostgreSQL, which reads the last link and hashes the row itself. `written`
@@ -115,6 +113,18 @@ def append(
     return head
 
 
+def append_all(
+    chain: str, kind: str, *, now: datetime, details: Sequence[Mapping[str, Any]], after: Head | None = None
+) -> Head | None:
+    """Append several events of the system by one statement, in the caller's transaction, and return the new head.
+
+    None, if another writer was faster or the chain is empty: not all of them are written, and the caller undoes it.
+    """
+    rows = [_fields(chain, kind, now=now, actor="system", subject="", request_id="", details=one) for one in details]
+    head = after or chain_head(chain)
+    return _insert(rows, head) if head.seq else None
+
+
 def link_params(chain: str, kind: str, *, now: datetime, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of NEXT_LINK for an event of the system."""
     fields = _fields(chain, kind, now=now, actor="system", subject="", request_id="", details=details)
@@ -126,7 +136,7 @@ def link_params(chain: str, kind: str, *, now: datetime, details: Mapping[str, A
 def append_next(params: Mapping[str, Any]) -> Head | None:
     """Append the event of `link_params` where the transaction is the lock, as on SQLite; None to an empty chain."""
     head = chain_head(params["chain"])
-    return _insert({name: params[name] for name in _PENDING}, head) if head.seq else None
+    return _insert([{name: params[name] for name in _PENDING}], head) if head.seq else None
 
 
 def append_soon(
@@ -229,7 +239,7 @@ def close_chain(chain: str, *, now: datetime, after: Head | None = None) -> None
 def _add(fields: dict[str, Any], head: Head) -> Head | None:
     if head.seq == 0 and fields["chain"] != SYSTEM_CHAIN:
         return _append_first(fields)
-    return _insert(fields, head)
+    return _insert([fields], head)
 
 
 def _add_locked(fields: dict[str, Any]) -> Head | None:
@@ -243,7 +253,7 @@ def _append_first(fields: dict[str, Any]) -> Head | None:
     with transaction.atomic():
         if SealedChain.objects.filter(chain=fields["chain"]).exists():
             raise ArchivedChain(f"chain {fields['chain']} was archived: no event can be added to it.")
-        added = _insert(fields, EMPTY)
+        added = _insert([fields], EMPTY)
         if added is not None:
             append(
                 SYSTEM_CHAIN,
@@ -255,16 +265,21 @@ def _append_first(fields: dict[str, Any]) -> Head | None:
     return added
 
 
-def _insert(fields: dict[str, Any], head: Head) -> Head | None:
-    seq = head.seq + 1
-    found = event_hash(seq=seq, prev_hash=head.hash, **fields)
-    row = {**fields, "seq": seq, "prev_hash": head.hash, "hash": found}
-    values = [_FIELDS[name].get_db_prep_save(row[name], connection) for name in _COLUMNS]
-    if connection.vendor == "sqlite":
-        values += [fields["chain"], seq]
+def _insert(events: Sequence[dict[str, Any]], head: Head) -> Head | None:
+    """Insert events of one chain behind its head and return the new one; None if a number is taken."""
+    rows = []
+    for fields in events:
+        found = event_hash(seq=head.seq + 1, prev_hash=head.hash, **fields)
+        row = {**fields, "seq": head.seq + 1, "prev_hash": head.hash, "hash": found}
+        rows.append([_FIELDS[name].get_db_prep_save(row[name], connection) for name in _COLUMNS])
+        head = Head(head.seq + 1, found)
     with connection.cursor() as cursor:
-        cursor.execute(_INSERT[connection.vendor], values)
-        return Head(seq, found) if cursor.rowcount == 1 else None
+        if connection.vendor == "sqlite":
+            cursor.executemany(_INSERT_ON_SQLITE, [[*row, *row[:2]] for row in rows])
+        else:
+            marks = ", ".join([f"({_MARKS})"] * len(rows))
+            cursor.execute(_INSERT.format(rows=marks), [value for row in rows for value in row])
+        return head if cursor.rowcount == len(rows) else None
 
 
 def _label(name: str, value: str) -> str:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from agents.conf import clock
 from agents.definitions.catalogue import model_for
 from agents.definitions.in_force import definition_of
 from agents.enums import Phase, Purpose, Risk, ToolIntent
 from agents.exceptions import RetryLater
-from agents.guard import guarded_tool_call
+from agents.guard import guarded_batch, guarded_tool_call
+from agents.guard.calls import plan_call
 from agents.guard.tools import listening
 from agents.ledger.model_limits import question_tokens
 from agents.models import Agent, AgentSession, Message, SkillSetting
@@ -21,7 +23,7 @@ from agents.policy.context_window import MARK, Mark, fit, parted, split_for_summ
 from agents.policy.conversation import add_note
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Reason, Strategy, budget_line, step_limit
 from agents.policy.model_catalogue import MAIN
-from agents.sessions.reads import arguments_asked
+from agents.sessions.reads import all_arguments_asked, arguments_asked
 from agents.sessions.transcripts import Entry
 from agents.skills.registry import skills_offered
 from agents.skills.skill import Skill
@@ -39,6 +41,16 @@ def journaled_call(
 ) -> ToolResult:
     """Make a guarded call, with the journal's parameters if it holds this key already, else with these."""
     return guarded_tool_call(session, intent, arguments_asked(session, key) or params, key=key, risk=risk)
+
+
+def journaled_batch(
+    session: AgentSession, calls: Sequence[tuple[ToolIntent, str, Mapping[str, Any]]]
+) -> list[ToolResult]:
+    """Make guarded calls whose whole effect is rows, each by intent, key and parameters, as `journaled_call` does."""
+    asked, now = all_arguments_asked(session, [key for _, key, _ in calls]), clock()
+    return guarded_batch(
+        [plan_call(session, intent, asked.get(key) or params, key=key, now=now) for intent, key, params in calls]
+    )
 
 
 # --- Instructions ---

@@ -4,6 +4,6 @@ guard.py reads top to bottom as the safety argument. Nothing outside this folder
 settlement; import contracts and tests/architecture hold that.
 """
 
-from agents.guard.guard import can_be_paid, guarded_group, guarded_tool_call
+from agents.guard.guard import can_be_paid, guarded_batch, guarded_group, guarded_tool_call
 
-__all__ = ["can_be_paid", "guarded_group", "guarded_tool_call"]
+__all__ = ["can_be_paid", "guarded_batch", "guarded_group", "guarded_tool_call"]

@@ -45,7 +45,17 @@ from agents.ledger.at_once import begin_local, end_local, keep_price_row, known_
 from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.halt_watch import watching
-from agents.ledger.journal import HALTED, KEY_REFUSED, RETRY_LATER, journal_open, journal_place, journal_record
+from agents.ledger.journal import (
+    HALTED,
+    KEY_REFUSED,
+    RETRY_LATER,
+    journal_holds,
+    journal_local_all,
+    journal_open,
+    journal_place,
+    journal_record,
+    journal_record_all,
+)
 from agents.ledger.outages import outage_note, outage_over, outage_probe, outage_try_now
 from agents.ledger.prices import declared_price, estimate_tool_cost
 from agents.models import AgentSession, Approval, ToolCall
@@ -148,6 +158,19 @@ def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
     ]
 
 
+def guarded_batch(calls: Sequence[Call]) -> list[ToolResult]:
+    """Do several things whose whole effect is rows of ours, in one block: judged together, written together.
+
+    If one of them is stopped, fails or was done before, the block is undone and they are done one by one: then each
+    has an end of its own, and what stops it is written down.
+    """
+    if len(calls) > 1 and all(call.is_free_and_local and _may_pass_at_once(call) for call in calls):
+        done = _act_together(calls)
+        if done is not None:
+            return done
+    return [_do(call) for call in calls]
+
+
 def _do_together(calls: Sequence[Call]) -> list[ToolResult]:
     decided = [_decide(call) for call in calls]
     ready: list[ToolResult | Call] = []
@@ -216,14 +239,45 @@ def _act_at_once(call: Call) -> ToolResult | None:
         with transaction.atomic():
             if not begin_local(row, session=call.session, now=call.now):
                 return None
-            result, _ = _dispatch(replace(call, row=row, is_undone_whole=True), _never)
-            if not result.ok:
-                raise _Undone
-            row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
+            result = _acted(replace(call, row=row, is_undone_whole=True))
             if not end_local(row, session=call.session, now=call.now):
                 raise _Undone
     except (_Undone, InternalError, TransactionManagementError):  # or the tool went on after an error of the database
         return None
+    return result
+
+
+def _act_together(calls: Sequence[Call]) -> list[ToolResult] | None:
+    """Make local calls of one session in one block. None: nothing was written."""
+    session, now = calls[0].session, calls[0].now
+    opened = [replace(call, row=journal_row(call), is_undone_whole=True) for call in calls]
+    rows = [call.journal for call in opened]
+    try:
+        with transaction.atomic():
+            boundary = read_for_update(session).boundary
+            stopped = boundary.is_paused or any(_judge(call, boundary) for call in calls)
+            if stopped or any(call.phase != boundary.phase for call in calls):
+                return None
+            if journal_holds(session, [call.key for call in calls]):
+                return None
+            head = journal_record_all(rows, session=session, now=now)
+            if head is None:
+                raise _Undone
+            results = [_acted(call) for call in opened]
+            if journal_local_all(rows, session=session, after=head, now=now) is None:
+                raise _Undone
+    except (_Undone, SessionHalted, InternalError, TransactionManagementError):
+        return None
+    return results
+
+
+def _acted(call: Call) -> ToolResult:
+    """Run the tool of a local call and fill in its journal row. A failure undoes the whole block."""
+    result, _ = _dispatch(call, _never)
+    if not result.ok:
+        raise _Undone
+    row = call.journal
+    row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
     return result
 
 

@@ -183,6 +183,33 @@ def journal_local(
     journal_record(call, now=now, after=after, skill_call=skill_call)
 
 
+def journal_holds(session: AgentSession, keys: Sequence[str]) -> bool:
+    """Return whether a call was made at one of these places of the run."""
+    return ToolCall.objects.filter(session_id=session.pk, key__in=keys).exists()
+
+
+def journal_local_all(calls: Sequence[ToolCall], *, session: AgentSession, after: Head, now: datetime) -> Head | None:
+    """Write local calls whole, in the transaction of their effects. None: another writer was faster; undo it."""
+    _update_going_on(session, halt_state=HaltState.RUNNING, last_activity_at=now)
+    for call in calls:
+        call.settled_at = now
+    ToolCall.objects.bulk_create(calls)
+    return journal_record_all(calls, session=session, now=now, after=after)
+
+
+def journal_record_all(
+    calls: Sequence[ToolCall], *, session: AgentSession, now: datetime, after: Head | None = None
+) -> Head | None:
+    """Write one `tool_call` audit row for each call. None: another writer was faster; undo it."""
+    return recorder.append_all(
+        session.chain,
+        "autonomous_session.tool_call",
+        now=now,
+        details=[call_details(one) for one in calls],
+        after=after,
+    )
+
+
 def journal_record(
     call: ToolCall, *, now: datetime, after: Head | None = None, skill_call: SkillAudit | None = None, **more: Any
 ) -> Head:

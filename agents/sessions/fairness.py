@@ -92,6 +92,8 @@ def tasks_send(now: datetime) -> int:
     Whatever the queue has lost is replaced by this. It never holds many more tasks than runs, however long workers are
     away. Runs of an owner who has no room are not counted: no worker could take them.
     """
+    if not AgentSession.objects.filter(status__in=(Status.QUEUED, Status.RUNNING)).exists():
+        return 0
     most, running = int(settings.LQOPS_MAX_RUNNING_PER_USER), _running()
     batch = _select(_COUNTS, urgency=Urgency.BATCH, most=most)
     due: int = sum(max(min(number, most - running[owner]), 0) for owner, number in batch)

@@ -272,10 +272,19 @@ def arguments_asked(session: AgentSession, key: str) -> dict[str, Any] | None:
     return made[0] if made and made[1] == made[2] else None
 
 
-def calls_latest(session: AgentSession, *, under: str = "") -> dict[str, ToolCall]:
-    """Return the last attempt at each call whose key begins with `under`, by key, in order of creation."""
-    rows = ToolCall.objects.filter(session_id=session.pk, key__startswith=under)
-    return {row.key: row for row in rows.order_by("pk")}
+def all_arguments_asked(session: AgentSession, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the arguments of the last attempt at each of these calls, by key, unless a person changed them."""
+    rows = ToolCall.objects.filter(session_id=session.pk, key__in=list(keys)).order_by("attempt")
+    made = {key: found for key, *found in rows.values_list("key", "arguments", "digest", "asked_digest")}
+    return {key: arguments for key, (arguments, digest, asked) in made.items() if digest == asked}
+
+
+def calls_latest(session: AgentSession, *, under: Iterable[str] = ("",)) -> dict[str, ToolCall]:
+    """Return the last attempt at each call whose key begins with one of `under`, by key, in order of creation."""
+    begins = Q()
+    for beginning in under:
+        begins |= Q(key__startswith=beginning)
+    return {row.key: row for row in ToolCall.objects.filter(begins, session_id=session.pk).order_by("pk")}
 
 
 def stored_results(session: AgentSession) -> list[StoredResult]:

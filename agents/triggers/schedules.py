@@ -36,10 +36,10 @@ _NOT_NOW: Final = frozenset({Reason.HALTED, Reason.OPTED_OUT})
 
 def schedules_fire(*, now: datetime, limit: int = 100) -> int:
     """Fire what is due, longest due first; return how many sessions were started. While halted, nothing moves."""
-    if all_work_halted():
+    due = list(Trigger.objects.due(now).order_by("next_run_at", "pk").values_list("pk", "collection_id")[:limit])
+    if not due or all_work_halted():
         return 0
-    due = Trigger.objects.due(now).order_by("next_run_at", "pk").values_list("pk", "collection_id")[:limit]
-    return sum(_try(pk, collection_pk, now=now) for pk, collection_pk in list(due))
+    return sum(_try(pk, collection_pk, now=now) for pk, collection_pk in due)
 
 
 def schedules_replan(*, now: datetime) -> int:

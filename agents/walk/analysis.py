@@ -259,7 +259,14 @@ def is_due(work: Slice) -> bool:
 
 
 def reply_of(work: Slice) -> Reply:
-    """Return the model's answer from the transcript of its steps, or from the journal."""
+    """Return the model's answer from the transcript of its steps, or from the journal; it is complete by then."""
+    if "reply" not in work.kept:
+        work.kept["reply"] = _reply_of(work)
+    reply: Reply = work.kept["reply"]
+    return reply
+
+
+def _reply_of(work: Slice) -> Reply:
     if not is_due(work):
         return Reply()
     return _reply_of_steps(work) if work.spec.is_agentic else SectionReader(work).reply()
@@ -287,7 +294,11 @@ class ReadingPlan:
 def beside_documents(work: Slice) -> list[Part]:
     """Return what every question holds beside the documents: the other inputs, and the agent's instructions."""
     others, _ = assembled(work, documents=False)
-    return [*others, Part("instructions", instructions_of(work.session.agent), {})]
+    return [*others, _instructions(work.session)]
+
+
+def _instructions(session: AgentSession) -> Part:
+    return Part("instructions", instructions_of(session.agent), {})
 
 
 def section_room(model: str, others: Sequence[Part]) -> int:
@@ -343,10 +354,8 @@ class SectionReader:
         self._intent = ToolIntent.RUN_SKILL if work.spec.skill else ToolIntent.RUN_PLAYBOOK
         self._model = model_of(work.session.agent)
         self._noted = reading_noted(work.session)
-        self._made: dict[str, ToolCall] = {}
-        for under in (ONLY, SECTION, CLOSING):
-            made = calls_latest(self._session, under=under).items()
-            self._made |= {key: call for key, call in made if not is_made_again(call)}
+        made = calls_latest(self._session, under=(ONLY, SECTION, CLOSING))
+        self._made: dict[str, ToolCall] = {key: call for key, call in made.items() if not is_made_again(call)}
 
     def read(self) -> End | None:
         """Ask until all is read, or something ends or interrupts it."""
@@ -384,7 +393,7 @@ class SectionReader:
 
     def _plan(self) -> None:
         """Decide once how much of the documents one question holds."""
-        passages, others = self._work.reading.passages, beside_documents(self._work)
+        passages, others = self._work.reading.passages, [*self._assembled[0], _instructions(self._session)]
         if f"{ONLY}:1" in self._made:  # asked before questions had sections
             room = max(sum(len(passage.text) for passage in passages), LEAST_SECTION_CHARS)
         else:
@@ -544,11 +553,15 @@ class SectionReader:
         """Return the inputs beside the documents, as the first question had them: all sections are checked alike."""
         asked = arguments_asked(self._session, f"{self._sections[0].key}:1")
         if asked is None:
-            others, inputs = assembled(self._work, documents=False)
+            others, inputs = self._assembled
             note_inputs(self._session, inputs, now=clock())
             return others
         blocks = [block for message in asked["messages"][1:] for block in parse_blocks(str(message["content"]))]
         return [Part(block.kind, block.text, block.attributes) for block in blocks if block.kind not in _OF_ONE_SECTION]
+
+    @cached_property
+    def _assembled(self) -> tuple[list[Part], Inputs]:
+        return assembled(self._work, documents=False)
 
     @cached_property
     def _names(self) -> list[str]:

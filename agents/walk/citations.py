@@ -117,7 +117,7 @@ def _question(session: AgentSession, number: int, one: Cited, model: str) -> dic
 def votes_of(session: AgentSession) -> dict[int, Votes]:
     """Return the judges' votes by the number of the finding. An unreadable answer is not counted."""
     votes: dict[int, Votes] = {}
-    for key, made in calls_latest(session, under=UNDER).items():
+    for key, made in calls_latest(session, under=[UNDER]).items():
         text = made.result.get("text") if made.outcome == Outcome.SUCCESS and isinstance(made.result, dict) else None
         agrees = parse_judgement(str(text or ""))
         if agrees is not None:

@@ -1,7 +1,7 @@
 """Drafting, ethics review and delivery: store what the analysis says, flag concerns, notify the owner.
 
-Each item is stored by a guarded call of its own. Nothing is made up: a failed analysis gives one warning and nothing
-else, and a run that had nothing to do says why. Drafts are saved only if the run was told to.
+Each item is stored by a guarded call of its own, those of a phase together. Nothing is made up: a failed analysis gives
+one warning and nothing else, and a run that had nothing to do says why. Drafts are saved only if the run was told to.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from agents.text.wording import label, text_key
 from agents.types import End, ToolResult, Waiting
 from agents.walk.analysis import Reply, reply_of
 from agents.walk.citations import Cited, Votes, cited, votes_of
-from agents.walk.intake import NotStored, Reading, Slice, store
+from agents.walk.intake import Item, NotStored, Reading, Slice, store
 from agents.walk.parsing import CONTENT_CHARS, TITLE_CHARS, Analysis, ParsedArtifact, ParsedFinding, ParsedPrecedent
 from agents.walk.sections import ENDLESS
 from agents.walk.sections import UNREADABLE as UNREADABLE_ANSWER
@@ -53,14 +53,20 @@ class Note:
 
 def drafting(work: Slice) -> End | None:
     reading, reply = work.reading, reply_of(work)
+    items: list[Item] = []
     saved: list[Note] = []
     if reply.analysis is not None:
         analysis = _with_texts(work, reply.analysis)
-        _propose(work, analysis, reading)
-        saved += [*_save_drafts(work, analysis.artifacts), *_about_goal(work, analysis)]
+        items += _proposed(work, analysis)
+        if analysis.artifacts:
+            store(work.session, items)
+            items = []
+            saved += _save_drafts(work, analysis.artifacts)
+        saved += _about_goal(work, analysis)
     for note in (*_notes(work, reading, reply), *saved):
         params = {"severity": note.severity, "title": note.title, "content": note.content, "about_run": True}
-        store(work.session, ToolIntent.EMIT_FINDING, note.key, params)
+        items.append((ToolIntent.EMIT_FINDING, note.key, params))
+    store(work.session, items)
     return None
 
 
@@ -78,21 +84,35 @@ def _about_goal(work: Slice, analysis: Analysis) -> Iterator[Note]:
         yield Note("note:no_result", "warn", "The goal has no result", text)
 
 
-def _propose(work: Slice, analysis: Analysis, reading: Reading) -> None:
-    session, votes = work.session, votes_of(work.session)
-    found = cited(session, analysis, reading) if analysis.is_structured else [Cited(_unstructured(analysis))]
+def found_of(work: Slice) -> list[Cited]:
+    """Return the findings of the answer, each with the place of its quote."""
+    answer = reply_of(work).analysis
+    if answer is None:
+        return []
+    if "found" not in work.kept:
+        analysis = _with_texts(work, answer)
+        cite = (
+            cited(work.session, analysis, work.reading) if analysis.is_structured else [Cited(_unstructured(analysis))]
+        )
+        work.kept["found"] = cite
+    found: list[Cited] = work.kept["found"]
+    return found
+
+
+def _proposed(work: Slice, analysis: Analysis) -> Iterator[Item]:
+    session, found, votes = work.session, found_of(work), votes_of(work.session)
     playbook = "" if work.spec.skill else work.spec.playbook
     issues = playbook_issues(session.owner_id, playbook) if playbook and found else ()
     for number, one in enumerate(found):
         params = _finding_params(one, votes.get(number, Votes()))
         if position := _position(one.finding, issues):
             params |= {"playbook": playbook, "position": position}
-        store(session, ToolIntent.EMIT_FINDING, f"finding:{number}", params)
+        yield ToolIntent.EMIT_FINDING, f"finding:{number}", params
     for number, content in enumerate(analysis.memories):
-        store(session, ToolIntent.PROPOSE_MEMORY, f"memory:{number}", {"content": content})
+        yield ToolIntent.PROPOSE_MEMORY, f"memory:{number}", {"content": content}
     for number, seen in enumerate(_distinct(analysis.precedents)):
         params = {"pattern_kind": seen.pattern_kind, "summary": seen.summary, "same_as": seen.same_as}
-        store(session, ToolIntent.PROPOSE_PRECEDENT, f"precedent:{number}", params)
+        yield ToolIntent.PROPOSE_PRECEDENT, f"precedent:{number}", params
 
 
 def _distinct(precedents: Iterable[ParsedPrecedent]) -> list[ParsedPrecedent]:
@@ -131,6 +151,12 @@ def _position(finding: ParsedFinding, issues: Iterable[str]) -> str:
 
 
 # --- Drafts ---
+
+
+def saves_drafts(work: Slice) -> bool:
+    """Return whether files are written, and not only rows."""
+    analysis = reply_of(work).analysis
+    return work.spec.emit_artifacts and analysis is not None and bool(analysis.artifacts)
 
 
 def _save_drafts(work: Slice, artifacts: tuple[ParsedArtifact, ...]) -> list[Note]:
@@ -393,7 +419,8 @@ NO_VERDICT: Final = "The answers do not say of everything whether there is a con
 def ethics_review(work: Slice) -> End | None:
     reply = reply_of(work)
     if reply.analysis is not None:
-        store(work.session, ToolIntent.EMIT_FINDING, REVIEW_KEY, _review(reply.analysis, is_judged=reply.is_judged))
+        review = _review(reply.analysis, is_judged=reply.is_judged)
+        store(work.session, [(ToolIntent.EMIT_FINDING, REVIEW_KEY, review)])
     return None
 
 

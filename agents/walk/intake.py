@@ -6,13 +6,13 @@ as much text as one question holds. Any other run gets the places, and reads the
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from agents.engine.prompting import journaled_call
+from agents.engine.prompting import journaled_batch, journaled_call
 from agents.engine.query_vectors import fetch_query_vector
 from agents.enums import Outcome, ToolIntent
 from agents.exceptions import LqopsError
@@ -38,6 +38,7 @@ class Slice:
 
     session: AgentSession
     started_at: datetime
+    kept: dict[str, Any] = field(default_factory=dict)  # what this slice has read from rows and need not read again
 
     @property
     def is_over(self) -> bool:
@@ -53,11 +54,14 @@ class Slice:
         return _reading_of(self)
 
 
-def store(session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any]) -> None:
-    """Make a call whose whole effect is a row of ours; only a fault makes it fail."""
-    result = journaled_call(session, intent, key, params)
-    if not result.ok:
-        raise NotStored(f"{intent} at {key} was not stored ({result.outcome}): {result.error}")
+Item = tuple[ToolIntent, str, Mapping[str, Any]]  # what is stored: intent, place in the run, parameters
+
+
+def store(session: AgentSession, items: Sequence[Item]) -> None:
+    """Make calls whose whole effect is rows of ours; only a fault makes one fail."""
+    for (intent, key, _), result in zip(items, journaled_batch(session, items), strict=True):
+        if not result.ok:
+            raise NotStored(f"{intent} at {key} was not stored ({result.outcome}): {result.error}")
 
 
 KEY: Final = "intake:retrieve"

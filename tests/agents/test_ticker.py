@@ -20,7 +20,7 @@ from agents.models import AgentSession, Lease, OutboxMessage, Trigger
 from agents.people.notifications import notification_create
 from agents.people.outbox import CLAIMED_FOR
 from agents.process_end import SignalEvent
-from agents.ticker import DUTIES, LEASE, Duty, Ticker
+from agents.ticker import DUTIES, LEASE, QUIET_SECONDS, Duty, Ticker, mark, only_one_write_between
 from tests.agents.people.mail_server import mail_server
 from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import PATIENCE, until
@@ -48,6 +48,107 @@ def test_duty_runs_again_after_its_interval():
         ticking.tick(NOW + passed[0] * SECOND)
 
     assert seen == [NOW, NOW + 10 * SECOND]
+
+
+# --- Nobody writes anything ---
+
+
+class Quiet:
+    """A ticker whose duties have nothing to do, and its stopwatch."""
+
+    def __init__(self, found=0):
+        self.passed, self.done, self.found = 0.0, [], found
+        duties = (
+            Duty("by rows", 0, lambda now: self.do("by rows")),
+            Duty("by clock", 0, lambda now: self.do("by clock"), by_clock=True),
+        )
+        self.ticker = Ticker(duties, monotonic=lambda: self.passed)
+        self.tick()
+        self.tick()  # the first has written the lease's row
+
+    def do(self, name):
+        self.done.append(name)
+        return self.found
+
+    def tick(self, later=0.5):
+        self.passed += later
+        self.done.clear()
+        self.ticker.tick(NOW + self.passed * SECOND)
+        return list(self.done)
+
+
+def written_elsewhere():
+    """Another process has written something."""
+
+    def write():
+        Lease.objects.create(name="anything")
+        connection.close()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def alone_on_the_server():
+    """On PostgreSQL everybody who writes to any database of the server is seen, so that a test tries more than once."""
+
+    def tries(attempt):
+        return any(attempt() for _ in range(1 if connection.vendor == "sqlite" else 50))
+
+    return tries
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_nobody_writes_only_what_comes_due_by_the_clock_is_looked_for(alone_on_the_server):
+    assert alone_on_the_server(lambda: Quiet().tick() == ["by clock"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whoever_writes_is_noticed_at_the_next_tick():
+    quiet = Quiet()
+    written_elsewhere()
+    assert quiet.tick() == ["by rows", "by clock"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_everything_is_looked_for_after_some_seconds_all_the_same(alone_on_the_server):
+    def attempt():
+        quiet = Quiet()
+        return quiet.tick(QUIET_SECONDS - 1) == ["by clock"] and quiet.tick(1) == ["by rows", "by clock"]
+
+    assert alone_on_the_server(attempt)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_ticker_that_had_something_to_do_looks_for_everything_again():
+    assert Quiet(found=1).tick() == ["by rows", "by clock"]
+
+
+@pytest.mark.django_db
+def test_inside_of_a_transaction_nothing_is_quiet():
+    assert mark() is None
+    assert Quiet().tick() == ["by rows", "by clock"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_ours"),
+    [
+        (7, 7, True),
+        (7, 8, False),
+        ("10:10:", "11:11:", True),
+        ("10:10:", "10:10:", False),
+        ("10:10:", "12:12:", False),
+        ("10:11:10", "10:12:10", True),
+        ("10:11:10", "12:12:", False),
+        ("10:10:", "10:11:10", False),
+        (None, "11:11:", False),
+        ("10:10:", None, False),
+        (None, None, False),
+    ],
+)
+def test_write_of_somebody_else_between_two_marks_is_noticed(before, after, is_ours):
+    assert only_one_write_between(before, after) is is_ours
 
 
 # --- The clock is set ---

@@ -7,7 +7,7 @@ import pytest
 
 from agents.enums import RunResult, Status, TriggerKind
 from agents.exceptions import LeaseLost
-from agents.guard import guarded_tool_call
+from agents.guard.guard import _dispatch
 from agents.knowledge.documents import document_delete
 from agents.models import AgentSession, Notification, ToolCall
 from agents.providers.scripted import Step
@@ -113,14 +113,14 @@ def test_a_run_whose_worker_is_lost_reads_the_same_and_the_next_one_the_rest(sce
     put_in(scene, 150, 150)
     session = fire(START + HOUR)
 
-    def losing(*given, key, **more):
-        result = guarded_tool_call(*given, key=key, **more)
-        if key == lost_at:
+    def losing(call, stopped):
+        result = _dispatch(call, stopped)
+        if call.key == lost_at:
             raise LeaseLost("lost")
         return result
 
     with model(QUIET) as asked:
-        with patch("agents.engine.prompting.guarded_tool_call", losing):
+        with patch("agents.guard.guard._dispatch", losing):
             run(session)
         assert session.status == Status.RUNNING
         lose(session)

@@ -2,16 +2,19 @@
 
 import json
 from collections import Counter
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import pytest
+from django.db import OperationalError
 from django.test import override_settings
 
 from agents.conf import clock
 from agents.enums import Outcome, Status, WaitingOn
-from agents.exceptions import LeaseLost
+from agents.exceptions import LeaseLost, ToolFailed
 from agents.guard import guarded_tool_call
 from agents.guard.calls import fitting
+from agents.guard.guard import _dispatch
 from agents.knowledge.playbooks import playbook_delete
 from agents.knowledge.projects import memory_keep, project_create, project_edit
 from agents.models import AgentSession, Approval, InferenceLog, Memory, ToolCall
@@ -22,7 +25,7 @@ from agents.sessions.lifecycle import session_enter_phase
 from agents.sessions.pauses import session_pause, session_resume
 from agents.walk import walk as engine
 from agents.walk.walk import walk
-from tests.agents.walk.scene import PHASES, Scene, lose, model, reply, run, shown
+from tests.agents.walk.scene import PHASES, Scene, lose, model, phases, reply, run, shown
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
@@ -75,7 +78,22 @@ def fragile(number, *, before):
             raise LeaseLost("lost")
         return result
 
-    return patch("agents.engine.prompting.guarded_tool_call", call)
+    return one_by_one(call)
+
+
+@contextmanager
+def one_by_one(call):
+    """The run makes each of its calls by itself, by this function."""
+
+    def batch(calls):
+        return [call(one.session, one.intent, one.arguments, key=one.key) for one in calls]
+
+    with (
+        patch("agents.walk.walk._write", lambda _: None),
+        patch("agents.engine.prompting.guarded_tool_call", call),
+        patch("agents.engine.prompting.guarded_batch", batch),
+    ):
+        yield
 
 
 def again(session):
@@ -116,7 +134,51 @@ def pausing(number):
             session_pause(session.pk, by=None, reason="", now=clock())
         return guarded_tool_call(session, *args, **more)
 
-    return patch("agents.engine.prompting.guarded_tool_call", call)
+    return one_by_one(call)
+
+
+@pytest.mark.parametrize("key", ["finding:0", "precedent:0", "ethics", "delivery:notify"])
+def test_a_worker_lost_while_it_writes_leaves_nothing_of_it(key):
+    session, other = Scene().of_document(), Scene().of_document()
+
+    def losing(call, stopped):
+        made = _dispatch(call, stopped)
+        if call.key == key:
+            raise LeaseLost("lost")
+        return made
+
+    with model(reply(), reply()) as asked:
+        run(other)
+        with patch("agents.guard.guard._dispatch", losing):
+            assert run_session(session.pk, walk, owner="first")
+        assert set(session.tool_calls.values_list("key", flat=True)) == {"intake:retrieve", "analysis:1"}
+        assert phases(session) == ["intake", "analysis"]
+        again(session)
+    assert shown(session) == shown(other)
+    assert phases(session) == PHASES
+    assert len(asked.requests) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_error_of_the_database_while_it_writes_leaves_the_run_to_be_taken_over():
+    session = Scene().of_document()
+    with model():
+        with patch("agents.walk.drafting.votes_of", side_effect=OperationalError("server closed the connection")):
+            assert run_session(session.pk, walk, owner="first")
+        assert phases(session) == ["intake", "analysis"]
+        again(session)
+    assert session.status == Status.COMPLETED
+
+
+def test_what_cannot_be_stored_together_is_stored_as_far_as_it_goes():
+    session = Scene().of_document()
+
+    with model(), patch("agents.guard.intents.memory_propose", side_effect=ToolFailed("no room")):
+        run(session)
+    assert (session.status, session.terminal_reason) == (Status.FAILED, "worker_error")
+    assert "propose_memory at memory:0 was not stored" in session.error
+    assert list(session.findings.values_list("title", flat=True)) == ["Pays late", "Renews"]
+    assert session.tool_calls.get(key="memory:0").outcome == Outcome.ERROR
 
 
 @pytest.mark.parametrize("number", range(1, len(KEYS) + 1), ids=KEYS)
