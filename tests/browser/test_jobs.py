@@ -66,7 +66,7 @@ def job(room, name, *, most_clicks, most_seconds=60):
     began = time.monotonic()
     yield one
     seconds = time.monotonic() - began
-    print(f"\njob: {name}: {one.clicks} clicks, {seconds:.1f} s")
+    print(f"\njob: {name}: clicks {one.clicks}, seconds {seconds:.1f}")
     assert one.clicks <= most_clicks
     assert seconds < most_seconds
 
