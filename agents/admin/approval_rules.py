@@ -7,21 +7,21 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.models import Group
 from django.db.models import Q
+from django.forms import formset_factory
 from django.http import HttpRequest, HttpResponse
 
 from agents.admin.actions import ActionRequest, ActionResult, RowAction, for_each
 from agents.admin.base import FormAdmin, current_user
 from agents.admin.display import OptionFilter, column, cut, exact_usd, with_purposes, words
-from agents.admin.forms import StyledModelForm
+from agents.admin.forms import StyledForm, StyledModelForm
 from agents.conf import clock
 from agents.models import ApprovalRule
-from agents.policy.rules import OPERATORS, Condition
+from agents.policy.rules import MAX_CONDITIONS, OPERATORS, VALUE_CHARS, Condition, condition_problem
 from agents.sessions.approval_rules import FIELDS, rule_change, rule_create, rule_delete, rule_try
 from agents.skills.registry import installed_skills
 from agents.text.shown import visible
 
 TRY_DAYS = 30
-CONDITION_WORDS = 3  # an argument, an operator and a value
 
 
 class LinesField(forms.CharField):
@@ -37,24 +37,28 @@ class LinesField(forms.CharField):
         return [line.strip() for line in super().clean(value).splitlines() if line.strip()]
 
 
-class ConditionsField(LinesField):
-    """One condition a line, as in `amount above 100`."""
+class ConditionForm(StyledForm):
+    """One condition on an argument of a call."""
 
-    def prepare_value(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return "\n".join(f"{one['argument']} {one['operator']} {one['value']}" for one in value)
-        return value
+    argument = forms.CharField(max_length=400, help_text="Such as amount, or order.total for one inside it.")
+    operator = forms.ChoiceField(choices=[(name, words_) for name, (words_, _) in OPERATORS.items()], initial="is")
+    value = forms.CharField(max_length=VALUE_CHARS)
 
-    def clean(self, value: Any) -> list[dict[str, str]]:
-        return [_condition(line) for line in super().clean(value)]
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if not self.errors and given and (wrong := condition_problem(Condition(**_plain(given)))):
+            self.add_error(*wrong)
+        return given
 
 
-def _condition(line: str) -> dict[str, str]:
-    parts = line.split(maxsplit=CONDITION_WORDS - 1)
-    if len(parts) != CONDITION_WORDS or parts[1] not in OPERATORS:
-        known = ", ".join(OPERATORS)
-        raise forms.ValidationError(f"“{line}” is no condition: write argument, operator ({known}) and value.")
-    return dict(zip(("argument", "operator", "value"), parts, strict=True))
+def _plain(given: dict[str, Any]) -> dict[str, str]:
+    """A condition without what the page knows of its row."""
+    return {name: given[name] for name in ConditionForm.base_fields}
+
+
+ConditionForms = formset_factory(
+    ConditionForm, can_delete=True, extra=0, max_num=MAX_CONDITIONS, absolute_max=2 * MAX_CONDITIONS, validate_max=True
+)
 
 
 def _roles() -> list[tuple[str, str]]:
@@ -76,10 +80,6 @@ class RuleForm(StyledModelForm):
         required=False, choices=_roles, help_text="For a rule that asks: who has to decide. They need the right, too."
     )
     skill = forms.ChoiceField(required=False, choices=_skills, help_text="A rule that allows has to name one.")
-    conditions = ConditionsField(
-        help_text=f"One a line, all of which must hold: amount above 100. Operators: {', '.join(OPERATORS)}. "
-        "Inside an argument: order.total above 100."
-    )
     destinations = LinesField(
         help_text="One host a line: example.org stands for its subdomains too. A rule that allows holds only for calls "
         "all of whose addresses are listed; any other for calls with one of them."
@@ -87,7 +87,7 @@ class RuleForm(StyledModelForm):
 
     class Meta:
         model = ApprovalRule
-        fields = FIELDS
+        fields = [name for name in FIELDS if name != "conditions"]
         labels = {"min_cost_usd": "Cost from (USD)"}
 
 
@@ -138,7 +138,7 @@ class ApprovalRuleAdmin(FormAdmin):
             "Calls that it fits",
             {
                 "description": "All that is filled in must fit.",
-                "fields": ["agent", "skill", "conditions", "min_cost_usd", "destinations"],
+                "fields": ["agent", "skill", "min_cost_usd", "destinations"],
             },
         ),
     ]
@@ -156,6 +156,27 @@ class ApprovalRuleAdmin(FormAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_change_permission(request, obj) and (obj is None or obj.replaced_at is None)
+
+    def build_form(self, request: HttpRequest, row: Any) -> Any:
+        """The fields of the rule, and its conditions as rows; both have to be valid."""
+        form = super().build_form(request, row)
+        if request.method != "POST":
+            form.conditions = ConditionForms(initial=row.conditions if row else [], prefix="conditions")
+            return form
+        form.conditions = ConditionForms(request.POST, prefix="conditions")
+        if not form.conditions.is_valid():
+            form.add_error(None, "Correct the conditions below.")
+        elif form.is_valid():
+            kept = [one.cleaned_data for one in form.conditions if one not in form.conditions.deleted_forms]
+            form.cleaned_data["conditions"] = [_plain(one) for one in kept if one]
+        return form
+
+    def show_form(self, request: HttpRequest, row: Any, form: Any, **more: Any) -> HttpResponse:
+        if not more.get("may_save", True):
+            for one in form.conditions:
+                for field in one.fields.values():
+                    field.disabled = True
+        return super().show_form(request, row, form, **more)
 
     def create(self, request: HttpRequest, form: Any) -> Any:
         if "try" in request.POST:

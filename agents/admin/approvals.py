@@ -43,7 +43,7 @@ from agents.admin.display import (
     with_purposes,
     words,
 )
-from agents.admin.forms import REFUSALS, ArgumentsField, StyledForm, error_text
+from agents.admin.forms import REFUSALS, ArgumentsField, StyledForm, error_text, with_line
 from agents.conf import clock
 from agents.engine.skills import SIMULATION_PREFIX
 from agents.enums import (
@@ -130,7 +130,7 @@ class EditedForm(ApproveForm):
         try:
             edited(self.approval, given, fits=fitting)
         except Invalid as error:
-            raise forms.ValidationError(str(error)) from error
+            raise forms.ValidationError(with_line(str(error), self.data.get("arguments", ""))) from error
         return given
 
 

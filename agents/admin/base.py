@@ -143,6 +143,11 @@ def list_query(given: QueryDict) -> str:
     return kept.urlencode()
 
 
+def number_in(request: HttpRequest, name: str) -> int:
+    """A number that the address holds; 0 if it holds none."""
+    return _number(request.GET.get(name, ""))
+
+
 def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < ID_DIGITS else 0
 

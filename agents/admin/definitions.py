@@ -7,19 +7,21 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.urls import URLPattern, reverse
 from unfold.decorators import action
 
 from agents.admin.base import FormAdmin, current_user, record_view
 from agents.admin.display import usd
-from agents.admin.forms import REFUSALS, StyledForm, add_refusal
+from agents.admin.forms import REFUSALS, CodeEditor, StyledForm, add_refusal
 from agents.conf import clock
 from agents.definitions.in_force import DEFAULT, ResolvedSetting, definition_drift, definition_of, resolved_settings
 from agents.definitions.schema import DefinitionError
 from agents.exceptions import Superseded
 from agents.models import Agent
-from agents.roster.files import DefinitionResult, agent_export, agent_import, definition_write
+from agents.roster.files import DefinitionResult, agent_export, agent_import, definition_check, definition_write
 from agents.skills.registry import unresolved_names
+from agents.text.shown import visible
 from agents.text.strict_yaml import MAX_BYTES
 from agents.webhooks import yaml_download
 
@@ -40,16 +42,20 @@ class DefinitionForm(StyledForm):
         required=False,
         strip=False,
         max_length=2 * MAX_BYTES,
-        widget=forms.Textarea(
-            attrs={"rows": ROWS, "spellcheck": "false", "wrap": "off", "style": "font-family: monospace"}
-        ),
+        widget=CodeEditor("yaml", rows=ROWS),
     )
     file = forms.FileField(label="From a file", required=False, help_text="Replaces the text above.")
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)  # the version that the text was made from
 
     @classmethod
     def for_agent(cls, agent: Agent, text: str, *given: Any) -> "DefinitionForm":
-        return cls(*given, initial={"text": text, "version": agent.definition_version})
+        form = cls(*given, initial={"text": text, "version": agent.definition_version})
+        form.check_at(reverse("admin:agents_agent_check", args=[agent.pk]))
+        return form
+
+    def check_at(self, address: str) -> None:
+        """Check the text at this address while somebody writes it."""
+        self.fields["text"].widget.attrs["data-checks"] = address
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
@@ -87,7 +93,25 @@ class AgentDefinitionAdmin(FormAdmin):
     """The views of an agent's definition; AgentAdmin adds the rest of its pages."""
 
     actions_list = ["import_yaml"]
-    row_views = ("export", "definition")
+    row_views = ("export", "definition", "check")
+
+    def get_urls(self) -> list[URLPattern]:
+        return [self.url("check/", "check_import"), *super().get_urls()]
+
+    def check_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Say what is wrong with a definition of this agent, while somebody writes it. Saves nothing."""
+        agent = self.get_row(request, pk)
+        if request.method != "POST" or not self.has_change_permission(request, agent):
+            raise PermissionDenied
+        return _check(request, agent.owner, agent)
+
+    def check_import_view(self, request: HttpRequest) -> HttpResponse:
+        """The same, for a text that is to be imported."""
+        if request.method != "POST" or not self.has_add_permission(request):
+            raise PermissionDenied
+        given = ImportForm(request.POST)
+        given.is_valid()
+        return _check(request, given.cleaned_data.get("owner") or current_user(request))
 
     def definition_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """The editor on its own page, with the errors above the text."""
@@ -101,6 +125,7 @@ class AgentDefinitionAdmin(FormAdmin):
     def import_yaml(self, request: HttpRequest) -> HttpResponse:
         """Import a new agent, or the next version of the agent with that name."""
         form = ImportForm(request.POST or None, request.FILES or None, initial={"owner": current_user(request).pk})
+        form.check_at(reverse("admin:agents_agent_check_import"))
         return self._editor(request, form, None)
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -187,6 +212,13 @@ def _setting_text(key: str, value: Any) -> str:
     if key.endswith("_usd"):
         return usd(Decimal(value))
     return ", ".join(value) or "none" if isinstance(value, list) else str(value)
+
+
+def _check(request: HttpRequest, owner: User, agent: Agent | None = None) -> JsonResponse:
+    found = definition_check(owner=owner, text=request.POST.get("text", "")[: 2 * MAX_BYTES], agent=agent)
+    return JsonResponse(
+        {"problems": [{"line": one.line, "text": visible(one.text), "is_warning": skips} for one, skips in found]}
+    )
 
 
 def _problems(error: DefinitionError, text: str) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from django.forms import ModelChoiceField
 from django.forms.models import ModelChoiceIterator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django_ace import AceWidget
 from unfold import widgets
 
 from agents.exceptions import LqopsError
@@ -24,9 +25,13 @@ from agents.policy.costs import MOST_USD
 from audit.rows import unique_names
 
 ARGUMENT_CHARS: Final = 100_000
+LIGHT_THEME: Final = "github_light_default"
+DARK_THEME: Final = "tomorrow_night"
 MAX_CHOICES: Final = 1_000
 # What a subject raises when it refuses a change.
 REFUSALS: Final = (LqopsError, ValidationError, ValueError)
+_LINE: Final = re.compile(r"\bline ([0-9]{1,9})\b")
+_KEY: Final = re.compile(r'"([^"\\\n]{1,100})"\s*:')
 _CLASSES: Final = (
     (forms.Textarea, widgets.TEXTAREA_CLASSES),
     (forms.RadioSelect, ()),  # also the base of lists of checkboxes; the style sheet covers both
@@ -48,6 +53,45 @@ class SuggestedInput(forms.TextInput):
         field = super().render(name, value, {**(attrs or {}), "list": f"{name}-suggestions"}, renderer)
         options = format_html_join("", '<option value="{}"></option>', ((text,) for text in self.suggestions))
         return format_html('{}<datalist id="{}-suggestions">{}</datalist>', field, name, options)
+
+
+class CodeEditor(AceWidget):  # type: ignore[misc]  # django-ace ships no types
+    """A text with colours, line numbers and its errors at their lines; without JavaScript a plain box.
+
+    `static/lqops/editor.js` finishes it. A text with a `data-checks` address is checked there while one types.
+    """
+
+    def __init__(self, mode: str, *, rows: int) -> None:
+        super().__init__(
+            mode=mode,
+            theme=LIGHT_THEME,
+            width=None,
+            height=None,
+            minlines=min(rows, 8),
+            maxlines=2 * rows,
+            tabsize=2,
+            wordwrap=True,
+            showprintmargin=False,
+            toolbar=False,
+            useworker=False,
+            useStrictCSP=True,
+            attrs={"rows": rows, "spellcheck": "false", "wrap": "off"},
+        )
+
+    @property
+    def media(self) -> forms.Media:
+        dark = forms.Media(
+            js=[f"django_ace/ace/theme-{DARK_THEME}.js", "lqops/editor.js"],
+            css={"screen": [f"django_ace/ace/css/theme/{DARK_THEME}.css"]},
+        )
+        light: forms.Media = super().media
+        return light + dark
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        given = dict(attrs or {})
+        given["class"] = f"{given.get('class', self.attrs.get('class', ''))} lq-source"
+        rendered: SafeString = super().render(name, value, given, renderer)
+        return rendered
 
 
 class NamesField(forms.CharField):
@@ -110,7 +154,16 @@ def add_refusal(form: forms.BaseForm, error: Exception) -> None:
     """Put a refusal beside the field that its text names first, or on top of the form."""
     text = error_text(error)
     places = {name: found.start() for name in form.fields if (found := re.search(rf"\b{re.escape(name)}\b", text))}
-    form.add_error(min(places, key=lambda name: places[name], default=None), text)
+    place = min(places, key=lambda name: places[name], default=None)
+    if place is not None and isinstance(form.fields[place], ArgumentsField):
+        text = with_line(text, str(form.data.get(place, "")))
+    form.add_error(place, text)
+
+
+def line_problems(error: Exception) -> list[dict[str, Any]]:
+    """The lines of an error's text, each with the number of the line that it names; 0 if none."""
+    found = [(line, _LINE.search(line)) for line in error_text(error).splitlines()]
+    return [{"line": int(place[1]) if place else 0, "text": line} for line, place in found]
 
 
 # --- Shared fields ---
@@ -125,8 +178,7 @@ class ArgumentsField(forms.CharField):
     """Arguments of a call as JSON: one object, no name twice, no NaN."""
 
     def __init__(self, **more: Any) -> None:
-        widget = forms.Textarea(attrs={"rows": 12, "spellcheck": "false"})
-        super().__init__(**{"max_length": ARGUMENT_CHARS, "widget": widget, **more})
+        super().__init__(**{"max_length": ARGUMENT_CHARS, "widget": CodeEditor("json", rows=12), **more})
 
     def to_python(self, value: Any) -> Any:
         text = super().to_python(value)
@@ -137,7 +189,7 @@ class ArgumentsField(forms.CharField):
         except (ValueError, RecursionError) as error:
             raise forms.ValidationError(f"This is not valid JSON: {error}") from None
         if not isinstance(given, dict):
-            raise forms.ValidationError('The arguments must be one JSON object, such as {"to": "…"}.')
+            raise forms.ValidationError('Write one JSON object, such as {"name": "value"} (line 1).')
         return given
 
     def run_validators(self, value: Any) -> None:
@@ -147,6 +199,14 @@ class ArgumentsField(forms.CharField):
         if isinstance(value, str) and len(value) > ARGUMENT_CHARS:
             raise forms.ValidationError(f"The arguments have {len(value)} characters; the maximum is {ARGUMENT_CHARS}.")
         return super().clean(value)
+
+
+def with_line(message: str, text: str) -> str:
+    """Add to a message the line of the JSON text that holds the first key which the message names."""
+    for found in _KEY.finditer(text):
+        if re.search(rf"(?<![\w-]){re.escape(found[1])}(?![\w-])", message):
+            return f"{message} (line {text.count(chr(10), 0, found.start()) + 1})"
+    return message
 
 
 def _no_constant(name: str) -> Any:

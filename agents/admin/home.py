@@ -59,7 +59,16 @@ from agents.sessions.control_room import COUNTED, SHOWN, Attention, Counts, Heal
 from agents.sessions.figures import MONTH_DAYS, Period, outcomes_by_day, spend_of_installation
 from agents.sessions.halts import AllHalted, already_halted_message, halt_all_work, release_all_work
 from agents.sessions.model_facts import models_known
-from agents.sessions.pauses import pause_message, waiting_for_person, work_pause, work_paused, work_resume
+from agents.sessions.pauses import (
+    CHANGE_RUN,
+    pause_message,
+    pauses_open,
+    triggers_paused,
+    waiting_for_person,
+    work_pause,
+    work_paused,
+    work_resume,
+)
 from agents.sessions.reads import asked_by
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
@@ -79,6 +88,7 @@ STEPS_SECONDS: Final = 365 * 24 * 3600
 # Set on a request, so that one page asks once.
 COUNTED_BEFORE: Final = "lqops_counts"
 APPROVER: Final = "lqops_is_approver"
+SHOWN_PAUSES: Final = 200
 
 # --- Home ---
 
@@ -506,6 +516,64 @@ def resume_everything(request: HttpRequest) -> HttpResponse:
     return confirm_page(request, "Resume everything", form, back=reverse("admin:index"), description=description)
 
 
+@dataclass(frozen=True)
+class PausedRow:
+    """One line of the page Paused. `resume` is the address of the act, for those who may do it."""
+
+    kind: str
+    name: str
+    link: str
+    by: str
+    since: Any
+    reason: str
+    resume: str
+
+
+@never_cache
+def paused_page(request: HttpRequest) -> TemplateResponse:
+    """Everything that is paused: all work, agents, triggers and runs, newest first."""
+    user = require_permission(request, VIEW)
+    pauses, triggers = pauses_open(SHOWN_PAUSES), triggers_paused(SHOWN_PAUSES)
+    with_purposes(pause.session for pause in pauses if pause.session)
+    rows = [*(_paused(pause, user) for pause in pauses), *(_paused_trigger(*one, user) for one in triggers)]
+    return site_page(
+        request,
+        "admin/paused.html",
+        "Paused",
+        paused=sorted(rows, key=lambda row: row.since, reverse=True),
+        is_cut=max(len(pauses), len(triggers)) == SHOWN_PAUSES,
+        most=SHOWN_PAUSES,
+    )
+
+
+def _paused(pause: Any, user: User) -> PausedRow:
+    kind, name, row, permission = "all work", "All work", None, HALT_PERMISSION
+    if pause.agent is not None:
+        kind, name, row, permission = "agent", pause.agent.name, pause.agent, CHANGE_RUN
+    if pause.session is not None:
+        kind, name, row, permission = "run", pause.session.purpose, pause.session, CHANGE_RUN
+    link = _row_page(row, "change") if row is not None and _may_view(user, type(row)) else ""
+    resume = _row_page(row, "act", "resume") if row is not None else reverse("admin:resume_everything")
+    by = pause.requested_by.get_username() if pause.requested_by else pause.actor
+    return PausedRow(
+        kind, name, link, by, pause.requested_at, pause.reason, resume if user.has_perm(permission) else ""
+    )
+
+
+def _paused_trigger(trigger: Trigger, pause: Any, user: User) -> PausedRow:
+    """A trigger that stopped itself says why on Home; its pause has nobody's name."""
+    by = pause.requested_by.get_username() if pause and pause.requested_by else ""
+    reason = PAUSED_FOR.get(trigger.pause_reason, words(trigger.pause_reason) or "by hand")
+    resume = _row_page(trigger, "act", "resume") if user.has_perm("agents.change_trigger") else ""
+    kind = "trigger and its runs" if pause else "trigger"
+    link = _row_page(trigger, "change") if _may_view(user, Trigger) else ""
+    return PausedRow(kind, trigger.name, link, by, trigger.paused_at, reason, resume)
+
+
+def _row_page(row: Any, name: str, *more: str) -> str:
+    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_{name}", args=[row.pk, *more])
+
+
 # --- Health ---
 
 
@@ -607,7 +675,15 @@ _SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
                 _rows("Proposals", "contextproposal"),
             ),
         ),
-        Entry("play_circle", (_rows("Runs", "agentsession"), Page("Chats", "chats", VIEW), _rows("Calls", "toolcall"))),
+        Entry(
+            "play_circle",
+            (
+                _rows("Runs", "agentsession"),
+                Page("Paused", "paused", VIEW),
+                Page("Chats", "chats", VIEW),
+                _rows("Calls", "toolcall"),
+            ),
+        ),
         Entry(
             "notifications",
             (

@@ -1,8 +1,9 @@
 """Collections and documents: adding, reading with quotes marked, searching, attaching and detaching."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final
 
 from django import forms
@@ -14,7 +15,7 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpRe
 from django.urls import URLPattern, reverse
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, is_in_use
-from agents.admin.base import FormAdmin, NamedAdmin, chosen_owner, current_user, record_view
+from agents.admin.base import FormAdmin, NamedAdmin, chosen_owner, current_user, number_in, record_view
 from agents.admin.display import DeletedFilter, column
 from agents.admin.forms import REFUSALS, OwnerForm, StyledModelForm, error_text
 from agents.conf import clock
@@ -40,7 +41,12 @@ from agents.text.shown import visible
 
 SHOWN_DOCUMENTS: Final = 100
 SHOWN_FINDINGS: Final = 200
-SHOWN_CHARS: Final = 200_000
+SHOWN_CHARS: Final = 50_000  # of a text at a time
+SHOWN_HITS: Final = 200
+SHOWN_PLACES: Final = 500
+AROUND_CHARS: Final = 60
+QUERY_CHARS: Final = 200
+HEADING: Final = re.compile(r"^#{1,6} [^\n]{1,200}$", re.MULTILINE)
 ORIGINS: Final = {"upload": "upload", "artifact": "written by a run"}
 
 
@@ -161,21 +167,68 @@ class DetachForm(AttachForm):
         return super().choices_for(owners).filter(**inside).distinct()
 
 
-# --- The text of a document with chunks and quotes marked ---
+# --- The text of a document in parts, with pages, headings, quotes and search hits marked ---
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of text. `begins` are findings whose quote starts here.
+    """A stretch of text. `begins` are findings whose quote starts here; `hit` is the number of the hit that it is in.
 
     `chunk` and `label`, the name of a page, sheet or slide, are set where one begins.
     """
 
     text: str
+    start: int = 0
     quoted_by: tuple[Any, ...] = ()
     begins: tuple[Any, ...] = ()
     chunk: Any = None
     label: str = ""
+    is_heading: bool = False
+    hit: int = 0
+    hit_begins: bool = False
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A place where the searched words stand: its number from 1, and the text around it."""
+
+    number: int
+    start: int
+    end: int
+    before: str = ""
+    words: str = ""
+    after: str = ""
+
+
+def parts_of(text: str) -> list[tuple[int, int]]:
+    """The parts in which a text is shown: each ends at a line's end if there is one near enough."""
+    found, start = [], 0
+    while start < len(text):
+        end = min(start + SHOWN_CHARS, len(text))
+        if end < len(text):
+            end = text.rfind("\n", start + SHOWN_CHARS * 4 // 5, end) + 1 or end
+        found.append((start, end))
+        start = end
+    return found or [(0, 0)]
+
+
+def hits_in(text: str, query: str) -> list[Hit]:
+    """The first places of a text that hold the query, in any case and with any space between its words."""
+    words_ = query.split()
+    if not words_:
+        return []
+    found = islice(re.finditer(r"\s+".join(map(re.escape, words_)), text, re.IGNORECASE), SHOWN_HITS)
+    return [
+        Hit(
+            number,
+            place.start(),
+            place.end(),
+            visible(text[max(place.start() - AROUND_CHARS, 0) : place.start()]),
+            visible(place[0]),
+            visible(text[place.end() : place.end() + AROUND_CHARS]),
+        )
+        for number, place in enumerate(found, 1)
+    ]
 
 
 def pieces(
@@ -183,34 +236,54 @@ def pieces(
     chunks: Sequence[Any],
     findings: Sequence[Any],
     marks: Sequence[tuple[int, str]] = (),
+    hits: Sequence[Hit] = (),
     *,
-    limit: int = SHOWN_CHARS,
+    part: tuple[int, int] | None = None,
 ) -> list[Piece]:
-    """The text up to the limit, in pieces; no character is lost or doubled."""
-    end = min(len(text), limit)
+    """A part of the text, in pieces; no character is lost or doubled."""
+    first, last = part or (0, len(text))
     quotes = [finding for finding in findings if _is_within(finding, len(text))]
-    begins = {chunk.start: chunk for chunk in chunks if chunk.start < end}
-    labels = {start: label for start, label in marks if start < end}
-    edges = {0, end, *begins, *labels}
-    for finding in quotes:
-        edges |= {min(finding.quote_start, end), min(finding.quote_end, end)}
-    ordered = sorted(edges)
-    return [
-        Piece(
-            visible(text[start:stop]),
-            quoted_by=tuple(one for one in quotes if one.quote_start <= start and stop <= one.quote_end),
-            begins=tuple(one for one in quotes if one.quote_start == start),
-            chunk=begins.get(start),
-            label=labels.get(start, ""),
+    begins = {chunk.start: chunk for chunk in chunks}
+    labels = dict(marks)
+    headings = {place.start(): place.end() for place in HEADING.finditer(text, first, last)}
+    spans = [(one.quote_start, one.quote_end) for one in quotes] + [(hit.start, hit.end) for hit in hits]
+    edges = {first, last, *begins, *labels, *headings, *headings.values(), *(edge for span in spans for edge in span)}
+    ordered = sorted(edge for edge in edges if first <= edge <= last)
+    found = []
+    heading_end = first
+    for start, stop in pairwise(ordered):
+        heading_end = headings.get(start, heading_end)
+        hit = next((one for one in hits if one.start <= start and stop <= one.end), None)
+        found.append(
+            Piece(
+                visible(text[start:stop]),
+                start,
+                quoted_by=tuple(one for one in quotes if one.quote_start <= start and stop <= one.quote_end),
+                begins=tuple(one for one in quotes if max(one.quote_start, first) == start < one.quote_end),
+                chunk=begins.get(start),
+                label=labels.get(start, ""),
+                is_heading=stop <= heading_end,
+                hit=hit.number if hit else 0,
+                hit_begins=hit is not None and max(hit.start, first) == start,
+            )
         )
-        for start, stop in pairwise(ordered)
-    ]
+    return found
 
 
 def _is_within(finding: Any, length: int) -> bool:
     start = finding.quote_start
     end = finding.quote_end
     return start is not None and end is not None and start < end <= length
+
+
+def _part_at(parts: list[tuple[int, int]], place: int) -> int:
+    """The number of the part that holds a place; of the last one, if none does."""
+    return next((number for number, (_, end) in enumerate(parts, 1) if place < end), len(parts))
+
+
+def _headings(text: str) -> list[tuple[int, str]]:
+    found = islice(HEADING.finditer(text), SHOWN_PLACES)
+    return [(place.start(), visible(place[0].strip("# "))) for place in found]
 
 
 # --- Documents ---
@@ -305,17 +378,36 @@ class DocumentAdmin(FormAdmin):
         return HttpResponseRedirect(page)
 
     def extra_context(self, request: HttpRequest, row: Document) -> dict[str, Any]:
+        """One part of the text: the one that the address names, or that holds the place or the quote that it names."""
+        parts = parts_of(row.text)
+        query = request.GET.get("q", "").strip()[:QUERY_CHARS]
+        hits = hits_in(row.text, query)
+        chosen = row.findings.filter(pk=number_in(request, "finding")).first()
+        place = number_in(request, "at") if chosen is None else chosen.quote_start or 0
+        shown = number_in(request, "part") or _part_at(parts, place)
+        start, end = parts[min(shown, len(parts)) - 1]
+        quoted = row.findings.filter(quote_start__lt=end, quote_end__gt=start).order_by("quote_start", "id")
+        chunks = list(row.chunks.filter(start__gte=start, start__lt=end).defer("text").order_by("number"))
         by_place = row.findings.select_related("session").order_by(F("quote_start").asc(nulls_last=True), "id")
-        findings = list(by_place[:SHOWN_FINDINGS])
-        chunks = list(row.chunks.filter(start__lt=SHOWN_CHARS).defer("text").order_by("number"))
+        marked = list(quoted[:SHOWN_FINDINGS])
+        if chosen is not None and chosen not in marked:
+            marked.append(chosen)
         return {
             "title": row.name,
             "document": row,
-            "findings": findings,
-            "pieces": pieces(row.text, chunks, findings, row.marks),
+            "findings": list(by_place[:SHOWN_FINDINGS]),
+            "chosen": chosen,
+            "pieces": pieces(row.text, chunks, marked, row.marks, hits, part=(start, end)),
+            "places": [(at, label) for at, label in row.marks][:SHOWN_PLACES] or _headings(row.text),
             "chunk_count": row.chunks.count(),
             "space": vector_space(),
-            "left_out": max(len(row.text) - SHOWN_CHARS, 0),
+            "query": query,
+            "hits": hits,
+            "most_hits": SHOWN_HITS,
+            "part": min(shown, len(parts)),
+            "parts": len(parts),
+            "start": start,
+            "end": end,
         }
 
     def search_view(self, request: HttpRequest) -> HttpResponse:

@@ -15,16 +15,17 @@ from django.views.decorators.cache import never_cache
 
 from agents.admin.actions import ActionRequest, RowAction
 from agents.admin.base import FormAdmin, current_user, require_permission, site_page
-from agents.admin.display import column, counted
-from agents.admin.forms import REFUSALS, StyledModelForm, error_text
+from agents.admin.display import column, counted, words
+from agents.admin.forms import REFUSALS, ArgumentsField, CodeEditor, StyledModelForm, error_text
 from agents.checks.model_test import CAP_USD, TEST_SECONDS, model_test
 from agents.conf import clock
 from agents.definitions.catalogue import declaration_of, file_models, rows_left_out
+from agents.enums import Purpose
 from agents.exceptions import Invalid
 from agents.ledger.declared_models import model_declare, model_restore
 from agents.models import DeclaredModel, ModelPrice
 from agents.people.access import START_PERMISSION, actor_of
-from agents.policy.model_catalogue import KEY_PREFIX, PRICES, ROLES, ROLES_KEY, SETTABLE
+from agents.policy.model_catalogue import KEY_PREFIX, LEAST_THINKING, PRICES, ROLES, ROLES_KEY, SETTABLE, UNOPENED
 from agents.sessions.model_facts import model_try_now, models_known
 from agents.types import FORM_PARTS
 
@@ -94,24 +95,21 @@ class NamesField(forms.CharField):
         return (", ".join(value) or NO_ONE) if isinstance(value, list) else value
 
 
-class ValueField(forms.CharField):
-    """One JSON value."""
-
-    def to_python(self, value: Any) -> Any:
-        text = (super().to_python(value) or "").strip()
-        try:
-            return json.loads(text) if text else None
-        except (ValueError, RecursionError):
-            raise forms.ValidationError('Write a JSON value, such as 8192, true, "text" or {"name": 1}.') from None
-
-    def run_validators(self, value: Any) -> None:
-        """Skip the validators of text: the value is not one."""
-
-    def prepare_value(self, value: Any) -> Any:
-        return value if isinstance(value, str) or value is None else json.dumps(value, ensure_ascii=False)
+# What a model does before it answers: the choices of the form, and what each stands for.
+THINKING: Final[dict[str, Any]] = {"no": False, "yes": True, UNOPENED: UNOPENED}
+BUDGET: Final = "tokens"
+PURPOSES: Final = {f"max_tokens_{purpose}": purpose for purpose in Purpose.values}
+PurposesForm: Any = type(
+    "PurposesForm",
+    (forms.Form,),
+    {
+        name: forms.IntegerField(label=words(purpose).capitalize(), required=False, min_value=1)
+        for name, purpose in PURPOSES.items()
+    },
+)
 
 
-class DeclaredModelForm(StyledModelForm):
+class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]
     """Settings of one model. An empty field keeps what the file says."""
 
     provider = forms.ChoiceField(
@@ -135,22 +133,32 @@ class DeclaredModelForm(StyledModelForm):
     context_window = forms.IntegerField(
         required=False, help_text="Tokens that a question and its answer may have together."
     )
-    max_tokens = ValueField(
-        label="Maximum answer",
-        required=False,
-        help_text='Tokens: a number, or one for each purpose, such as {"default": 8192, "judge": 512}.',
+    max_tokens = forms.IntegerField(
+        label="Maximum answer", required=False, help_text="Tokens of an answer, for every purpose without its own."
     )
-    reasoning = ValueField(
-        label="Thinks before it answers", required=False, help_text='true, false, "unopened", or a number of tokens.'
+    reasoning = forms.ChoiceField(
+        label="Thinks before it answers",
+        required=False,
+        choices=[
+            ("", "—"),
+            ("no", "No"),
+            ("yes", "Yes"),
+            (UNOPENED, "Yes, and replies begin inside the thinking"),
+            (BUDGET, "Yes, with a budget of tokens"),
+        ],
+        help_text="A budget is for Anthropic's protocol; replies that begin inside the thinking are for the others.",
+    )
+    reasoning_tokens = forms.IntegerField(
+        label="Budget for thinking", required=False, min_value=LEAST_THINKING, help_text="Tokens."
     )
     fallback = NamesField(
         label="Fallbacks", required=False, help_text=f"Models to ask instead, with commas; {NO_ONE}: no fallback."
     )
     roles = NamesField(required=False, help_text=f"Of {', '.join(ROLES)}, with commas; {NO_ONE}: no role.")
-    extra = ValueField(
+    extra = ArgumentsField(
         label="Further request fields",
         required=False,
-        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+        widget=CodeEditor("json", rows=4),
         help_text='A JSON object, such as {"temperature": 0.2}.',
     )
 
@@ -170,16 +178,43 @@ class DeclaredModelForm(StyledModelForm):
         for key in SETTABLE:
             if key not in self.fields:
                 continue
-            self.initial.setdefault(key, given.get(key))
+            self.initial = {**_shown(key, given.get(key)), **self.initial}
             says = _file_text(name, key) if file else ""
             source = f" The file says: {says}." if says else ""
             self.fields[key].help_text += f"{' Set here.' if key in given else ''}{source}"
         if not shows_address and self.initial["url"]:
             self.initial["url"] = _host(self.initial["url"])
 
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        has_budget = given.get("reasoning_tokens") or "reasoning_tokens" in self.errors
+        if given.get("reasoning") == BUDGET and not has_budget:
+            self.add_error("reasoning_tokens", "Give the number of tokens.")
+        return given
+
     def values(self) -> dict[str, Any]:
-        given = {key: self.cleaned_data.get(key) for key in SETTABLE}
+        found = self.cleaned_data
+        given = {key: found.get(key) for key in SETTABLE}
+        purposes = {purpose: found[name] for name, purpose in PURPOSES.items() if found.get(name)}
+        if purposes:
+            default = {"default": given["max_tokens"]} if given["max_tokens"] is not None else {}
+            given["max_tokens"] = {**default, **purposes}
+        if given["reasoning"]:
+            given["reasoning"] = THINKING.get(given["reasoning"], found.get("reasoning_tokens"))
         return {key: value for key, value in given.items() if value is not None and value != ""}
+
+
+def _shown(key: str, value: Any) -> dict[str, Any]:
+    """What the fields of the form show for one key."""
+    if key == "max_tokens" and isinstance(value, dict):
+        known = {f"max_tokens_{purpose}": most for purpose, most in value.items() if purpose != "default"}
+        return {**known, key: value.get("default")}
+    if key == "reasoning" and value is not None:
+        choice = next((name for name, one in THINKING.items() if one == value and type(one) is type(value)), BUDGET)
+        return {key: choice, "reasoning_tokens": value if choice == BUDGET else None}
+    if key == "extra" and value is not None:
+        return {key: json.dumps(value, indent=2, ensure_ascii=False)}
+    return {key: value}
 
 
 def _file_text(model: str, key: str) -> str:
@@ -221,7 +256,11 @@ class DeclaredModelAdmin(FormAdmin):
             {"description": "An empty field: as the models file says.", "fields": ["model", "roles", "fallback"]},
         ),
         ("Server", {"fields": ["provider", "url", "name", "key_env", "key_header"]}),
-        ("Requests", {"fields": ["context_window", "max_tokens", "reasoning", "extra"]}),
+        ("Requests", {"fields": ["context_window", "max_tokens", "reasoning", "reasoning_tokens", "extra"]}),
+        (
+            "Maximum answer by purpose",
+            {"description": "Tokens. An empty field: the maximum answer above.", "fields": list(PURPOSES)},
+        ),
     ]
     row_actions = (
         RowAction(

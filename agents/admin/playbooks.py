@@ -6,18 +6,20 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
 from django.forms import formset_factory
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.urls import URLPattern, reverse
 from unfold.decorators import action as unfold_action
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row
 from agents.admin.base import DetailAdmin, NamedAdmin, confirm_page, current_user, record_view
 from agents.admin.display import DeletedFilter, column, cut
-from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
+from agents.admin.forms import REFUSALS, CodeEditor, OwnerForm, StyledForm, error_text, line_problems
 from agents.conf import clock
-from agents.definitions.playbooks import MAX_POSITIONS, Position
-from agents.exceptions import SkillChanged
+from agents.definitions.playbooks import MAX_POSITIONS, Position, read_playbook
+from agents.exceptions import Invalid, SkillChanged
 from agents.knowledge.findings import ALARM_DAYS, false_alarms
 from agents.knowledge.playbooks import (
     playbook_create,
@@ -82,7 +84,7 @@ class ImportForm(StyledForm):
     text = forms.CharField(
         label="YAML",
         max_length=YAML_CHARS,
-        widget=forms.Textarea(attrs={"rows": 18, "spellcheck": "false"}),
+        widget=CodeEditor("yaml", rows=18),
         help_text="A playbook with this name gets a new version; otherwise a new playbook is created.",
     )
 
@@ -141,14 +143,28 @@ class PlaybookAdmin(NamedAdmin):
         record_view(request, current_user(request), playbook)
         return yaml_download(playbook.name, playbook_export(playbook))
 
+    def get_urls(self) -> list[URLPattern]:
+        return [self.url("check/", "check"), *super().get_urls()]
+
+    def check_view(self, request: HttpRequest) -> JsonResponse:
+        """Say what is wrong with a text that is to be imported, while somebody writes it. Saves nothing."""
+        if request.method != "POST" or not self.has_add_permission(request):
+            raise PermissionDenied
+        try:
+            read_playbook(request.POST.get("text", "")[:YAML_CHARS])
+        except Invalid as error:
+            return JsonResponse({"problems": line_problems(error)})
+        return JsonResponse({"problems": []})
+
     @unfold_action(description="Import YAML", url_path="import", permissions=["add"])
     def import_yaml(self, request: HttpRequest) -> HttpResponse:
         form = ImportForm(request.POST or None, initial={"owner": current_user(request).pk})
+        form.fields["text"].widget.attrs["data-checks"] = reverse("admin:agents_playbook_check")
         if request.method == "POST" and form.is_valid():
             try:
                 playbook = playbook_import(by=current_user(request), now=clock(), **form.cleaned_data)
             except REFUSALS as error:
-                add_refusal(form, error)
+                form.add_error("text", error_text(error))
             else:
                 messages.success(request, f"Playbook {playbook} imported.")
                 return HttpResponseRedirect(self.row_link(playbook.pk))

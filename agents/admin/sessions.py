@@ -410,12 +410,16 @@ class RestartForm(ActionForm):
     )
 
 
+# Options of one run; the settings of the step loop are set on triggers.
+RUN_OPTIONS: Final = tuple(name for name in OPTION_NAMES if name not in {"loop", "guardrails"})
+
+
 class RunForm(OwnedChoices, StyledModelForm):
     """Inputs and options of a run, as triggers keep them. The choices are the owner's own rows."""
 
     class Meta:
         model = Trigger
-        fields = ["playbook", "skill", "collection", "query", "project", "agent", *OPTION_NAMES, "max_cost_usd"]
+        fields = ["playbook", "skill", "collection", "query", "project", "agent", *RUN_OPTIONS, "max_cost_usd"]
         labels = {"max_cost_usd": "Cap per run (USD)", **{option.name: option.metadata["label"] for option in OPTIONS}}
         help_texts = {
             "playbook": "Positions to check the documents against.",
@@ -429,10 +433,6 @@ class RunForm(OwnedChoices, StyledModelForm):
         }
 
 
-# Options of one run; the settings of the step loop are set on triggers.
-RUN_OPTIONS: Final = tuple(name for name in OPTION_NAMES if name not in {"loop", "guardrails"})
-
-
 class RunNowForm(RunForm):
     goal = forms.CharField(
         required=False,
@@ -441,9 +441,6 @@ class RunNowForm(RunForm):
         help_text="The goal in your own words. The run works towards it in steps, with skills.",
     )
     document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document to read.")
-
-    class Meta(RunForm.Meta):
-        exclude = ("loop", "guardrails")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

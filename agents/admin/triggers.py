@@ -42,15 +42,15 @@ from agents.admin.display import (
     words,
 )
 from agents.admin.forms import REFUSALS, error_text, usd_field
-from agents.admin.sessions import RunForm, start_each
+from agents.admin.sessions import RUN_OPTIONS, RunForm, start_each
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, InputState, TriggerKind
 from agents.exceptions import Invalid
 from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_spend
 from agents.models import AgentSession, Budget, Trigger, UnreadInput
 from agents.policy import schedule
-from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from agents.policy.run_spec import OPTION_NAMES, RunSpec
+from agents.policy.guardrails import MOST, RENAMED, GuardrailsConfig, LoopConfig, Strategy
+from agents.policy.run_spec import RunSpec
 from agents.sessions.figures import Subject
 from agents.text.shown import visible
 from agents.triggers.firing import run_now
@@ -85,12 +85,52 @@ _LIMITS: Final = ("max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "e
 # --- The form ---
 
 
-def _names(config: type[LoopConfig | GuardrailsConfig]) -> str:
-    return ", ".join(field.name for field in fields(config))
+_SETTINGS: Final[dict[str, type[LoopConfig | GuardrailsConfig]]] = {"loop": LoopConfig, "guardrails": GuardrailsConfig}
+_SETTING_HELP: Final = {
+    "loop_max_steps": "Steps of one run. 0: none.",
+    "loop_timeout": "Seconds of one run. 0: no limit.",
+    "loop_max_retries": "Further tries of a step that failed.",
+    "loop_streaming": "The reply is shown while it is written.",
+    "loop_context_window": "Tokens of a conversation. 0: the window of the model.",
+    "loop_context_strategy": "How a conversation that is too long is cut.",
+    "loop_token_budget": "Tokens of one run. 0: no limit.",
+    "loop_max_tool_rounds": "Steps with calls in one run. 0: no limit.",
+    "guardrails_max_tokens_recoveries": "Times that a reply which was cut off is continued. 0: never.",
+    "guardrails_max_repeated_tool_steps": "The same calls run at most this often in a row. 0: no call runs at all.",
+    "guardrails_reserve_tokens": "Tokens that are kept for the last reply.",
+    "guardrails_reserve_cost_fraction": "Part of the cap that is kept for the last reply, from 0 to 1.",
+}
+AGENTIC: Final = "For an agentic analysis. An empty field: as the agent has it."
+_AS_AGENT: Final = ("", "As the agent")
 
 
-class TriggerForm(RunForm):
-    """The fields of its kind."""
+def _setting_field(name: str, default: object) -> forms.Field:
+    """A field for one setting of the step loop, by the type of its default. Empty: as the agent has it."""
+    given: dict[str, Any] = {"required": False, "help_text": _SETTING_HELP[name]}
+    given["label"] = name.partition("_")[2].replace("_", " ").capitalize()
+    match default:
+        case bool():
+            choices = [_AS_AGENT, ("yes", "Yes"), ("no", "No")]
+            return forms.TypedChoiceField(choices=choices, coerce=lambda text: text == "yes", empty_value=None, **given)
+        case Strategy():
+            choices = [_AS_AGENT, *((one.value, words(one.value)) for one in Strategy)]
+            return forms.TypedChoiceField(choices=choices, empty_value=None, **given)
+        case Decimal():
+            return forms.DecimalField(min_value=0, max_value=1, **given)
+        case _:
+            return forms.IntegerField(min_value=0, max_value=MOST, **given)
+
+
+_SETTING_FIELDS: Final = {
+    f"{group}_{field.name}": _setting_field(f"{group}_{field.name}", field.default)
+    for group, config in _SETTINGS.items()
+    for field in fields(config)
+}
+SettingsForm: Any = type("SettingsForm", (forms.Form,), dict(_SETTING_FIELDS))
+
+
+class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
+    """The fields of its kind, and one for each setting of the step loop."""
 
     class Meta(RunForm.Meta):
         fields = ["name", *_SCHEDULE, *_EVENT, *RunForm.Meta.fields, *_LIMITS]
@@ -109,9 +149,6 @@ class TriggerForm(RunForm):
             "collection": "Documents to read. The collection of a watch cannot be changed later.",
             "max_cost_per_day_usd": "Maximum cost of all its runs per UTC day. Empty: no cap of its own.",
             "max_runs_per_hour": "Further runs in the same hour are refused.",
-            "loop": f"For an agentic analysis. Missing keys: the agent's settings. Keys: {_names(LoopConfig)}.",
-            "guardrails": f"For an agentic analysis. Missing keys: the agent's settings. "
-            f"Keys: {_names(GuardrailsConfig)}.",
         }
 
     def clean_cron(self) -> Any:
@@ -131,14 +168,37 @@ class TriggerForm(RunForm):
         unused = [*(_SCHEDULE if kind != TriggerKind.SCHEDULE else ()), *(_EVENT if kind != TriggerKind.EVENT else ())]
         for name in unused:
             del self.fields[name]
-        for name in ("loop", "guardrails"):  # a callable default would add a hidden input
-            self.fields[name].show_hidden_initial = False
+        for group in _SETTINGS:
+            for key, value in self._stored(group).items():
+                shown = ("yes" if value else "no") if isinstance(value, bool) else value
+                self.initial[f"{group}_{key}"] = shown
         if kind == TriggerKind.WATCH:
             self.fields["collection"].required = True
             self.fields["collection"].disabled = self.instance.pk is not None
         if kind == TriggerKind.SCHEDULE:
             self.fields["cron"].required = True
             self.fields["cron"].widget.attrs["data-reads"] = reverse("admin:agents_trigger_schedule")
+
+    def _stored(self, group: str) -> dict[str, Any]:
+        return {RENAMED.get(key, key): value for key, value in getattr(self.instance, group).items()}
+
+    def clean(self) -> dict[str, Any]:
+        """Put the settings of the step loop together, as triggers keep them."""
+        given = super().clean() or self.cleaned_data
+        for group, config in _SETTINGS.items():
+            values = {field.name: given.pop(f"{group}_{field.name}", None) for field in fields(config)}
+            given[group] = {key: _as_json(value) for key, value in values.items() if value is not None}
+        return given
+
+    def changes(self) -> dict[str, Any]:
+        changed = {name: self.cleaned_data[name] for name in self.changed_data if name not in _SETTING_FIELDS}
+        return changed | {
+            group: self.cleaned_data[group] for group in _SETTINGS if self.cleaned_data[group] != self._stored(group)
+        }
+
+
+def _as_json(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _validate_schedule(cron: str, zone: str) -> None:
@@ -244,9 +304,11 @@ class TriggerAdmin(NamedAdmin):
         ("Schedule", {"fields": _SCHEDULE}),
         ("Event", {"fields": _EVENT}),
         ("Instructions and inputs", {"fields": ("playbook", "skill", "collection", "query", "project", "agent")}),
-        ("Options", {"fields": OPTION_NAMES}),
+        ("Options", {"fields": RUN_OPTIONS}),
         ("Cost caps", {"fields": ("max_cost_usd", "max_cost_per_day_usd")}),
         ("Limits", {"fields": ("max_runs_per_hour", "pause_after", "enabled")}),
+        ("Step loop", {"description": AGENTIC, "fields": [n for n in _SETTING_FIELDS if n.startswith("loop_")]}),
+        ("Guardrails", {"description": AGENTIC, "fields": [n for n in _SETTING_FIELDS if n.startswith("guardrails_")]}),
     )
     row_actions = (
         RowAction(

@@ -25,7 +25,7 @@ from agents.types import Ledger
 
 
 MOST: Final = 10**12  # fits an integer column
-_RENAMED: Final = {"timeout_seconds": "timeout"}  # former name; stored settings may still hold it
+RENAMED: Final = {"timeout_seconds": "timeout"}  # former name; stored settings may still hold it
 
 
 class Strategy(StrEnum):
@@ -49,7 +49,7 @@ class _Settings:
         merged: dict[str, Any] = {}
         for layer in layers:
             for given, value in layer.items():
-                key = _RENAMED.get(given, given)
+                key = RENAMED.get(given, given)
                 if key not in defaults:
                     raise _refused(key, value, f"there is no such setting; there are {', '.join(defaults)}")
                 merged[key] = _checked(key, value, defaults[key])

@@ -183,7 +183,22 @@ def _host(text: str) -> str:
 # --- What a person writes ---
 
 
-def rule_problem(rule: Rule) -> str:  # noqa: PLR0911 one line for each mistake
+def condition_problem(condition: Condition) -> tuple[str, str] | None:
+    """Return which part of a condition is wrong, and why; None if it is well."""
+    if condition.operator not in OPERATORS:
+        return "operator", f"{condition.operator} is no operator; there are {', '.join(OPERATORS)}."
+    if not _PATH.fullmatch(condition.argument):
+        why = f"{condition.argument!r} is no argument: write a name, or names with dots, as in order.total."
+        return "argument", why
+    if len(condition.value) > VALUE_CHARS:
+        return "value", f"A value has at most {VALUE_CHARS} characters."
+    if condition.operator in {"above", "below"} and not _is_number(condition.value):
+        why = f"{condition.value!r} is no number: {condition.argument} {condition.operator} needs one."
+        return "value", why
+    return None
+
+
+def rule_problem(rule: Rule) -> str:
     """Return why a rule cannot be used, in words; "" if it can."""
     if rule.role and rule.effect != RuleEffect.ASK:
         return "Only a rule that asks names a role."
@@ -192,14 +207,8 @@ def rule_problem(rule: Rule) -> str:  # noqa: PLR0911 one line for each mistake
     if len(rule.conditions) > MAX_CONDITIONS:
         return f"A rule has at most {MAX_CONDITIONS} conditions."
     for condition in rule.conditions:
-        if condition.operator not in OPERATORS:
-            return f"{condition.operator} is no operator; there are {', '.join(OPERATORS)}."
-        if not _PATH.fullmatch(condition.argument):
-            return f"{condition.argument!r} is no argument: write a name, or names with dots, as in order.total."
-        if len(condition.value) > VALUE_CHARS:
-            return f"A value has at most {VALUE_CHARS} characters."
-        if condition.operator in {"above", "below"} and not _is_number(condition.value):
-            return f"{condition.value!r} is no number: {condition.argument} {condition.operator} needs one."
+        if wrong := condition_problem(condition):
+            return wrong[1]
     if len(rule.destinations) > MAX_DESTINATIONS:
         return f"A rule has at most {MAX_DESTINATIONS} destinations."
     odd = [one for one in rule.destinations if one != _host(one) or not _HOST.fullmatch(one)]

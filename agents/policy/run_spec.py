@@ -72,8 +72,8 @@ class RunSpec:
         choices=AnalysisMode,
         flag="--analysis",
     )
-    loop: Mapping[str, Any] = option("Settings of the step loop.", default={}, label="Step loop (JSON)")
-    guardrails: Mapping[str, Any] = option("Limits of the step loop.", default={}, label="Guardrails (JSON)")
+    loop: Mapping[str, Any] = option("Settings of the step loop.", default={}, label="Step loop")
+    guardrails: Mapping[str, Any] = option("Limits of the step loop.", default={}, label="Guardrails")
 
     # Cap of the run; kept on the session itself
     max_cost_usd: Decimal | None = None

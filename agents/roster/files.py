@@ -128,6 +128,22 @@ def agent_import(
     return definition_write(agent=agent, text=text, by=by, now=now, file=file)
 
 
+def definition_check(*, owner: User, text: str, agent: Agent | None = None) -> list[tuple[Problem, bool]]:
+    """Return what is wrong with a text, by line, without writing anything.
+
+    The second value says that it would be saved all the same, without the sensor that the problem is about.
+    """
+    row = agent or Agent(owner=owner)
+    try:
+        definition = _checked(_normalized(text), row, file=DEFAULT_FILE, name=row.name)
+    except DefinitionError as error:
+        return [(problem, False) for problem in error.problems]
+    taken = _name_problems(row, definition, file=DEFAULT_FILE) if row.pk else ()
+    found = dict.fromkeys((*taken, *names_missing(row, definition, file=DEFAULT_FILE)))
+    skipped = [problem for sensor in definition.broken_sensors for problem in sensor.problems]
+    return [*((problem, False) for problem in sort_problems(found)), *((problem, True) for problem in skipped)]
+
+
 def agent_export(agent: Agent) -> str:
     """Return the agent's text; if it never had one, a text of its settings and triggers."""
     if agent.definition:

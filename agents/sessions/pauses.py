@@ -344,6 +344,23 @@ def work_paused() -> Pause | None:
     return paused.select_related("requested_by").first()
 
 
+def pauses_open(limit: int) -> list[Pause]:
+    """Return the pauses in force of runs, agents and all work, newest first. Those of triggers are on the triggers."""
+    rows = Pause.objects.open().exclude(scope=PauseScope.TRIGGER)
+    joins = ("requested_by", "agent", "session__owner", "session__agent", "session__trigger")
+    return list(rows.select_related(*joins).order_by("-pk")[:limit])
+
+
+def triggers_paused(limit: int) -> list[tuple[Trigger, Pause | None]]:
+    """Return the paused triggers, newest first, each with the pause that holds up its runs, if there is one."""
+    rows = list(Trigger.objects.filter(paused_at__isnull=False, deleted_at__isnull=True).order_by("-paused_at")[:limit])
+    held = {
+        pause.trigger_id: pause
+        for pause in Pause.objects.open().filter(trigger__in=rows).select_related("requested_by")
+    }
+    return [(row, held.get(row.pk)) for row in rows]
+
+
 def pauses_of(row: AgentSession) -> list[Pause]:
     """Return the pauses in force that hold a session up, oldest first."""
     pauses = Pause.objects.open().of(row).select_related("requested_by", "agent", "trigger", "session")

@@ -14,7 +14,7 @@ from tests.agents.admin.rows import page, text_of
 
 LINK = re.compile(r'href="(/[^"#]*)')
 FILES = ("/static/", "/admin/logout/", "/favicon")
-PLAIN = ("index", "chats", "charts", "health", "models", "ask", "search")
+PLAIN = ("index", "paused", "chats", "charts", "health", "models", "ask", "search")
 
 
 def pages_for(user):

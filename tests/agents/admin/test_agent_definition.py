@@ -213,3 +213,55 @@ def test_invalid_stored_text_can_be_corrected(client):
     client.post(page(Agent, "definition", agent.pk), {"text": "mode: auto\n"})
     agent.refresh_from_db()
     assert (agent.definition_version, agent.mode) == (4, "auto")
+
+
+# --- Checking while somebody writes ---
+
+
+def problems(answer):
+    return [(one["line"], one["is_warning"]) for one in answer.json()["problems"]]
+
+
+def test_text_is_checked_without_saving_it(client):
+    agent = make_agent(owner=sign_in(client), name="Watch")
+    make_agent(owner=agent.owner, name="Other")
+    address, before = page(Agent, "check", agent.pk), last_event()
+
+    assert problems(client.post(address, {"text": TEXT})) == []
+    wrong = client.post(address, {"text": TEXT.replace("manual", "some\u202etimes").replace("60", "soon")})
+    assert problems(wrong) == [(2, False), (5, False)]
+    assert "\u202e" not in wrong.json()["problems"][0]["text"]
+    assert problems(client.post(address, {"text": "name: [\n"}))[0][1] is False
+    assert problems(client.post(address, {"text": "name: Other\ninstructions: x\n"})) == [(1, False)]
+    assert problems(client.post(address, {"text": "name: Watch\nproject: Nowhere\n"})) == [(2, False)]
+    agent.refresh_from_db()
+    assert (agent.definition, agent.definition_version) == ("", 0)
+    assert "agent.defined" not in kinds_since(before)
+
+
+def test_sensor_that_would_be_skipped_is_a_warning(client):
+    agent = make_agent(owner=sign_in(client), name="Watch")
+    text = TEXT + "sensors:\n- name: feed\n  source: {kind: nothing}\n"
+
+    found = problems(client.post(page(Agent, "check", agent.pk), {"text": text}))
+
+    assert found
+    assert all(is_warning for _, is_warning in found)
+
+
+def test_text_to_import_is_checked_for_its_owner(client):
+    user = sign_in(client)
+    make_agent(owner=user, name="Watch")
+    address = reverse("admin:agents_agent_check_import")
+
+    assert problems(client.post(address, {"text": TEXT, "owner": user.pk})) == []
+    assert problems(client.post(address, {"text": "name: Watch\nmode: some\n", "owner": "nobody"})) == [(2, False)]
+    assert not Agent.objects.exclude(definition="").exists()
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_only_those_who_may_save_a_text_may_check_it(client, role):
+    sign_in(client, role)
+    for address in (page(Agent, "check", make_agent().pk), reverse("admin:agents_agent_check_import")):
+        assert client.post(address, {"text": TEXT}).status_code == 403
+        assert client.get(address).status_code == 403

@@ -12,9 +12,23 @@ from tests.factories import NOW, make_session
 pytestmark = pytest.mark.django_db
 FORM = {
     "name": "Large payments", "effect": "ask", "role": "admin", "agent": "", "skill": "http_request",
-    "conditions": "json.amount above 100\nurl contains pay now", "min_cost_usd": "0.5", "destinations": "pay.example\n",
-    "enabled": "on",
+    "min_cost_usd": "0.5", "destinations": "pay.example\n", "enabled": "on",
 }  # fmt: skip
+
+
+def conditions(*rows):
+    """The fields of these conditions, as the page posts them."""
+    given = {"conditions-TOTAL_FORMS": len(rows), "conditions-INITIAL_FORMS": 0}
+    for number, row in enumerate(rows):
+        given |= {
+            f"conditions-{number}-{name}": value
+            for name, value in zip(("argument", "operator", "value", "DELETE"), row, strict=False)
+        }
+    return given
+
+
+AMOUNT = ("json.amount", "above", "100")
+FORM |= conditions(AMOUNT, ("url", "contains", "pay now"))
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +54,8 @@ def test_a_rule_is_written_as_it_was_filled_in(client, admin):
         {"argument": "url", "operator": "contains", "value": "pay now"},
     ]
     shown = text_of(client.get(response.url))
-    assert "json.amount above 100\nurl contains pay now" in shown
+    for value in ("json.amount", "100", "url", "pay now"):
+        assert f'value="{value}"' in shown, value
     assert "if json.amount is above 100 and url contains pay now to pay.example" in text_of(
         client.get(page(ApprovalRule, "changelist"))
     )
@@ -49,9 +64,12 @@ def test_a_rule_is_written_as_it_was_filled_in(client, admin):
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"conditions": "amount"}, "“amount” is no condition: write argument, operator"),
-        ({"conditions": "amount matches .*"}, "is no condition"),
-        ({"conditions": "amount above much"}, "is no number"),
+        (conditions(("amount", "above", "")), "This field is required"),
+        (conditions(("amount", "matches", ".*")), "matches is not one of the available choices"),
+        (conditions(("amount", "above", "much")), "'much' is no number: amount above needs one."),
+        (conditions(("a b", "is", "1")), "is no argument: write a name"),
+        (conditions(*[AMOUNT] * 11), "at most 10 forms"),
+        ({"conditions-TOTAL_FORMS": ""}, "Correct the conditions below."),
         ({"destinations": "https://x.example/"}, "is no host"),
         ({"effect": "allow"}, "Only a rule that asks names a role"),
         ({"name": ""}, "This field is required"),
@@ -63,9 +81,15 @@ def test_a_mistake_is_explained_and_nothing_is_saved(client, fields, says):
     assert not ApprovalRule.objects.exists()
 
 
+def test_removed_and_empty_conditions_are_not_kept(client):
+    rows = conditions(("url", "contains", "x", "on"), AMOUNT, ("", "is", ""))
+    client.post(page(ApprovalRule, "add"), {**FORM, **rows})
+    assert [one["argument"] for one in ApprovalRule.objects.get().conditions] == ["json.amount"]
+
+
 def test_a_change_is_a_new_version_and_the_old_one_can_be_read(client):
     first = rule_create(by=None, now=NOW, name="Rule", effect="deny", enabled=True)
-    response = client.post(page(ApprovalRule, "change", first.pk), {"name": "Rule", "effect": "ask"})
+    response = client.post(page(ApprovalRule, "change", first.pk), {"name": "Rule", "effect": "ask", **conditions()})
     newest = ApprovalRule.objects.current().get()
     assert (response.url, newest.version) == (page(ApprovalRule, "change", newest.pk), 2)
     old = text_of(client.get(page(ApprovalRule, "change", first.pk)))
@@ -81,11 +105,11 @@ def test_trying_shows_what_a_rule_would_have_done_and_saves_nothing(client):
         arguments = {"skill": "http_request", "arguments": {"url": "https://pay.example", "json": {"amount": amount}}}
         given = {"intent": ToolIntent.RUN_SKILL, "name": "http_request", "arguments": arguments, "started_at": clock()}
         make_call(session, key=key, outcome=Outcome.SUCCESS, **given)
-    form = {**FORM, "min_cost_usd": "", "conditions": "json.amount above 100", "try": "1"}
+    form = {**FORM, "min_cost_usd": "", **conditions(AMOUNT), "try": "1"}
     shown = text_of(client.post(page(ApprovalRule, "add"), form))
     assert "1 of 2 calls of skills would have been asked about by this rule alone" in shown
     assert "a person was asked about 0 of them anyway" in shown
-    none = text_of(client.post(page(ApprovalRule, "add"), {**form, "conditions": "json.amount above 1000"}))
+    none = text_of(client.post(page(ApprovalRule, "add"), {**form, **conditions(("json.amount", "above", "1000"))}))
     assert "None of 2 calls of skills fits this rule." in none
     assert not ApprovalRule.objects.exists()
     row = rule_create(by=None, now=NOW, name="Rule", effect="deny")
@@ -97,6 +121,6 @@ def test_trying_shows_what_a_rule_would_have_done_and_saves_nothing(client):
 def test_an_operator_tightens_and_does_not_loosen(client):
     sign_in(client, "operator")
     assert client.post(page(ApprovalRule, "add"), FORM).status_code == 302
-    loosening = {"name": "x", "effect": "allow", "skill": "http_request", "enabled": "on"}
+    loosening = {"name": "x", "effect": "allow", "skill": "http_request", "enabled": "on", **conditions()}
     assert "needs the permission agents.loosen" in text_of(client.post(page(ApprovalRule, "add"), loosening))
     assert ApprovalRule.objects.count() == 1

@@ -54,7 +54,7 @@ def test_every_list_is_in_the_sidebar_or_a_tab(client, role):
         if user.has_perm(f"{model._meta.app_label}.view_{model._meta.model_name}")
         and model._meta.model_name not in ELSEWHERE
     }
-    plain = {reverse(f"admin:{name}") for name in ("index", "chats", "charts", "health")}
+    plain = {reverse(f"admin:{name}") for name in ("index", "paused", "chats", "charts", "health")}
     assert (lists | plain) - reached == set()
     assert all(client.get(link).status_code == 200 for link in sorted(reached))
 

@@ -4,7 +4,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from agents.admin.knowledge import pieces
+from agents.admin.knowledge import hits_in, parts_of, pieces
 from agents.engine.indexing import index_start, run_index
 from agents.knowledge.documents import document_add
 from agents.knowledge.vectors import vector_space
@@ -143,8 +143,8 @@ def test_pages_of_a_document_are_shown(client):
 
     found = text_of(client.get(page(Document, "change", document.pk)))
 
-    assert '<span class="lq-chunk">page 1</span>' in found
-    assert '<span class="lq-chunk">page &lt;2&gt;</span>' in found
+    assert '<span class="lq-page">page 1</span>' in found
+    assert ">page &lt;2&gt;</span>" in found
     assert ", page &lt;2&gt;</div>" in found
 
 
@@ -228,12 +228,38 @@ def test_pieces_are_the_whole_text():
     assert sum(len(piece.begins) for piece in found) == 3
 
 
-def test_long_text_and_its_quote_are_cut_at_the_limit():
-    found = pieces("abcdefghij", [Span(8, 10)], [Span(3, 9)], limit=5)
+def test_quote_across_two_parts_is_marked_in_both():
+    quote = Span(3, 9, 7)
+    first, second = (pieces("abcdefghij", [], [quote], part=part) for part in ((0, 5), (5, 10)))
 
-    assert "".join(piece.text for piece in found) == "abcde"
-    assert found[-1].text == "de"
-    assert found[-1].quoted_by
+    assert [(piece.text, bool(piece.quoted_by), len(piece.begins)) for piece in first] == [
+        ("abc", False, 0),
+        ("de", True, 1),
+    ]
+    assert [(piece.text, bool(piece.quoted_by), len(piece.begins)) for piece in second] == [
+        ("fghi", True, 1),
+        ("j", False, 0),
+    ]
+
+
+def test_parts_are_the_whole_text_and_end_with_a_line(monkeypatch):
+    monkeypatch.setattr("agents.admin.knowledge.SHOWN_CHARS", 20)
+    text = "first line of 17\n\nx" + "y" * 45 + "\nlast"
+
+    found = parts_of(text)
+
+    assert "".join(text[start:end] for start, end in found) == text
+    assert text[: found[0][1]].endswith("17\n\n")
+    assert all(end - start <= 20 for start, end in found)
+    assert parts_of("") == [(0, 0)]
+
+
+def test_hits_are_found_in_any_case_and_across_lines():
+    found = hits_in("Late fee. LATE\n  FEE, late (fee)", " late   fee ")
+
+    assert [(hit.number, hit.start) for hit in found] == [(1, 0), (2, 10)]
+    assert hits_in("a(b", "(b")[0].start == 1
+    assert hits_in("text", "  ") == []
 
 
 def test_empty_document_says_so(client):
@@ -242,11 +268,57 @@ def test_empty_document_says_so(client):
     assert "No text in this file." in text_of(client.get(page(Document, "change", document.pk)))
 
 
-def test_long_document_says_how_much_is_missing(client, monkeypatch):
-    document = make_document(sign_in(client), text="x" * 50)
+def test_long_document_is_read_in_parts(client, monkeypatch):
+    owner = sign_in(client)
     monkeypatch.setattr("agents.admin.knowledge.SHOWN_CHARS", 20)
+    document = make_document(owner, text="# Term\nfive years.\n# Fees\nin advance.\n# Law\nDelaware")
+    place = document.text.index("Delaware")
+    finding = Finding.objects.create(
+        session=make_session(owner=owner), title="Law", document=document, quote_start=place, quote_end=place + 8
+    )
+    address = page(Document, "change", document.pk)
+    parts = len(parts_of(document.text))
+    assert parts > 2
 
-    assert "30 more characters" in text_of(client.get(page(Document, "change", document.pk)))
+    first = text_of(client.get(address))
+    assert "five years" in first
+    assert "Delaware" not in first
+    assert f"Part 1 of {parts}" in first
+    assert f'href="?at={document.text.index("# Law")}#' in first
+
+    for given in ({"finding": finding.pk}, {"at": place}, {"part": parts}, {"part": 99}):
+        last = text_of(client.get(address, given))
+        assert f"Part {parts} of {parts}" in last, given
+        assert f'id="finding-{finding.pk}"' in last, given
+        assert ('class="chosen"' in last) == ("finding" in given)
+    for given in ({"part": "x"}, {"at": "-1"}, {"finding": "9" * 30}, {"part": "0"}):
+        assert f"Part 1 of {parts}" in text_of(client.get(address, given)), given
+
+
+def test_words_are_searched_in_a_document(client, monkeypatch):
+    monkeypatch.setattr("agents.admin.knowledge.SHOWN_CHARS", 20)
+    document = make_document(sign_in(client), text="<b>fee</b> one\n" + "x" * 40 + "\na FEE again")
+    second = document.text.index("FEE")
+
+    found = text_of(client.get(page(Document, "change", document.pk), {"q": "fee"}))
+
+    assert "2 matches for" in found
+    assert f"?q=fee&amp;at={second}#hit-2" in found
+    assert '<span id="hit-1"></span><mark class="hit">fee</mark>' in found
+    assert "<b>fee</b>" not in found.replace("<b>fee</b>&lt;/b&gt;", "")
+    assert "0 matches for" in text_of(client.get(page(Document, "change", document.pk), {"q": "law"}))
+
+
+def test_finding_of_another_document_chooses_nothing(client):
+    owner = sign_in(client)
+    document, other = make_document(owner, text="five years"), make_document(owner, text="two years")
+    finding = Finding.objects.create(
+        session=make_session(owner=owner), title="Term", document=other, quote_start=0, quote_end=3
+    )
+
+    found = text_of(client.get(page(Document, "change", document.pk), {"finding": finding.pk}))
+
+    assert "chosen" not in found
 
 
 def test_original_is_always_a_download(client):
@@ -287,7 +359,7 @@ def test_search_finds_passages_of_one_owner(client):
 
     assert "mine.txt" in found
     assert "theirs.txt" not in found
-    assert f"{page(Document, 'change', mine.pk)}#at-0" in found
+    assert f"{page(Document, 'change', mine.pk)}?at=0#at-0" in found
     assert "theirs.txt" in theirs
     assert "mine.txt" not in theirs
 

@@ -221,11 +221,17 @@ def test_change_says_what_is_set_here_and_what_the_file_says(client, declared):
     assert "The file says: models.example." in form
     assert "The file says: main, judges." in form
     assert "s3cret" not in form
-    given = {"model": "big/1", "max_tokens": '{"default": 100}', "fallback": "none", "context_window": "9000"}
+    given = {
+        "model": "big/1",
+        "max_tokens": "100",
+        "max_tokens_judge": "50",
+        "fallback": "none",
+        "context_window": "9000",
+    }
     client.post(page(DeclaredModel, "add"), given)
     one = known()
     assert (one.origin, one.set_here) == ("file, changed here", {"max_tokens", "fallback", "context_window"})
-    assert (one.max_tokens, one.fallback, one.prices["input_usd"]) == ({"default": 100}, (), "1")
+    assert (one.max_tokens, one.fallback, one.prices["input_usd"]) == ({"default": 100, "judge": 50}, (), "1")
     row = DeclaredModel.objects.get()
     form = text_of(client.get(page(DeclaredModel, "change", row.pk)))
     assert "Set here. The file says: offline." in form
@@ -245,10 +251,19 @@ def test_change_says_what_is_set_here_and_what_the_file_says(client, declared):
         ({"url": "http://127.0.0.1:8080/v1"}, "only the configuration can allow it (LQOPS_NET_ALLOW_HOSTS"),
         ({"key_env": "LQOPS_SECRET_KEY"}, "name a variable LQOPS_MODEL_KEY_… that holds the key, or THE_KEY"),
         ({"max_tokens": "0"}, "max_tokens.default is 0: it must be a whole number from 1"),
-        ({"max_tokens": "many"}, "Write a JSON value"),
+        ({"max_tokens": "many"}, "Enter a whole number."),
+        ({"max_tokens_judge": "0"}, "greater than or equal to 1"),
+        ({"reasoning_tokens": "10"}, "greater than or equal to 1024"),
+        (
+            {"extra": "{\n  broken\n}"},
+            "This is not valid JSON: Expecting property name enclosed in double quotes: line 2",
+        ),
         ({"fallback": "nobody"}, "is not another model; declared: offline"),
         ({"roles": "chief"}, "it must be a list of main, small, judges, console"),
-        ({"extra": '{"stream": false}'}, "lqops sets this field of a request itself"),
+        (
+            {"extra": '{\n  "top_k": 1,\n  "stream": false}'},
+            "lqops sets this field of a request itself; take it out. (line 3)",
+        ),
         ({"extra": '{"key": "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"}'}, "extra looks like a secret"),
     ],
 )
@@ -260,6 +275,34 @@ def test_error_stands_beside_its_field_and_nothing_is_saved(client, declared, gi
     place = found.index('role="alert"')
     assert not key or found.rindex('name="', 0, place) == found.index(f'name="{key}"')
     assert not DeclaredModel.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "shown_as"),
+    [
+        ({"reasoning": "no"}, False, ("no", None)),
+        ({"reasoning": "yes"}, True, ("yes", None)),
+        ({"reasoning": "unopened"}, "unopened", ("unopened", None)),
+    ],
+)
+def test_thinking_is_chosen_from_a_list(client, declared, given, kept, shown_as):
+    sign_in(client, "admin")
+    client.post(page(DeclaredModel, "add"), {"model": "big/1", **given})
+    row = DeclaredModel.objects.get()
+    assert row.settings == {"reasoning": kept}
+    form = client.get(page(DeclaredModel, "change", row.pk)).context["form"]
+    assert (form["reasoning"].value(), form["reasoning_tokens"].value()) == shown_as
+
+
+def test_budget_for_thinking_is_a_number_of_tokens(client, declared):
+    sign_in(client, "admin")
+    given = {**ADDED, "provider": "anthropic", "reasoning": "tokens"}
+    assert "Give the number of tokens." in text_of(client.post(page(DeclaredModel, "add"), given))
+    client.post(page(DeclaredModel, "add"), {**given, "reasoning_tokens": "2048"})
+    row = DeclaredModel.objects.get()
+    assert row.settings["reasoning"] == 2048
+    form = client.get(page(DeclaredModel, "change", row.pk)).context["form"]
+    assert (form["reasoning"].value(), form["reasoning_tokens"].value()) == ("tokens", 2048)
 
 
 def test_viewer_sees_the_host_of_an_address_that_was_set_here(client, declared):

@@ -222,3 +222,18 @@ def test_viewer_cannot_load_skills(client):
 
     assert client.get(reverse("admin:agents_promptskill_load")).status_code == 403
     assert client.post(reverse("admin:agents_promptskill_load")).status_code == 403
+
+
+def test_text_to_import_is_checked_without_saving_it(client):
+    sign_in(client, "operator")
+    address = reverse("admin:agents_playbook_check")
+
+    wrong = client.post(address, {"text": "name: Terms\npositions:\n- issue: Term\n  severity: [high]\n"})
+    assert [one["line"] for one in wrong.json()["problems"]] == [4]
+    assert client.post(address, {"text": "name: ["}).json()["problems"][0]["line"] > 0
+    assert client.post(address, {"text": "name: Terms\npositions:\n- issue: Term\n"}).json() == {"problems": []}
+    assert not Playbook.objects.exists()
+
+    assert client.get(address).status_code == 403
+    sign_in(client, "viewer")
+    assert client.post(address, {"text": "name: Terms"}).status_code == 403

@@ -20,8 +20,6 @@ LIST = "admin:agents_trigger_changelist"
 DEFAULTS = {
     **{name: str(Trigger._meta.get_field(name).default) for name in ("max_runs_per_hour", "pause_after")},
     "analysis_mode": "single",
-    "loop": "{}",
-    "guardrails": "",
     "enabled": "on",
 }
 
@@ -236,9 +234,9 @@ def test_schedule_has_a_next_run(client):
         ("schedule", {"cron": "0 6 * * 1", "zone": "Mars/Base", "catch_up_minutes": "0"}, "zone"),
         ("manual", {"name": " "}, "name"),
         ("manual", {"max_runs_per_hour": "0"}, "max_runs_per_hour"),
-        ("manual", {"loop": '{"max_steps": -1}'}, "loop"),
-        ("manual", {"guardrails": '{"patience": 3}'}, "guardrails"),
-        ("manual", {"guardrails": "no JSON"}, "guardrails"),
+        ("manual", {"loop_max_steps": "-1"}, "loop_max_steps"),
+        ("manual", {"loop_context_strategy": "guess"}, "loop_context_strategy"),
+        ("manual", {"guardrails_reserve_cost_fraction": "1.5"}, "guardrails_reserve_cost_fraction"),
         ("manual", {"max_cost_usd": "-1"}, "max_cost_usd"),
     ],
 )
@@ -278,18 +276,32 @@ def test_analysis_is_set_in_the_form(client):
     owner = sign_in(client)
     think = {
         "analysis_mode": "agentic",
-        "loop": '{"max_steps": 9}',
-        "guardrails": '{"reserve_tokens": 64}',
+        "loop_max_steps": "9",
+        "loop_streaming": "no",
+        "guardrails_reserve_tokens": "64",
+        "guardrails_reserve_cost_fraction": "0.25",
         "playbook": make_playbook(owner, "NDA").pk,
     }
 
     add(client, "manual", owner, **think)
 
     row = Trigger.objects.get()
-    assert (row.analysis_mode, row.loop, row.guardrails) == ("agentic", {"max_steps": 9}, {"reserve_tokens": 64})
-    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, "name": "T", **think, "loop": ""})
+    kept = {"reserve_tokens": 64, "reserve_cost_fraction": 0.25}
+    assert (row.analysis_mode, row.loop, row.guardrails) == ("agentic", {"max_steps": 9, "streaming": False}, kept)
+    form = client.get(page(Trigger, "change", row.pk)).context["form"]
+    assert (form["loop_max_steps"].value(), form["loop_streaming"].value(), form["loop_timeout"].value()) == (
+        9,
+        "no",
+        None,
+    )
+
+    before = last_event()
+    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, "name": "T", **think})
+    assert kinds_since(before) == []
+    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, "name": "T", **think, "loop_max_steps": ""})
     row.refresh_from_db()
-    assert (row.loop, row.guardrails) == ({}, {"reserve_tokens": 64})
+    assert (row.loop, row.guardrails) == ({"streaming": False}, kept)
+    assert AuditEvent.objects.latest("pk").details["fields"] == ["loop"]
 
 
 def test_watch_keeps_its_collection(client):

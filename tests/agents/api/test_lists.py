@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 
+from agents.api import paging
 from agents.enums import Outcome, Status
 from agents.models import Approval, Notification, Precedent, Project, ToolCall
 from audit.models import AuditEvent
@@ -72,6 +73,16 @@ def test_pages_return_every_row_once(api, many):
         seen += names(answer)
         address = answer.json()["next"]
     assert seen == [f"{number:03}" for number in range(204, -1, -1)]
+
+
+def test_very_many_rows_are_not_all_counted_and_all_pages_are_reached(api, many, monkeypatch):
+    monkeypatch.setattr(paging, "MOST_COUNTED", 100)
+    counts, address = [], f"{PROJECTS}?page_size=90"
+    while address:
+        page = api.get(address).json()
+        counts.append((page["count"], len(page["results"])))
+        address = page["next"]
+    assert counts == [(100, 90), (181, 90), (205, 25)]
 
 
 def test_unknown_parameter_is_refused(api):

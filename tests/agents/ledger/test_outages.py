@@ -105,6 +105,15 @@ def test_another_run_is_woken_when_the_first_does_not_ask():
     assert probers_due(later + timedelta(minutes=1)) == [second.pk]
 
 
+def test_paused_run_does_not_try_the_model():
+    paused, going = make_waiting_for_model(), make_waiting_for_model()
+    AgentSession.objects.filter(pk=paused.pk).update(paused_at=NOW)
+    later = NOW + timedelta(hours=2)
+    assert probers_due(later) == [going.pk]
+    AgentSession.objects.filter(pk=going.pk).update(paused_at=NOW)
+    assert probers_due(later + timedelta(hours=2)) == []
+
+
 def test_an_outage_that_nobody_waits_for_wakes_nobody():
     outage_note(MODEL, "down", pause=None, is_try=True, now=NOW)
     assert probers_due(NOW + timedelta(hours=2)) == []

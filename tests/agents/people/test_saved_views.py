@@ -27,6 +27,14 @@ def test_own_and_shared_views_are_listed_by_name():
     assert list(views_of(mine, "finding")) == [own, shared]
 
 
+def test_own_views_stand_before_shared_ones():
+    mine, other = make_user(), make_user()
+    shared = save(other, "A", shared=True)
+    own = [save(mine, "B", shared=True), save(mine, "C")]
+    assert list(views_of(mine, "finding")) == [*own, shared]
+    assert list(views_of(other, "finding")) == [shared, own[0]]
+
+
 def test_same_name_is_replaced():
     user = make_user()
     first = save(user)

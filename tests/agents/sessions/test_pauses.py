@@ -27,9 +27,11 @@ from agents.sessions.pauses import (
     pause_message,
     pauses_apply,
     pauses_of,
+    pauses_open,
     session_pause,
     session_resume,
     sessions_spare,
+    triggers_paused,
     work_pause,
     work_paused,
     work_resume,
@@ -378,6 +380,36 @@ def test_a_trigger_is_paused_with_the_runs_that_it_has():
     with patch.object(triggers, "require_complete"):
         trigger_resume(trigger=trigger, by=None, now=LATER)
     assert where(before) == (Status.QUEUED, "")
+
+
+def test_second_pause_of_a_trigger_covers_newer_runs():
+    trigger = make_trigger()
+    older = queued(trigger=trigger, owner=trigger.owner)
+    trigger_pause(trigger=trigger, by=None, now=NOW, with_runs=True)
+    newer = queued(trigger=trigger, owner=trigger.owner, created_at=NOW + timedelta(minutes=1))
+    pauses_apply(LATER)
+    assert (where(older), where(newer)[0]) == (PAUSED, Status.QUEUED)
+
+    trigger_pause(trigger=trigger, by=None, now=LATER, with_runs=True)
+
+    assert (where(older), where(newer)) == (PAUSED, PAUSED)
+    assert Pause.objects.open().count() == 1
+
+
+def test_everything_that_is_paused_is_listed_newest_first():
+    agent, first, second = make_agent(), make_trigger(), make_trigger()
+    session = queued()
+    agent_pause(agent=agent, by=None, reason="expensive", now=NOW)
+    session_pause(session.pk, by=None, now=NOW)
+    trigger_pause(trigger=first, by=None, now=NOW)
+    trigger_pause(trigger=second, by=None, now=LATER, with_runs=True)
+    resumed = queued()
+    session_pause(resumed.pk, by=None, now=NOW)
+    session_resume(resumed.pk, by=None, now=LATER)
+
+    assert [(pause.session, pause.agent) for pause in pauses_open(10)] == [(session, None), (None, agent)]
+    assert len(pauses_open(1)) == 1
+    assert [(row, pause is not None) for row, pause in triggers_paused(10)] == [(second, True), (first, False)]
 
 
 def test_the_runs_of_a_deleted_trigger_go_on():

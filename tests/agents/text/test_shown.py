@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.text.shown import MOST_WARNINGS, shown
+from agents.text.shown import LABEL_CHARS, MOST_WARNINGS, shown
 
 CYRILLIC_A = "\u0430"
 
@@ -64,6 +64,14 @@ def test_text_from_right_to_left_is_warned_of():
 def test_encoded_host_is_decoded():
     assert shown(["http://xn--pple-43d.com"]).warnings == (f"xn--pple-43d is shown by browsers as {CYRILLIC_A}pple.",)
     assert "cannot be decoded" in shown(["xn--99999999999"]).warnings[0]
+
+
+def test_very_long_encoded_name_is_not_decoded():
+    longest = "xn--" + "a" * (LABEL_CHARS - 4)
+    [within] = shown([longest]).warnings
+    [beyond] = shown([longest + "a"]).warnings
+    assert "too long" not in within
+    assert beyond.endswith("is shown by browsers as nothing: it is too long for a name.")
 
 
 def test_many_warnings_are_counted():

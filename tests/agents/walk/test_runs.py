@@ -6,6 +6,8 @@ from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from agents.conf import clock
 from agents.enums import Outcome, RunResult, Status, TerminalReason, ToolIntent
@@ -442,3 +444,16 @@ def test_documents_are_not_changed_by_a_run(scene):
         run(scene.of_document())
     assert Document.objects.get().text == LEASE
     assert make_user().lqops_documents.count() == 0
+
+
+def test_each_further_finding_is_one_statement_more(scene):
+    def statements(findings):
+        told = [{"title": f"T{number}", "severity": "warn", "content": "x"} for number in range(findings)]
+        session = scene.of_document()
+        with model(reply(findings=told)), CaptureQueriesContext(connection) as seen:
+            run(session)
+        assert session.status == Status.COMPLETED, session.error
+        return len(seen)
+
+    statements(1)  # what a process reads once
+    assert statements(32) - statements(25) == 7

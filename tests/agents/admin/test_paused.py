@@ -1,0 +1,62 @@
+"""The page of everything that is paused."""
+
+import pytest
+from django.urls import reverse
+
+from agents.models import Agent, AgentSession, Trigger
+from agents.sessions.pauses import agent_pause, session_pause, work_pause
+from agents.triggers.triggers import trigger_pause
+from tests.agents.admin.rows import page, sign_in, text_of
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+PAGE = "admin:paused"
+
+
+@pytest.fixture
+def things():
+    by = make_user(username="pia", is_superuser=True)
+    agent, trigger, session = make_agent(name="Scanner"), make_trigger(name="Nightly"), make_session()
+    agent_pause(agent=agent, by=by, reason="Too <b>dear</b>", now=NOW)
+    trigger_pause(trigger=trigger, by=by, now=NOW, with_runs=True)
+    session_pause(session.pk, by=None, now=NOW)
+    work_pause(by=by, reason="Maintenance", now=NOW)
+    return agent, trigger, session
+
+
+def resumes(things):
+    agent, trigger, session = things
+    rows = ((Agent, agent), (Trigger, trigger), (AgentSession, session))
+    return [*(page(model, "act", row.pk, "resume") for model, row in rows), reverse("admin:resume_everything")]
+
+
+def test_says_what_is_paused_by_whom_and_why(client, things):
+    sign_in(client, "admin")
+    found = text_of(client.get(reverse(PAGE)))
+    for words in ("Scanner", "Nightly", "All work", "pia", "Too &lt;b&gt;dear&lt;/b&gt;", "Maintenance"):
+        assert words in found, words
+    for link in resumes(things):
+        assert f'href="{link}"' in found, link
+
+
+def test_viewer_is_offered_no_resume(client, things):
+    sign_in(client, "viewer")
+    found = text_of(client.get(reverse(PAGE)))
+    assert "Scanner" in found
+    assert not [link for link in resumes(things) if f'href="{link}"' in found]
+
+
+def test_trigger_that_stopped_itself_says_why(client):
+    trigger_pause(trigger=make_trigger(name="Nightly"), by=None, now=NOW, reason="failing")
+    sign_in(client, "viewer")
+    assert "its last runs failed" in text_of(client.get(reverse(PAGE)))
+
+
+def test_nothing_paused_says_so(client):
+    sign_in(client, "viewer")
+    assert "Nothing is paused." in text_of(client.get(reverse(PAGE)))
+
+
+def test_staff_without_a_role_is_refused(client):
+    client.force_login(make_user(is_staff=True))
+    assert client.get(reverse(PAGE)).status_code == 403
