@@ -218,6 +218,7 @@ UNFOLD = {
     ],
     "STYLES": [lambda request: static("lqops/room.css")],
     "SCRIPTS": [
+        lambda request: static("lqops/browser.js"),
         lambda request: static("lqops/room.js"),
         lambda request: static("lqops/keys.js"),
         lambda request: static("lqops/find.js"),

@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.decorators import method_decorator
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.views.decorators.http import require_POST
 from unfold.decorators import display
 
@@ -37,6 +37,7 @@ from agents.admin.display import (
     cut,
     difference,
     run_link,
+    short_usd,
     two_lines,
     usd,
     with_purposes,
@@ -78,10 +79,12 @@ from agents.sessions.approvals import (
 from agents.sessions.questions import MAX_CHARS, may_answer, question_answer
 from agents.sessions.reads import asked_by, read_by
 from agents.sessions.second_eyes import MOST_OPEN, may_deny, open_to, waits_text, with_decisions
-from agents.text.shown import shown, visible
+from agents.text.shown import Field, field_lines, fields, shown, visible
 from agents.walk import drafting
 
-LISTED_CHARS: Final = 3_000
+LISTED_CHARS: Final = 300  # of one argument
+LISTED_FIELDS: Final = 12
+OPEN_TO_SEE: Final = "Open the call to see all."
 
 # --- Decisions: approve, deny, approve with changes, approve for the rest of the run ---
 
@@ -371,11 +374,20 @@ def _decide_each(write: Callable[..., Approval], done: str) -> Callable[[ActionR
 
 
 def listed(approval: Approval) -> str:
-    """The arguments; a text that would fill the screen is cut and says so. Nothing is decided in the list itself."""
-    text = shown(approval.arguments).text
+    """The arguments by field; what would fill the screen is cut and says so. Nothing is decided in the list itself."""
+    found = fields(approval.arguments)
+    rows = [(field.name, _listed_text(field)) for field in found[:LISTED_FIELDS]]
+    if len(found) > LISTED_FIELDS:
+        rows.append(("…", f"{len(found) - LISTED_FIELDS} more arguments. {OPEN_TO_SEE}"))
+    body = format_html_join(" ", "<div><dt>{}</dt> <dd>{}</dd></div>", rows)
+    return format_html('<dl class="lq-args">{}</dl>', body)
+
+
+def _listed_text(field: Field) -> str:
+    text = field.text or "\n".join(field_lines(field.inner))
     if len(text) <= LISTED_CHARS:
         return text
-    return f"{text[:LISTED_CHARS]}\n… {len(text) - LISTED_CHARS} more characters. Open the call to see all."
+    return f"{text[:LISTED_CHARS]}\n… {len(text) - LISTED_CHARS} more characters. {OPEN_TO_SEE}"
 
 
 def left_of_cap(approval: Approval) -> str:
@@ -393,10 +405,10 @@ class ApprovalList(RowList):
 @admin.register(Approval)
 class ApprovalAdmin(QueueAdmin):
     call = column("action", title="call", sort="action")
-    canonical = column(lambda row: format_html('<pre class="lq-pre short">{}</pre>', listed(row)), title="arguments")
+    canonical = column(listed, title="arguments")
     level_ = column("level", label=LEVEL_LABELS, sort="level")
     risk = column("risk_level", title="risk", label=RISK_LABELS, sort="risk_level")
-    left = column(left_of_cap, title="left of cap")
+    left = column(lambda row: short_usd(row.session.left_usd, "no cap"), title="left of cap")
     status_ = column("status", words, label=DECISION_LABELS, sort="status")
     expires = column(
         lambda row: two_lines(ago(row.expires_at, clock()) if _is_pending(row) else "—", row.said),

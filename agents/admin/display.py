@@ -63,6 +63,7 @@ SHORT_ID: Final = 8
 SECOND_MS: Final = 1_000
 MINUTE: Final = timedelta(minutes=1)
 SMALLEST_USD: Final = Decimal("0.0001")
+CENT_USD: Final = Decimal("0.01")
 WARN_PERCENT: Final = 80
 FULL_PERCENT: Final = 100
 MOST_CHOICES: Final = 100
@@ -164,6 +165,20 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
     if 0 < amount < SMALLEST_USD:
         return f"<{exact_usd(SMALLEST_USD)}"
     return exact_usd(round(amount, 2 if amount >= 1 else 4))
+
+
+@register.filter
+def in_cents(amount: Decimal) -> str:
+    """An amount with two places from a cent, and up to four below."""
+    return usd(amount if amount < CENT_USD else round(amount, 2))
+
+
+@register.filter
+def short_usd(amount: Decimal | None, empty: str = "—") -> str:
+    """An amount in a list, in cents; the exact one is the tooltip."""
+    if amount is None:
+        return empty
+    return format_html('<span title="{}">{}</span>', exact_usd(amount), in_cents(amount))
 
 
 def _register_money(name: str, show: Callable[[Decimal | None], str]) -> None:
@@ -405,6 +420,11 @@ def column(
 
 def two_lines(first: object, second: object) -> str:
     return format_html('<span>{}<br><span class="lq-faint">{}</span></span>', first, second)
+
+
+def with_tooltip(text: object) -> str:
+    """A text that a list may cut, whole as its tooltip."""
+    return format_html('<span title="{0}">{0}</span>', visible(str(text)))
 
 
 # --- Filters of lists. Each has declared choices, so that none reads a table to find them ---

@@ -10,7 +10,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -403,6 +403,10 @@ def settled_at(row: Notification) -> str:
     return reverse("admin:agents_agentsession_change", args=[row.session_id])
 
 
+MOST_SHOWN: Final = 5  # notifications that a browser shows at once
+SHOWN_CHARS: Final = 160
+
+
 @admin.register(Notification)
 class NotificationAdmin(DetailAdmin):
     """A user's own notifications; everybody's when asked for. Opening one's own marks it as read."""
@@ -427,7 +431,26 @@ class NotificationAdmin(DetailAdmin):
     )
 
     def get_urls(self) -> Any:
-        return [self.url("go/<uuid:public_id>/", "go"), *super().get_urls()]
+        own = [self.url("go/<uuid:public_id>/", "go"), self.url("waiting/<int:pk>/", "waiting")]
+        return [*own, *super().get_urls()]
+
+    def waiting_view(self, request: HttpRequest, pk: int) -> JsonResponse:
+        """Return the user's own unread notifications of decisions after this one, for browsers that show them."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        kinds = {*DECIDED_BY["approval"], *DECIDED_BY["question"]}
+        own = Notification.objects.filter(owner=current_user(request), kind__in=kinds, read_at__isnull=True, pk__gt=pk)
+        found = list(own.order_by("-pk")[:MOST_SHOWN])
+        rows = [
+            {
+                "id": row.pk,
+                "title": plain_sentence(visible(row.title)),
+                "text": cut(visible(row.body.partition("\n")[0]), SHOWN_CHARS),
+                "link": reverse("admin:agents_notification_go", args=[row.public_id]),
+            }
+            for row in reversed(found)
+        ]
+        return JsonResponse({"newest": found[0].pk if found else pk, "rows": rows})
 
     def go_view(self, request: HttpRequest, public_id: UUID) -> HttpResponse:
         """Lead from a message outside the application to the page where it is settled, and mark it as read."""

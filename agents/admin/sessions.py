@@ -32,15 +32,19 @@ from agents.admin.display import (
     counted,
     cut,
     elapsed,
+    exact_usd,
+    in_cents,
     progress_text,
     run_color,
     run_text,
     short_id,
     short_span,
+    short_usd,
     span,
     status_text,
     usd,
     with_purposes,
+    with_tooltip,
     words,
 )
 from agents.admin.forms import ArgumentsField, OwnedChoices, StyledModelForm, usd_field
@@ -132,7 +136,7 @@ def call_name(call: ToolCall) -> str:
 class ToolCallAdmin(DetailAdmin):
     call = column(call_name, title="call")
     outcome_ = column("outcome", words, label=OUTCOME_LABELS)
-    cost = column(lambda call: usd(call.spent_usd), title="cost")
+    cost = column(lambda call: short_usd(call.spent_usd), title="cost")
     list_display = ["call", "of_session", "phase", "outcome_", "cost", "model", "started_at"]
     list_filter = [("outcome", WordedFilter), ("intent", WordedFilter), ("phase", WordedFilter)]
     empty_text = "No calls yet."
@@ -183,7 +187,7 @@ class HaltAdmin(DetailAdmin):
 # --- The page of a run ---
 
 
-def session_context(session: AgentSession, by: User) -> dict[str, Any]:
+def session_context(session: AgentSession, by: User, *, to_scale: bool = False) -> dict[str, Any]:
     """Return the context of a run's page with a fixed number of statements."""
     findings = (
         session.findings.select_related("document")
@@ -202,7 +206,8 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "pauses": pauses_of(session) if session.paused_at else [],
         "unread": UnreadInput.objects.filter(session=session).first() if session.trigger_id else None,
         "line": line,
-        "fall": waterfall(session, line, known, now=clock()),
+        "fall": waterfall(session, line, known, now=clock(), folds_waits=not to_scale),
+        "to_scale": to_scale,
         "findings": found,
         "finding_count": sum(not finding.about_run for finding in found),
         "calls": known,
@@ -512,11 +517,12 @@ def _findings_link(row: Any) -> str:
 
 
 def _cost(row: AgentSession) -> str:
-    """The cost of a run; the cap is the tooltip."""
+    """The cost of a run; the exact amount and the cap are the tooltip."""
     cost = cost_context(row)
     level = cost["bar"].level if cost["bar"] else "fine"
     look = {"warn": "lq-warn", "full": "lq-bad"}.get(level, "")
-    return format_html('<span class="{}" title="Cap: {}">{}</span>', look, usd(cost["cap"]), usd(cost["spent"]))
+    title = f"{exact_usd(cost['spent'])}. Cap: {usd(cost['cap'])}"
+    return format_html('<span class="{}" title="{}">{}</span>', look, title, in_cents(cost["spent"]))
 
 
 def _duration(row: AgentSession) -> str:
@@ -571,8 +577,8 @@ class AgentSessionAdmin(FormAdmin):
     found = column(_findings_link, title="findings", sort=FINDINGS_OF_RUN)
     cost = column(_cost, title="cost", sort=Greatest("cost_total_usd", "cost_actual_usd"))
     duration = column(_duration, title="duration", sort=F("completed_at") - F("started_at"))
-    trigger_ = column(lambda row: visible(asked_by(row)), title="trigger", sort="trigger__name")
-    agent_ = column(lambda row: row.agent or "—", title="agent", sort="agent__name")
+    trigger_ = column(lambda row: with_tooltip(asked_by(row)), title="trigger", sort="trigger__name")
+    agent_ = column(lambda row: with_tooltip(row.agent or "—"), title="agent", sort="agent__name")
     owner_ = column("owner", sort="owner__username")
     started = column(lambda row: f"{row.started_at or row.created_at:%d %b %H:%M}", title="started", sort="created_at")
     list_display = [
@@ -712,7 +718,8 @@ class AgentSessionAdmin(FormAdmin):
         [session] = with_purposes([row])
         may = {"may_resolve": by.has_perm(PERMISSION), "may_decide": is_approver(by, clock())}
         may["may_change"] = row.owner_id == by.pk and row.mode == Mode.PHASED and by.has_perm("agents.add_agentsession")
-        return {**session_context(session, by), "title": session.purpose, **may}
+        to_scale = request.GET.get("scale") == "time"
+        return {**session_context(session, by, to_scale=to_scale), "title": session.purpose, **may}
 
     def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         like = self._like(request)

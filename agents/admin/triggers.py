@@ -28,7 +28,19 @@ from agents.admin.actions import (
 )
 from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_user, site_page
 from agents.admin.charts import small_charts
-from agents.admin.display import DeletedFilter, WordedFilter, ago, column, counted, two_lines, usd, with_purposes, words
+from agents.admin.display import (
+    DeletedFilter,
+    WordedFilter,
+    ago,
+    column,
+    counted,
+    exact_usd,
+    in_cents,
+    two_lines,
+    usd,
+    with_purposes,
+    words,
+)
 from agents.admin.forms import REFUSALS, error_text, usd_field
 from agents.admin.money import caps_action
 from agents.admin.sessions import RUN_OPTIONS, RunForm, start_each
@@ -387,8 +399,11 @@ class TriggerAdmin(NamedAdmin):
 
     @display(description="spent")
     def cost(self, trigger: Any) -> str:
-        total = f"{usd(trigger.spend.spent_usd)} in total, {counted(trigger.spend.sessions, 'run')}"
-        return two_lines(f"{usd(trigger.spent_today)} today", total)
+        spend = trigger.spend
+        total = f"{in_cents(spend.spent_usd)} in total, {counted(spend.sessions, 'run')}"
+        exact = f"{exact_usd(trigger.spent_today)} today, {exact_usd(spend.spent_usd)} in total"
+        text = two_lines(f"{in_cents(trigger.spent_today)} today", total)
+        return format_html('<span title="{}">{}</span>', exact, text)
 
     @display(description="runs")
     def runs(self, trigger: Any) -> str:

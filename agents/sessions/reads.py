@@ -482,6 +482,7 @@ class Span:
     call_pk: int | None = None
     intent: str = ""
     inner: tuple["Span", ...] = ()
+    is_folded: bool = False
 
     @property
     def took(self) -> timedelta:
@@ -494,18 +495,57 @@ class Span:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """The bars of a run, in order of their beginning, from when it was created to its end or now."""
+    """The bars of a run, in order of their beginning, from when it was created to its end or now.
+
+    `waited` is the length of the waits that are folded or, drawn to scale, could be.
+    """
 
     began: datetime
     ended: datetime
     spans: tuple[Span, ...]
+    waited: timedelta = timedelta()
 
     @property
     def took(self) -> timedelta:
         return self.ended - self.began
 
 
-def waterfall(session: AgentSession, line: Timeline, calls: Iterable[ToolCall], *, now: datetime) -> Waterfall:
+@dataclass(frozen=True)
+class _Scale:
+    """Places on the line in seconds from its left end; a folded wait is drawn as long as `fold` seconds."""
+
+    first: datetime
+    waits: tuple[Span, ...] = ()
+    fold: float = 0
+
+    @classmethod
+    def of(cls, first: datetime, last: datetime, spans: Iterable[Span]) -> "_Scale":
+        """Fold waits if they take longer than the rest of the run; together they then take a fifth of the line."""
+        waits = [span for span in spans if span.sort == "wait"]
+        waited = sum(span.took.total_seconds() for span in waits)
+        work = (last - first).total_seconds() - waited
+        if not 0 < work < waited:
+            return cls(first)
+        fold = work / (4 * len(waits))
+        return cls(first, tuple(span for span in waits if span.took.total_seconds() > fold), fold)
+
+    @property
+    def waited(self) -> timedelta:
+        return sum((span.took for span in self.waits), timedelta())
+
+    def at(self, moment: datetime) -> float:
+        """Return the place of a moment; inside a folded wait, its share of the fold."""
+        place = (moment - self.first).total_seconds()
+        for wait in self.waits:
+            left_out = wait.took.total_seconds() - self.fold
+            passed = (min(moment, wait.ended) - wait.began) / wait.took
+            place -= left_out * max(passed, 0)
+        return place
+
+
+def waterfall(
+    session: AgentSession, line: Timeline, calls: Iterable[ToolCall], *, now: datetime, folds_waits: bool = False
+) -> Waterfall:
     """Build the bars from a timeline and the calls of a run; it reads no rows."""
     first = min([session.created_at, *(moment.at for moment in line.moments)])
     if line.left_out:
@@ -521,8 +561,10 @@ def waterfall(session: AgentSession, line: Timeline, calls: Iterable[ToolCall], 
     ]
     order = {"phase": 0, "wait": 1, "work": 2, "call": 3, "brake": 4}
     placed = sorted(spans, key=lambda span: (span.began, order[span.sort]))
-    whole = max((last - first).total_seconds(), 0.001)
-    return Waterfall(first, last, tuple(_placed(span, first, whole) for span in _folded(placed)))
+    folded = _Scale.of(first, last, placed)
+    scale = folded if folds_waits else _Scale(first)
+    whole = max(scale.at(last), 0.001)
+    return Waterfall(first, last, tuple(_placed(span, scale, whole) for span in _folded(placed)), folded.waited)
 
 
 def _end_of(moment: Moment, now: datetime) -> datetime:
@@ -608,8 +650,9 @@ def _folded(spans: Iterable[Span]) -> Iterator[Span]:
         yield replace(found[0], title=title, ended=end, call_pk=None, inner=found)
 
 
-def _placed(span: Span, first: datetime, whole: float) -> Span:
-    left = (span.began - first).total_seconds() * 100 / whole
-    width = span.took.total_seconds() * 100 / whole
-    inner = tuple(_placed(one, first, whole) for one in span.inner)
-    return replace(span, left=round(left, 3), width=round(min(width, 100 - left), 3), inner=inner)
+def _placed(span: Span, scale: _Scale, whole: float) -> Span:
+    left = scale.at(span.began) * 100 / whole
+    width = scale.at(span.ended) * 100 / whole - left
+    inner = tuple(_placed(one, scale, whole) for one in span.inner)
+    width = round(min(width, 100 - left), 3)
+    return replace(span, left=round(left, 3), width=width, inner=inner, is_folded=span in scale.waits)

@@ -76,7 +76,7 @@ class Room:
     def open_waiting_call(self, session: str) -> None:
         """Open the pending approval of a session from the queue."""
         self.go("Approvals")
-        row = self.row(session).filter(has_text='"title": "Run completed')
+        row = self.row(session).filter(has_text="Run completed")
         row.get_by_role("link", name="notify").click()
 
     def until(self, seen: Any) -> None:

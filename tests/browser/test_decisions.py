@@ -114,6 +114,21 @@ def test_call_is_decided_on_a_phone_in_two_taps(admin):
     expect(admin.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
 
 
+def test_list_on_a_phone_shows_the_call_by_field_and_two_taps_decide(admin):
+    session = waiting_call(admin, "listed-on-a-phone.md")
+    admin.page.set_viewport_size({"width": 390, "height": 844})
+    admin.open("/admin/agents/approval/")
+    card = admin.row("listed-on-a-phone.md").first
+    expect(card.locator("dt")).to_have_text(["body", "title"])
+    expect(card).to_contain_text(f"Receipt: /receipts/{session}/")
+    expect(card).not_to_contain_text('"title"')
+
+    card.get_by_text("Decide").click()
+    admin.page.get_by_role("button", name="Approve once").click()
+
+    expect(admin.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
+
+
 def test_accepted_proposal_adds_one_line_to_the_context(admin):
     admin.open_session("supplier-contract-brightline.md")
     admin.until(admin.chip("completed"))

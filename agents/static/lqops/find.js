@@ -10,7 +10,7 @@
       return;
     }
     var field = dialog.querySelector("input");
-    var list = dialog.querySelector("ul");
+    var list = dialog.querySelector("[role=listbox]");
     var status = dialog.querySelector("[role=status]");
     var timer = 0;
     var asked = 0;
@@ -47,15 +47,13 @@
     }
 
     function item(found, number) {
-      var node = document.createElement("li");
       var link = document.createElement("a");
-      node.id = "lq-found-" + number;
-      node.setAttribute("role", "option");
+      link.id = "lq-found-" + number;
+      link.setAttribute("role", "option");
       link.href = found.link;
       link.tabIndex = -1;
       link.append(part("kind", found.kind), part("title", found.title), part("lq-faint", found.detail));
-      node.append(link);
-      return node;
+      return link;
     }
 
     function show(found) {
@@ -97,7 +95,7 @@
         event.preventDefault();
         // What was typed last counts, not the results of a moment before.
         if (!dialog.dataset.busy && chosen() >= 0) {
-          list.children[chosen()].firstElementChild.click();
+          list.children[chosen()].click();
         }
       }
     });

@@ -254,6 +254,23 @@
     }
   }
 
+  // The receipt runs no script: whoever opened it for printing prints it.
+  document.addEventListener("click", function (event) {
+    var link = event.target.closest("[data-prints]");
+    var opened = link && window.open(link.href);
+    if (opened) {
+      event.preventDefault();
+      opened.addEventListener("load", function () { opened.print(); });
+    }
+  });
+
+  // Django's lists to choose from, which are made when the page has loaded, have icons with a label but without a role.
+  window.addEventListener("load", function () {
+    setTimeout(function () {
+      document.querySelectorAll(".help-tooltip[aria-label]").forEach(function (icon) { icon.setAttribute("role", "img"); });
+    });
+  });
+
   document.addEventListener("DOMContentLoaded", function () {
     // unfold writes the file name into its own widget; plain file inputs show it themselves.
     document.querySelectorAll("input[type=file]").forEach(function (input) { input.hasChangeListener = true; });

@@ -103,7 +103,19 @@ def test_list_shows_arguments_and_says_when_they_are_cut(client, approver):
 
     found = text_of(client.get(reverse(LIST)))
 
-    assert "more characters. Open the call to see all." in found
+    assert "<dt>body</dt>" in found
+    assert "4700 more characters. Open the call to see all." in found
+
+
+def test_list_shows_each_argument_by_its_name(client, approver):
+    make_approval(arguments={"to": "a\u202eb@example.org", "copies": 2, "tags": ["x", "y"], "empty": ""})
+    make_approval(arguments={f"n{number:02}": number for number in range(20)}, key="many")
+
+    found = text_of(client.get(reverse(LIST)))
+
+    for name, value in {"to": "a⟨U+202E⟩b@example.org", "copies": "2", "tags": "1: x\n2: y", "empty": ""}.items():
+        assert f"<dt>{name}</dt> <dd>{value}</dd>" in found, name
+    assert "8 more arguments. Open the call to see all." in found
 
 
 @pytest.mark.parametrize("kind", [{"level": Level.PRIVILEGED}, {"risk_level": Risk.HIGH}])

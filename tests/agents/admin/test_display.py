@@ -18,6 +18,7 @@ from agents.admin.display import (
     plain_sentence,
     pretty,
     register,
+    short_usd,
     span,
     took,
     usd,
@@ -45,6 +46,21 @@ from tests.factories import NOW
 )
 def test_money_has_two_places_from_one_dollar_and_up_to_four_below(amount, text):
     assert usd(amount) == register.filters["usd"](amount) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (Decimal("0.009999"), '<span title="$0.009999">$0.01</span>'),
+        (Decimal("0.0012"), '<span title="$0.0012">$0.0012</span>'),
+        (Decimal("0.019412"), '<span title="$0.019412">$0.02</span>'),
+        (Decimal("1.999"), '<span title="$1.999">$2.00</span>'),
+        (Decimal(0), '<span title="$0.00">$0.00</span>'),
+        (None, "—"),
+    ],
+)
+def test_money_in_lists_has_two_places_from_a_cent_and_the_exact_amount_as_tooltip(amount, text):
+    assert short_usd(amount) == text
 
 
 @pytest.mark.parametrize(

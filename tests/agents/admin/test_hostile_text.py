@@ -10,10 +10,8 @@ from agents.models import (
     Approval,
     Collection,
     ContextProposal,
-    ContextRevision,
     Document,
     Finding,
-    FindingComment,
     Halt,
     InboundEvent,
     InferenceLog,
@@ -21,7 +19,6 @@ from agents.models import (
     ModelPrice,
     Notification,
     Playbook,
-    PlaybookPosition,
     Precedent,
     Project,
     PromptSkill,
@@ -30,22 +27,17 @@ from agents.models import (
     Trigger,
 )
 from tests.agents.admin.hostile import MARK, PAYLOADS, read
+from tests.agents.admin.hostile_rows import ALL, rows_with
 from tests.agents.admin.rows import (
     act_page,
     make_approval,
-    make_call,
-    make_document,
-    make_playbook,
-    make_skill,
     page,
     sign_in,
     text_of,
 )
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+from tests.factories import NOW, make_session, make_user
 
 pytestmark = pytest.mark.django_db
-
-ALL = "\n".join(PAYLOADS)
 
 
 def test_reader_notices_live_payloads():
@@ -56,65 +48,6 @@ def test_reader_notices_live_payloads():
     ):  # fmt: skip
         assert read(live).live, live
     assert not read(f'<p title="{MARK}">{MARK} &lt;script&gt;{MARK}</p>').live
-
-
-def rows_with(short, long, owner, number):
-    """One row of everything, every text of which is hostile."""
-    agent = make_agent(owner=owner, name=short[:120])
-    project = Project.objects.create(owner=owner, name=short, context_md=long, parties=long)
-    collection = Collection.objects.create(owner=owner, name=short[:120])
-    trigger = make_trigger(owner=owner, agent=agent, name=short[:120], collection=collection, query=short)
-    document = make_document(owner, name=short, text=long, collection=collection)
-    playbook = make_playbook(owner, short[:120])
-    PlaybookPosition.objects.create(
-        playbook=playbook, issue=short, standard=long, guidance=long, fallbacks=[short], must_contain=[short]
-    )
-    session = make_session(
-        owner=owner, agent=agent, trigger=trigger, project=project, error=long[:2_000],
-        params={"query": long, "skill": short, "document": str(document.public_id), "x": {long: long}},
-    )  # fmt: skip
-    precedent = Precedent.objects.create(owner=owner, pattern_kind=short[:64], summary=long, summary_hash=str(number))
-    ContextRevision.objects.create(project=project, version=1, text=long)
-    finding = Finding.objects.create(
-        session=session, severity=short[:32], title=short, content=long, document=document, quote=long,
-        quote_start=0, quote_end=min(30, len(long)), quote_check="verified", playbook=playbook, position=short[:200],
-        reason=long, precedent=precedent, triaged_at=NOW,
-    )  # fmt: skip
-    FindingComment.objects.create(finding=finding, author=owner, text=long)
-    make_call(session, name=short, error=long[:2_000], arguments={short: long}, result={"r": long}, key=short[:90])
-    made = {"agent": agent, "project": project, "collection": collection, "trigger": trigger, "document": document}
-    made |= {"playbook": playbook, "session": session, "precedent": precedent}
-    return made | left_behind(short, long, number, **made)
-
-
-def left_behind(short, long, number, *, session, project, precedent, trigger, **_):
-    """Results of runs and people with hostile texts."""
-    owner = session.owner
-    return {
-        "approval": make_approval(
-            session, key=f"k{number}", arguments={short: long}, action=short, simulation=long, note=long
-        ),
-        "memory": Memory.objects.create(owner=owner, session=session, content=long),
-        "proposal": ContextProposal.objects.create(owner=owner, project=project, precedent=precedent, text=long),
-        "notice": Notification.objects.create(owner=owner, session=session, title=short[:200], body=long),
-        "halt": Halt.objects.create(scope="session", session=session, reason=long),
-        "event": InboundEvent.objects.create(
-            owner=owner,
-            trigger=trigger,
-            source=short,
-            event_type=short,
-            title=short,
-            data={"d": long},
-            outcome="spawned",
-        ),
-        "skill": make_skill(name=f"skill-{number}", description=long, body=long, folder=short),
-        "log": InferenceLog.objects.create(session=session, model=short, purpose="chat", outcome="success"),
-        "suspended": SuspendedModel.objects.create(model=f"{short[:100]}{number}", bound_usd=1, actual_usd=2),
-        "price": ModelPrice.objects.create(model=f"{short[:100]}{number}", input_usd=1, output_usd=1),
-        "key": ApiKey.objects.create(user=owner, name=short[:120], prefix=f"p{number}", hash="h", scopes=["read"]),
-        "call": session.tool_calls.get(),
-        "finding": session.findings.get(),
-    }
 
 
 LISTS = [

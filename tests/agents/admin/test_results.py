@@ -306,3 +306,35 @@ def test_context_of_another_user_is_read_only(client):
 
     row.refresh_from_db()
     assert (row.name, row.context_md) == ("Q", "Theirs.")
+
+
+# --- Browsers that show what waits ---
+
+
+def test_browser_is_told_of_own_unread_decisions_after_the_last_one(client):
+    user = sign_in(client, "approver")
+    session = make_session(owner=user)
+    made = [
+        Notification.objects.create(owner=owner, session=session, title=title, body="Line\nmore", kind=kind, **more)
+        for owner, title, kind, more in (
+            (user, "old", "approval_waiting", {}),
+            (user, "A call waits", "approval_waiting", {}),
+            (user, "a\u202eb", "question_waiting", {}),
+            (user, "done", "run_completed", {}),
+            (user, "seen", "approval_waiting", {"read_at": NOW}),
+            (make_user(), "theirs", "approval_waiting", {}),
+        )
+    ]
+
+    found = client.get(page(Notification, "waiting", made[0].pk)).json()
+
+    assert [(row["title"], row["text"]) for row in found["rows"]] == [("A call waits", "Line"), ("a⟨U+202E⟩b", "Line")]
+    assert found["rows"][0]["link"] == page(Notification, "go", made[1].public_id)
+    assert found["newest"] == made[2].pk
+    assert client.get(page(Notification, "waiting", made[2].pk)).json() == {"newest": made[2].pk, "rows": []}
+
+
+def test_notifications_of_a_browser_need_a_role(client):
+    client.force_login(make_user(is_staff=True))
+
+    assert client.get(page(Notification, "waiting", 0)).status_code == 403

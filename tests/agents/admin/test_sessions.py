@@ -54,7 +54,7 @@ def test_list_shows_purpose_status_and_cost(client):
     owner = sign_in(client)
     document, playbook = make_document(owner, name="acme.txt"), make_playbook(owner, "NDA")
     make_session(max_cost_usd=None)
-    make_session(max_cost_usd="0.25", cost_total_usd="0.24")
+    make_session(max_cost_usd="0.25", cost_total_usd="0.238123")
     make_session(params={"document": str(document.public_id), "playbook": str(playbook.public_id)})
     make_session(status=Status.WAITING, waiting_on="approval", trigger=make_trigger(name="Nightly"))
     make_session(halt_state=HaltState.HALT_REQUESTED)
@@ -64,8 +64,8 @@ def test_list_shows_purpose_status_and_cost(client):
 
     for words in ("acme.txt by NDA", "waiting for approval", "Nightly", "halt requested", "run by hand"):
         assert words in found, words
-    assert '<span class="lq-warn" title="Cap: $0.25">$0.24</span>' in found
-    assert '<span class="" title="Cap: —">$0.00</span>' in found
+    assert '<span class="lq-warn" title="$0.238123. Cap: $0.25">$0.24</span>' in found
+    assert '<span class="" title="$0.00. Cap: —">$0.00</span>' in found
 
 
 READING = {"room": 60_000, "sections": 23, "read": 6, "estimate_usd": "0.120000"}
@@ -610,3 +610,18 @@ def test_comparison_is_recorded_as_a_view_of_both_runs(client):
     client.get(page(AgentSession, "compare", runs[0].pk))
     viewed = AuditEvent.objects.filter(kind="session.viewed").values_list("details__session_id", flat=True)
     assert set(viewed) == {str(run.public_id) for run in runs}
+
+
+def test_waits_of_a_run_are_folded_or_drawn_to_scale(client):
+    sign_in(client)
+    ended = {**OVER, "completed_at": NOW + timedelta(seconds=2)}
+    session = make_session(**ended, started_at=NOW, created_at=NOW - timedelta(hours=1))
+    recorder.append(session.chain, "autonomous_session.started", now=NOW, details={"mode": "phased"})
+
+    folded, to_scale = text_of(show(client, session)), text_of(show(client, session, scale="time"))
+
+    assert "waits of 1h 00m are folded" in folded
+    assert "lq-fall-bar wait warn folded" in folded
+    assert "?scale=time#waterfall" in folded
+    assert "are folded" not in to_scale
+    assert "Fold waits" in to_scale

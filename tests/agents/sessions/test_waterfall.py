@@ -29,12 +29,12 @@ def call(seconds, took, *, title="Finding", look="good", outcome="success", pk=N
     return Moment(at(seconds), "call", title, look, outcome=outcome, took_ms=took_ms, call_pk=pk, kind=kind)
 
 
-def fall(*moments, now=10, status=Status.COMPLETED, left_out=False, calls=()):
+def fall(*moments, now=10, status=Status.COMPLETED, left_out=False, calls=(), **options):
     ended = {"completed_at": at(now), "terminal_reason": "completed"} if status == Status.COMPLETED else {}
     if status == Status.WAITING:
         ended["waiting_on"] = "approval"
     session = make_session(status, **ended)
-    return waterfall(session, Timeline(moments, left_out), calls, now=at(now))
+    return waterfall(session, Timeline(moments, left_out), calls, now=at(now), **options)
 
 
 def bars(found, sort):
@@ -173,3 +173,25 @@ def test_it_is_built_from_the_timeline_without_a_further_statement(django_assert
     with django_assert_num_queries(0):
         found = waterfall(session, line, [], now=at(3))
     assert bars(found, "work") == [("Worker", 0, 100)]
+
+
+def test_long_waits_are_folded_so_that_the_work_between_them_can_be_seen():
+    moments = [event(60, STARTED), call(60, 4), event(64, "approval.requested", "approval"), event(3664, RESUMED)]
+    found = fall(*moments, now=3668, folds_waits=True)
+
+    assert found.waited == timedelta(seconds=3660)
+    assert bars(found, "wait") == [("Queued", 0, 10), ("Waiting for approval", 50, 10)]
+    assert bars(found, "work") == [("Worker", 10, 40), ("Worker", 60, 40)]
+    assert bars(found, "call") == [("Finding", 10, 40)]
+    assert [span.is_folded for span in found.spans] == [span.sort == "wait" for span in found.spans]
+    to_scale = fall(*moments, now=3668)
+    assert to_scale.waited == found.waited
+    assert bars(to_scale, "call")[0][2] < 1
+    assert not any(span.is_folded for span in to_scale.spans)
+
+
+def test_waits_shorter_than_the_work_are_not_folded():
+    found = fall(event(4, STARTED), call(4, 6), folds_waits=True)
+
+    assert found.waited == timedelta()
+    assert bars(found, "wait") == [("Queued", 0, 40)]

@@ -1,0 +1,128 @@
+"""What operators do every day, with the clicks and seconds that it takes; docs/screens.md has the figures."""
+
+import re
+import shutil
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from tests.browser.every_page import told_by
+from tests.browser.product import running
+from tests.browser.room import CONTRACT, PRIVILEGED
+from tests.browser.sight import expect
+
+pytestmark = pytest.mark.browser
+
+FINDINGS = 20
+NIGHT = f"""
+from datetime import timedelta
+from django.contrib.auth.models import User
+from agents.conf import clock
+from agents.models import Finding, Trigger
+from tests.factories import make_session
+admin = User.objects.get(username="admin")
+trigger = Trigger.objects.order_by("pk").first()
+ended = clock() - timedelta(hours=7)
+make_session("failed", owner=admin, trigger=trigger, run_result="failed", result_reason="The model did not answer.",
+    terminal_reason="provider_error", error="ProviderError: 503 from the model server", created_at=ended,
+    started_at=ended, completed_at=ended)
+session = make_session("completed", owner=admin, trigger=trigger, run_result="findings", terminal_reason="completed",
+    created_at=ended, started_at=ended, completed_at=ended)
+for number in range({FINDINGS}):
+    Finding.objects.create(session=session, title=f"Night {{number}}", severity="warn")
+"""
+
+
+@pytest.fixture(scope="module")
+def busy(migrated, tmp_path_factory):
+    """An installation in the morning: a run failed last night, and findings came in."""
+    var = shutil.copytree(migrated, tmp_path_factory.mktemp("product") / "var")
+    with running(var) as started:
+        told_by(started, NIGHT)
+        yield started
+
+
+@pytest.fixture
+def room(enter, busy):
+    return enter(busy, "admin")
+
+
+class Job:
+    """Clicks that are counted, and the seconds from the first page to the last."""
+
+    def __init__(self, page):
+        self.page = page
+        self.clicks = 0
+
+    def click(self, place):
+        place.click()
+        self.clicks += 1
+
+
+@contextmanager
+def job(room, name, *, most_clicks, most_seconds=60):
+    one = Job(room.page)
+    began = time.monotonic()
+    yield one
+    seconds = time.monotonic() - began
+    print(f"\njob: {name}: clicks {one.clicks}, seconds {seconds:.1f}")
+    assert one.clicks <= most_clicks
+    assert seconds < most_seconds
+
+
+def test_approve_from_a_notification(room):
+    room.add_document("from-a-notification.md", PRIVILEGED + CONTRACT)
+    session = room.open_session("from-a-notification.md")
+    room.until(room.chip("waiting for approval"))
+    room.open("/admin/agents/notification/")
+
+    with job(room, "approve from a notification", most_clicks=2) as does:
+        does.click(room.row(session[:8]).filter(has_text="waits for approval").first.get_by_role("link").first)
+        does.click(room.page.get_by_role("button", name="Approve once"))
+        expect(room.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
+
+
+def test_find_why_a_run_failed_last_night(room):
+    with job(room, "find why last night's run failed", most_clicks=1, most_seconds=10) as does:
+        room.open("/admin/")
+        failed = room.card("Needs attention").get_by_role("listitem").filter(has_text="The model did not answer.")
+        expect(failed).to_be_visible()
+        does.click(failed.get_by_role("link").first)
+        expect(room.page.get_by_text("503 from the model server").first).to_be_visible()
+
+
+def test_pause_one_trigger_and_resume_it(room):
+    room.open("/admin/")
+    with job(room, "pause one trigger and resume it", most_clicks=6) as does:
+        does.click(room.page.locator("#nav-sidebar").get_by_role("link", name=re.compile(r"\bTriggers\b")))
+        does.click(room.page.locator("#result_list tbody th a").first)
+        for name in ("Pause", "Resume"):
+            does.click(room.page.get_by_role("link", name=name, exact=True))
+            does.click(room.page.get_by_role("button", name=name, exact=True))
+        expect(room.page.get_by_role("link", name="Pause", exact=True)).to_be_visible()
+
+
+def test_triage_of_twenty_findings(room):
+    room.open("/admin/agents/finding/?q=Night")
+    expect(room.row("Night")).to_have_count(FINDINGS)
+    with job(room, "triage 20 findings one by one", most_clicks=FINDINGS) as does:
+        for left in range(FINDINGS, FINDINGS // 2, -1):
+            expect(room.row("Night")).to_have_count(left)
+            does.click(room.row("Night").first.get_by_role("button", name=re.compile("Acknowledge")))
+        for left in range(FINDINGS // 2, 0, -1):
+            expect(room.row("Night")).to_have_count(left)
+            does.click(room.row("Night").first.get_by_role("button", name=re.compile("Resolve")))
+        expect(room.row("Night")).to_have_count(0)
+
+
+def test_compare_two_runs(room):
+    for name in ("one.md", "two.md"):
+        room.add_document(name)
+        room.open_session(name)
+        room.until(room.chip("completed"))
+    room.open("/admin/agents/agentsession/")
+    with job(room, "compare two runs", most_clicks=2) as does:
+        does.click(room.row("two.md").first.get_by_role("link").first)
+        does.click(room.page.get_by_role("link", name="Compare"))
+        expect(room.page.get_by_role("heading", name=re.compile("Compare")).first).to_be_visible()
