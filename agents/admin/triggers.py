@@ -1,7 +1,8 @@
 """Triggers: the list with editable caps, the form by kind, actions, and the one page that shows a signing secret."""
 
+from collections import defaultdict
 from dataclasses import fields
-from datetime import UTC
+from datetime import UTC, date
 from decimal import Decimal
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import Max
+from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -47,7 +48,7 @@ from agents.admin.sessions import RUN_OPTIONS, RunForm, start_each
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, InputState, TriggerKind
 from agents.exceptions import Invalid
-from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_spend
+from agents.ledger.trigger_health import trigger_spend
 from agents.models import AgentSession, Budget, Trigger, UnreadInput
 from agents.policy import schedule
 from agents.policy.guardrails import MOST, RENAMED, GuardrailsConfig, LoopConfig, Strategy
@@ -364,15 +365,16 @@ class TriggerAdmin(NamedAdmin):
 
     def prepare_rows(self, rows: list[Any]) -> None:
         pks = [row.pk for row in rows]
-        spent = triggers_spend(pks)
-        day = clock().astimezone(UTC).date()
-        totals = Budget.objects.daily().filter(scope=BudgetScope.TRIGGER, subject_id__in=pks, day=day)
-        today = {row.subject_id: row.spent_usd for row in totals}
-        runs = AgentSession.objects.filter(trigger__in=pks).order_by().values_list("trigger_id")
-        ran_at = dict(runs.annotate(last=Max("created_at")))
+        today = clock().astimezone(UTC).date()
+        days = Budget.objects.daily().filter(scope=BudgetScope.TRIGGER, subject_id__in=pks)
+        spent: dict[int, dict[date, Decimal]] = defaultdict(dict)
+        for day in days.filter(day__gte=today.replace(day=1)):
+            spent[day.subject_id][day.day] = day.spent_usd
+        newest = AgentSession.objects.filter(trigger=OuterRef("pk")).order_by("-pk").values("created_at")[:1]
+        ran_at = dict(Trigger.objects.filter(pk__in=pks).values_list("pk", Subquery(newest)))
         for row in rows:
-            row.spend = spent.get(row.pk, TriggerSpend())
-            row.spent_today = today.get(row.pk, Decimal(0))
+            row.spent_today = spent[row.pk].get(today, Decimal(0))
+            row.spent_this_month = sum(spent[row.pk].values(), Decimal(0))
             row.ran_at = ran_at.get(row.pk)
 
     def save_model(self, request: HttpRequest, obj: Trigger, form: Any, change: Any) -> None:
@@ -399,10 +401,8 @@ class TriggerAdmin(NamedAdmin):
 
     @display(description="spent")
     def cost(self, trigger: Any) -> str:
-        spend = trigger.spend
-        total = f"{in_cents(spend.spent_usd)} in total, {counted(spend.sessions, 'run')}"
-        exact = f"{exact_usd(trigger.spent_today)} today, {exact_usd(spend.spent_usd)} in total"
-        text = two_lines(f"{in_cents(trigger.spent_today)} today", total)
+        exact = f"{exact_usd(trigger.spent_today)} today, {exact_usd(trigger.spent_this_month)} this month"
+        text = two_lines(f"{in_cents(trigger.spent_today)} today", f"{in_cents(trigger.spent_this_month)} this month")
         return format_html('<span title="{}">{}</span>', exact, text)
 
     @display(description="runs")

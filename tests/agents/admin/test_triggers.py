@@ -61,7 +61,7 @@ def test_list_shows_cost_next_run_and_pause_reason(client):
     for words in (
         "NDA on Inbox",
         "$0.25 today",
-        "$0.75 in total, 1 run<",
+        "$0.25 this month",
         "next: in 3 hours",
         "paused: failing runs",
         "disabled",
