@@ -99,7 +99,8 @@ class ToolCall(models.Model):
         """
         given |= {"session_id": session.pk, "fencing": session.fencing}
         values = [given[name] if name in given else default() for name, default in _begun_as()]
-        row = cls(*values)  # type: ignore[misc]
+        make: Any = cls
+        row: ToolCall = make(*values)
         row._state.fields_cache["session"] = session
         return row
 
