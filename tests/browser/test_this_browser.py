@@ -1,7 +1,5 @@
 """What is set for one browser: notifications of decisions that wait, and the density of lists."""
 
-import re
-
 import pytest
 
 from tests.browser.room import CONTRACT, PRIVILEGED
@@ -19,12 +17,28 @@ window.Notification = class extends Notification {
 """
 
 
+@pytest.fixture
+def room(enter, product):
+    """In a browser of its own: what is set in it ends with the test."""
+    room = enter(product)
+    room.sign_in("admin")
+    room.page.wait_for_url("**/admin/")
+    yield room
+    room.page.context.close()
+
+
 def switch(room):
     return room.page.get_by_label("Notifications for approvals and questions that wait for you")
 
 
-def test_notifications_are_off_until_somebody_allows_them(enter, product):
-    room = enter(product, "admin")
+def allow(room):
+    room.page.context.grant_permissions(["notifications"], origin=room.product.address)
+    room.open(SETTINGS)
+    switch(room).click()
+    expect(room.page.get_by_role("status").filter(has_text="On, while a page")).to_be_visible()
+
+
+def test_notifications_are_off_until_somebody_allows_them(room):
     room.open(SETTINGS)
 
     expect(switch(room)).not_to_be_checked()
@@ -34,24 +48,24 @@ def test_notifications_are_off_until_somebody_allows_them(enter, product):
     expect(switch(room)).not_to_be_checked()
 
 
-def test_browser_tells_of_an_approval_and_leads_to_it(enter, product):
-    room = enter(product, "admin")
-    room.page.context.grant_permissions(["notifications"], origin=product.address)
+def test_browser_tells_of_an_approval_and_leads_to_it(room, admin):
     room.page.add_init_script(NOTED)
-    room.open(SETTINGS)
-    switch(room).click()
-    expect(room.page.get_by_role("status").filter(has_text="On, while a page")).to_be_visible()
+    allow(room)
     room.open("/admin/agents/playbook/")
 
-    other = enter(product, "admin")
-    other.add_document("told-by-the-browser.md", PRIVILEGED + CONTRACT)
-    room.page.wait_for_function("window.shown.length > 0")
+    admin.add_document("told-by-the-browser.md", PRIVILEGED + CONTRACT)
+    session = admin.open_session("told-by-the-browser.md")[:8]
+    admin.open("/admin/agents/notification/")
+    row = admin.row(session).filter(has_text="waits for approval").first
+    admin.until(row)
+    tag = f"lqops-{row.locator('input[name=_selected_action]').get_attribute('value')}"
+    shown = "tag => window.shown.find(one => one.tag === tag)"
+    room.page.wait_for_function(shown, arg=tag)
 
-    [shown] = room.page.evaluate("window.shown.map(one => [one.title, one.tag])")
-    assert "waits for approval" in shown[0]
-    assert re.fullmatch(r"lqops-\d+", shown[1])
-    room.page.evaluate("window.shown[0].it.dispatchEvent(new Event('click'))")
+    assert "waits for approval" in room.page.evaluate(f"tag => ({shown})(tag).title", tag)
+    room.page.evaluate(f"tag => ({shown})(tag).it.dispatchEvent(new Event('click'))", tag)
     expect(room.page.get_by_role("button", name="Approve once")).to_be_visible()
+    expect(room.page.locator("#content")).to_contain_text("told-by-the-browser.md")
     room.open(SETTINGS)
     expect(switch(room)).to_be_checked()
     switch(room).click()
@@ -59,8 +73,7 @@ def test_browser_tells_of_an_approval_and_leads_to_it(enter, product):
     expect(switch(room)).not_to_be_checked()
 
 
-def test_lists_are_comfortable_where_somebody_wants_them_so(enter, product):
-    room = enter(product, "admin")
+def test_lists_are_comfortable_where_somebody_wants_them_so(room):
     heights = {}
     for density in ("comfortable", "compact"):
         room.open(SETTINGS)
