@@ -73,6 +73,19 @@ def test_browser_tells_of_an_approval_and_leads_to_it(room, admin):
     expect(switch(room)).not_to_be_checked()
 
 
+def test_next_person_at_the_browser_has_allowed_no_notifications(room):
+    room.product.make_people({"nina": "operator"})
+    allow(room)
+
+    room.page.context.clear_cookies()
+    room.open("/admin/")
+    room.sign_in("nina")
+    room.page.wait_for_url("**/admin/")
+    room.open(SETTINGS)
+
+    expect(switch(room)).not_to_be_checked()
+
+
 def test_lists_are_comfortable_where_somebody_wants_them_so(room):
     heights = {}
     for density in ("comfortable", "compact"):

@@ -1,10 +1,11 @@
-/* What is set for this browser alone: the density of lists, and notifications of decisions that wait. Pages work without it. */
+/* What is set for this browser alone: the density of lists, and notifications of decisions that wait. Pages work without it.
+   Notifications are set for one account of the browser: whoever signs in after it has not allowed any. */
 (function () {
   "use strict";
 
   var DENSITY = "lqops.density";
-  var NOTIFY = "lqops.notify";
-  var LAST = "lqops.notified";
+  var NOTIFY = "lqops.notify.";
+  var LAST = "lqops.notified.";
   var EVERY_MS = 10000;
   var BLOCKED = "The browser blocks notifications of this site. Allow them in its settings.";
 
@@ -12,21 +13,24 @@
     document.documentElement.classList.toggle("lq-roomy", localStorage.getItem(DENSITY) === "comfortable");
   }
 
-  function isOn() {
-    return localStorage.getItem(NOTIFY) === "yes" && "Notification" in window && Notification.permission === "granted";
+  function isOn(place) {
+    return localStorage.getItem(NOTIFY + place.dataset.user) === "yes" && "Notification" in window && Notification.permission === "granted";
+  }
+
+  function last(place) {
+    return Number(localStorage.getItem(LAST + place.dataset.user) || 0);
   }
 
   function waiting(place) {
-    var last = localStorage.getItem(LAST) || "0";
-    return fetch(place.dataset.waiting.replace(/0\/$/, last + "/"), { credentials: "same-origin" }).then(function (answer) {
+    return fetch(place.dataset.waiting.replace(/0\/$/, last(place) + "/"), { credentials: "same-origin" }).then(function (answer) {
       return answer.ok && !answer.redirected ? answer.json() : Promise.reject(new Error("gone"));
     });
   }
 
   // Several open pages of one browser show a notification once: it has the same tag in each.
-  function show(found) {
+  function show(found, place) {
     found.rows.forEach(function (row) {
-      if (row.id > Number(localStorage.getItem(LAST) || 0)) {
+      if (row.id > last(place)) {
         var shown = new Notification(row.title, { tag: "lqops-" + row.id, body: row.text });
         shown.addEventListener("click", function () {
           window.focus();
@@ -34,12 +38,12 @@
         });
       }
     });
-    localStorage.setItem(LAST, String(Math.max(found.newest, Number(localStorage.getItem(LAST) || 0))));
+    localStorage.setItem(LAST + place.dataset.user, String(Math.max(found.newest, last(place))));
   }
 
   function follow(place) {
     setTimeout(function () {
-      (isOn() ? waiting(place).then(show) : Promise.resolve())
+      (isOn(place) ? waiting(place).then(function (found) { show(found, place); }) : Promise.resolve())
         .catch(function () {})
         .then(function () { follow(place); });
     }, EVERY_MS);
@@ -55,8 +59,8 @@
         return waiting(place);
       })
       .then(function (found) {
-        localStorage.setItem(LAST, String(found.newest));
-        localStorage.setItem(NOTIFY, "yes");
+        localStorage.setItem(LAST + place.dataset.user, String(found.newest));
+        localStorage.setItem(NOTIFY + place.dataset.user, "yes");
         say.textContent = "On, while a page of this site is open.";
       })
       .catch(function (error) {
@@ -70,13 +74,13 @@
     var density = card.querySelector("[data-density]");
     var say = card.querySelector("[role=status]");
     card.hidden = false;
-    field.checked = isOn();
+    field.checked = isOn(place);
     field.disabled = !("Notification" in window) || !window.isSecureContext;
     field.addEventListener("change", function () {
       if (field.checked) {
         switchOn(field, say, place);
       } else {
-        localStorage.removeItem(NOTIFY);
+        localStorage.removeItem(NOTIFY + place.dataset.user);
         say.textContent = "Off.";
       }
     });
