@@ -6,6 +6,7 @@ For many sessions at once each function runs a fixed number of statements.
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -13,6 +14,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
+from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
 from agents.enums import Mode, Outcome, Phase, RunResult, Status, ToolIntent, TriggerKind
@@ -389,9 +391,16 @@ def timeline(session: AgentSession) -> Timeline:
 
 
 def _named_rows(events: Iterable[AuditEvent], key: str, rows: QuerySet[Any], *columns: str) -> dict[str, Any]:
-    """Return the rows whose id the events name under this key: the first column, and the others as a tuple."""
-    ids = {event.details[key] for event in events if event.details.get(key)}
-    found = rows.filter(**{f"{columns[0]}__in": ids}).values_list(*columns)
+    """Return the rows whose id the events name under this key: the first column, and the others as a tuple.
+
+    What is no id, as in a log that was changed, names no row.
+    """
+    id_field = rows.model._meta.pk if columns[0] == "pk" else rows.model._meta.get_field(columns[0])
+    ids = set()
+    for event in events:
+        with suppress(ValidationError):
+            ids.add(id_field.to_python(event.details.get(key)))
+    found = rows.filter(**{f"{columns[0]}__in": ids - {None}}).values_list(*columns)
     return {str(first): tuple(others) for first, *others in found}
 
 

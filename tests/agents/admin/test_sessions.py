@@ -332,6 +332,17 @@ def test_page_shows_the_end_and_who_halted_it(client):
     assert "Needs attention" in found
 
 
+def test_run_whose_log_was_changed_can_be_opened(client):
+    sign_in(client)
+    session = make_session()
+    ids = dict.fromkeys(("call_id", "halt_id", "question_id", "approval_id"), "no id")
+    AuditEvent.objects.create(
+        chain=session.chain, seq=1, kind="autonomous_session.tool_call", at=NOW, details=ids, hash="f" * 64
+    )
+
+    assert "Timeline" in text_of(show(client, session))
+
+
 def test_logged_note_is_in_the_timeline(client):
     session = make_session(owner=sign_in(client))
     recorder.append(session.chain, "session.paused", now=NOW, details={"idle_seconds": 301})
