@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from tests.browser.product import running
+from tests.browser.product import running, told_by
 from tests.browser.room import PATIENCE_SECONDS, Room
 from tests.browser.watch import Watch
 from tests.flows.model_server import ModelServer
@@ -51,6 +51,15 @@ def product(migrated, tmp_path_factory):
     """Out of the box: the samples, and the offline analyst in place of a model."""
     var = shutil.copytree(migrated, tmp_path_factory.mktemp("product") / "var")
     with running(var) as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def furnished(migrated, tmp_path_factory):
+    """The samples, a row for every page, and what came in last night."""
+    var = shutil.copytree(migrated, tmp_path_factory.mktemp("product") / "var")
+    with running(var) as started:
+        told_by(started, "from tests.browser.furniture import furnish; furnish()")
         yield started
 
 

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.contrib.auth.models import User
@@ -9,61 +11,71 @@ from django.test import RequestFactory
 from django.urls import reverse
 
 from agents.admin.base import DetailAdmin
-from agents.models import AgentSession
+from agents.enums import Mode
+from agents.models import Agent, AgentSession, Document
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from tests.agents.admin.links import PLAIN
 from tests.agents.admin.rows import act_page, page
-from tests.browser.product import Product
-from tests.lqops.processes import run_python
+from tests.browser.product import Product, told_by
 
 MORE = ("halt_everything", "pause_everything", "password_change", "auth_user_invite", "agents_agent_import_yaml",
-        "agents_playbook_import_yaml", "agents_document_search", "agents_finding_views")  # fmt: skip
+        "agents_playbook_import_yaml", "agents_finding_views")  # fmt: skip
 ACCOUNT = ("mfa_index", "mfa_activate_totp", "usersessions_list", "account_logout")
+LEAST = 100  # of addresses: an empty table would pass every test of pages
+PARTS = 4  # tests that open all pages have so many parts: none is near the time limit of a test
 
 
-def told_by(product: Product, code: str) -> str:
-    """What a process of the installation prints."""
-    env = {**product.env, "DJANGO_SETTINGS_MODULE": "lqops.settings"}
-    done = run_python(f"import django; django.setup()\n{code}", env=env)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def templates_of(product: Product, query: str = "a") -> dict[str, str]:
+    """The address of every kind of page, each with its template; pages with a search look for these words."""
+    found: dict[str, str] = json.loads(
+        told_by(product, f"from tests.browser.every_page import print_all; print_all({query!r})")
+    )
+    assert len(found) > LEAST
+    return found
 
 
-def addresses_of(product: Product) -> list[str]:
-    return json.loads(told_by(product, "from tests.browser.every_page import print_all; print_all()"))
+def print_all(query: str) -> None:
+    search = urlencode({"q": query})
+    single = [*_pages_without_rows(search), *_pages_of_single_rows(search)]
+    print(json.dumps({address: address for address in single} | dict(_pages_of_rows())))
 
 
-def print_all() -> None:
-    print(json.dumps([*_pages_without_rows(), *_pages_of_rows(), *_pages_of_a_run()]))
-
-
-def _pages_without_rows() -> Iterator[str]:
+def _pages_without_rows(search: str) -> Iterator[str]:
     yield from (reverse(f"admin:{name}") for name in (*PLAIN, *MORE))
     yield from map(reverse, ACCOUNT)
     yield reverse("admin:manual", args=["operating"])
-    yield f"{reverse('admin:search')}?q=a"
+    yield from (f"{reverse(f'admin:{name}')}?{search}" for name in ("search", "agents_document_search"))
 
 
-def _pages_of_rows() -> Iterator[str]:
-    """Every list and form, and the page of the newest row of each kind with the first of its acts."""
+def _pages_of_rows() -> Iterator[tuple[str, str]]:
+    """Every list and form, and the page of the newest row of each kind with the first of its acts; with templates."""
     request = RequestFactory().get("/")
     request.user = User.objects.get(username="admin")
     for model, registered in admin.site._registry.items():
-        yield page(model, "changelist")
+        yield page(model, "changelist"), f"list {registered.list_before_template}"
         if registered.has_add_permission(request):
-            yield page(model, "add")
+            yield page(model, "add"), str(registered.add_form_template)
         row = model._meta.default_manager.order_by("-pk").first()
         if row is not None:
-            yield page(model, "change", row.pk)
+            yield page(model, "change", row.pk), str(registered.change_form_template)
             acts = registered.row_actions if isinstance(registered, DetailAdmin) else ()
-            yield from (act_page(row, act.name) for act in acts[:1])
+            yield from ((act_page(row, act.name), "act") for act in acts[:1])
 
 
-def _pages_of_a_run() -> Iterator[str]:
-    """Of the run with the newest event."""
-    event = AuditEvent.objects.exclude(chain=SYSTEM_CHAIN).order_by("-pk").first()
-    assert event
-    yield reverse("audit:receipt", args=[event.chain])
+def _pages_of_single_rows(search: str) -> Iterator[str]:
+    """Of the newest run of each mode, of the run with the newest event, and further pages of the newest rows."""
+    for mode in AgentSession.objects.order_by().values_list("mode", flat=True).distinct():
+        yield page(AgentSession, "change", _newest(AgentSession.objects.filter(mode=mode)).pk)
+    event = _newest(AuditEvent.objects.exclude(chain=SYSTEM_CHAIN))
     session = AgentSession.objects.get(public_id=event.chain)
-    yield reverse("admin:agents_agentsession_compare", args=[session.pk])
+    yield reverse("audit:receipt", args=[session.public_id])
+    yield page(AgentSession, "compare", session.pk)
     yield page(AgentSession, "history", session.pk)
+    chat = _newest(AgentSession.objects.filter(mode=Mode.CHAT))
+    yield reverse("admin:chat", args=[chat.params["chat"]])
+    yield page(Agent, "definition", _newest(Agent.objects).pk)
+    yield f"{page(Document, 'change', _newest(Document.objects).pk)}?{search}"
+
+
+def _newest(rows: Any) -> Any:
+    return rows.order_by("-pk")[0]

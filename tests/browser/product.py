@@ -16,7 +16,6 @@ RUNNING = re.compile(r"lqops is running +(http://127\.0\.0\.1:\d+)/")
 PASSWORD = re.compile(r"password +(\S+)")
 BROKEN = re.compile(r"^\S+Z (ERROR|CRITICAL) |^Traceback", re.MULTILINE)
 PEOPLE = """
-import django; django.setup()
 from django.contrib.auth.models import Group, User
 for name, password, role in {people!r}:
     user = User.objects.create_user(name, password=password, is_staff=bool(role))
@@ -35,9 +34,16 @@ class Product:
     def make_people(self, roles: dict[str, str]) -> None:
         """Users with a role each; one with an empty role is no staff at all."""
         people = [(name, f"{name}-has-a-long-password", role) for name, role in roles.items()]
-        done = run_python(PEOPLE.format(people=people), env={**self.env, "DJANGO_SETTINGS_MODULE": "lqops.settings"})
-        assert done.returncode == 0, done.stderr
+        told_by(self, PEOPLE.format(people=people))
         self.passwords |= {name: password for name, password, _ in people}
+
+
+def told_by(product: Product, code: str) -> str:
+    """What a process of the installation prints."""
+    env = {**product.env, "DJANGO_SETTINGS_MODULE": "lqops.settings"}
+    done = run_python(f"import django; django.setup()\n{code}", env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class _Printed:

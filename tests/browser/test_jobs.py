@@ -1,52 +1,21 @@
 """What operators do every day, with the clicks it takes; seconds are printed. docs/screens.md has the figures."""
 
-import os
 import re
-import shutil
 import time
 from contextlib import contextmanager
 
 import pytest
 
-from tests.browser.every_page import told_by
-from tests.browser.product import running
+from tests.browser.furniture import FINDINGS
 from tests.browser.room import CONTRACT, PRIVILEGED
 from tests.browser.sight import expect
 
 pytestmark = pytest.mark.browser
 
-FINDINGS = int(os.environ.get("LQOPS_TEST_FINDINGS", "6"))
-NIGHT = f"""
-from datetime import timedelta
-from django.contrib.auth.models import User
-from agents.conf import clock
-from agents.models import Finding, Trigger
-from tests.factories import make_session
-admin = User.objects.get(username="admin")
-trigger = Trigger.objects.order_by("pk").first()
-ended = clock() - timedelta(hours=7)
-make_session("failed", owner=admin, trigger=trigger, run_result="failed", result_reason="The model did not answer.",
-    terminal_reason="provider_error", error="ProviderError: 503 from the model server", created_at=ended,
-    started_at=ended, completed_at=ended)
-session = make_session("completed", owner=admin, trigger=trigger, run_result="findings", terminal_reason="completed",
-    created_at=ended, started_at=ended, completed_at=ended)
-for number in range({FINDINGS}):
-    Finding.objects.create(session=session, title=f"Night {{number}}", severity="warn")
-"""
-
-
-@pytest.fixture(scope="module")
-def busy(migrated, tmp_path_factory):
-    """An installation in the morning: a run failed last night, and findings came in."""
-    var = shutil.copytree(migrated, tmp_path_factory.mktemp("product") / "var")
-    with running(var) as started:
-        told_by(started, NIGHT)
-        yield started
-
 
 @pytest.fixture
-def room(enter, busy):
-    return enter(busy, "admin")
+def room(enter, furnished):
+    return enter(furnished, "admin")
 
 
 class Job:
