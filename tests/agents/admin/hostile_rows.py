@@ -1,5 +1,6 @@
 """Rows of everything with hostile texts in them."""
 
+import json
 from typing import Any
 
 from django.apps import apps
@@ -9,6 +10,7 @@ from django.db import models, transaction
 from agents.conf import clock
 from agents.enums import Status, WaitingOn
 from agents.models import (
+    Agent,
     AgentSession,
     Alert,
     ApiKey,
@@ -45,7 +47,7 @@ from tests.agents.admin.rows import (
     make_playbook,
     make_skill,
 )
-from tests.agents.ask.rows import make_chat, make_transcript
+from tests.agents.ask.rows import CALL, make_chat, make_entry, make_transcript
 from tests.factories import NOW, make_agent, make_session, make_trigger
 
 ALL = "\n".join(PAYLOADS)
@@ -65,6 +67,7 @@ MACHINE = {
     "InboundEvent": "webhook_id",
     "Lease": "name owner",
     "Memory": "content_hash",
+    "Message": "calls",
     "Notification": "page",
     "Pause": "actor",
     "Playbook": "digest",
@@ -143,13 +146,14 @@ def left_behind(short, long, number, *, session, project, precedent, trigger, **
 
 
 @transaction.atomic
-def make_hostile_world(viewer: User) -> None:
+def make_hostile_world(viewer: User) -> Any:
     """Every payload in the texts of every list, and one row of each kind all texts of which are payloads.
 
-    Its runs wait, so that no worker touches them.
+    Its runs wait, so that no worker touches them. The newest run is the one with calls, findings and a transcript.
     """
     for number, pair in enumerate(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True)):
         rows_with(" ".join(pair), " ".join(pair), viewer, number)
+    make_chat(viewer, ALL, answer=ALL)
     made = make_everything(viewer)
     _make_more(viewer, made)
     owner = User.objects.filter(pk=made.owner.pk)
@@ -158,13 +162,16 @@ def make_hostile_world(viewer: User) -> None:
         _fill(model)
     waiting = {"status": Status.WAITING, "waiting_on": WaitingOn.APPROVAL, "last_activity_at": clock()}
     AgentSession.objects.filter(status=Status.RUNNING).update(**waiting)
+    return made
 
 
 def _make_more(viewer: User, made: Any) -> None:
     """What `make_everything` has no row of."""
     session = made.session
-    make_chat(viewer, ALL, answer=ALL)
     make_transcript(session)
+    session.messages.update(content=ALL)
+    make_entry(session, "assistant", calls=[{**CALL, "name": ALL, "arguments": json.dumps({PAYLOADS[0]: ALL})}])
+    Agent.objects.filter(pk=made.agent.pk).update(definition=f"instructions: {json.dumps(ALL)}\n", definition_version=1)
     Turn.objects.create(session=session, number=1, started_at=NOW)
     HotField.objects.create(session=session, name="n", value="v", source="agent", updated_at=NOW, changed_at=NOW)
     Alert.objects.create(session=session, name="n", text="t", created_at=NOW)
