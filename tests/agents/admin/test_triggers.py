@@ -304,6 +304,29 @@ def test_analysis_is_set_in_the_form(client):
     assert AuditEvent.objects.latest("pk").details["fields"] == ["loop"]
 
 
+def test_settings_have_plain_labels_and_name_the_installations_default(client, settings):
+    settings.LQOPS_GUARDRAILS = {"reserve_tokens": 64}
+    answer = client.get(page(Trigger, "add"), {"kind": "manual", "owner": sign_in(client).pk})
+    shown = {
+        name: (field.label, field.help_text)
+        for name, field in answer.context["form"].fields.items()
+        if name.startswith(("loop_", "guardrails_"))
+    }
+    assert all("Default: " in text for _, text in shown.values()), shown
+    assert shown["guardrails_max_tokens_recoveries"] == (
+        "Maximum continuations of a cut reply",
+        "Times that a reply which was cut off is continued. 0: never. Default: 2.",
+    )
+    assert shown["guardrails_reserve_tokens"][1] == (
+        "The model is warned once, when no more than this many tokens of its budget are left. Default: 64."
+    )
+    assert shown["guardrails_reserve_cost_fraction"][1].endswith(
+        "when no more than this part of the cost cap is left, from 0 to 1. Default: 0.1."
+    )
+    assert shown["loop_streaming"][1].endswith("Default: no.")
+    assert shown["loop_context_strategy"][1].endswith("Default: sliding window.")
+
+
 def test_watch_keeps_its_collection(client):
     owner = sign_in(client)
     first, second = (Collection.objects.create(owner=owner, name=name) for name in "ab")
