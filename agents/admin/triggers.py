@@ -145,7 +145,10 @@ _SETTING_FIELDS: Final = {
     for group, config in _SETTINGS.items()
     for field in fields(config)
 }
-SettingsForm: Any = type("SettingsForm", (forms.Form,), dict(_SETTING_FIELDS))
+# Without it, what is posted comes from a page that did not have these fields.
+_MARKER: Final = "has_settings"
+_MARKER_FIELD: Final = forms.CharField(required=False, initial="1", widget=forms.HiddenInput)
+SettingsForm: Any = type("SettingsForm", (forms.Form,), {**_SETTING_FIELDS, _MARKER: _MARKER_FIELD})
 
 
 class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
@@ -192,6 +195,11 @@ class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
                 self.initial[f"{group}_{key}"] = _shown(value)
             for key, value in asdict(config.merged(getattr(settings, f"LQOPS_{group.upper()}"))).items():
                 self.fields[f"{group}_{key}"].help_text += f" Default: {words(_shown(value))}."
+        if self.is_bound and not self.data.get(_MARKER):
+            self.data = self.data.copy()
+            for name in _SETTING_FIELDS:
+                self.data[name] = self.initial.get(name, "")
+            self.data[_MARKER] = "1"
         if kind == TriggerKind.WATCH:
             self.fields["collection"].required = True
             self.fields["collection"].disabled = self.instance.pk is not None
@@ -205,13 +213,14 @@ class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
     def clean(self) -> dict[str, Any]:
         """Put the settings of the step loop together, as triggers keep them."""
         given = super().clean() or self.cleaned_data
+        given.pop(_MARKER, None)
         for group, config in _SETTINGS.items():
             values = {field.name: given.pop(f"{group}_{field.name}", None) for field in fields(config)}
             given[group] = {key: _as_json(value) for key, value in values.items() if value is not None}
         return given
 
     def changes(self) -> dict[str, Any]:
-        changed = {name: self.cleaned_data[name] for name in self.changed_data if name not in _SETTING_FIELDS}
+        changed = {name: self.cleaned_data[name] for name in self.changed_data if name in self.cleaned_data}
         return changed | {
             group: self.cleaned_data[group] for group in _SETTINGS if self.cleaned_data[group] != self._stored(group)
         }
