@@ -196,10 +196,11 @@ class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
             for key, value in asdict(config.merged(getattr(settings, f"LQOPS_{group.upper()}"))).items():
                 self.fields[f"{group}_{key}"].help_text += f" Default: {words(_shown(value))}."
         if self.is_bound and not self.data.get(_MARKER):
-            self.data = self.data.copy()
+            posted: Any = self.data
+            self.data = kept = posted.copy()
             for name in _SETTING_FIELDS:
-                self.data[name] = self.initial.get(name, "")
-            self.data[_MARKER] = "1"
+                kept[name] = self.initial.get(name, "")
+            kept[_MARKER] = "1"
         if kind == TriggerKind.WATCH:
             self.fields["collection"].required = True
             self.fields["collection"].disabled = self.instance.pk is not None
