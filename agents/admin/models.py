@@ -115,9 +115,9 @@ THINKING_LABELS: Final = {
 }
 PURPOSES: Final = {f"max_tokens_{purpose}": purpose for purpose in Purpose.values}
 PURPOSES_TEXT: Final = (
-    "Tokens. An empty field: as the models file says. Without that, chats and the autonomous executor (analyses, steps "
-    "and turns) get the maximum answer above, and the others what their question asks for, 5 to 1,024; a model that "
-    "thinks gets at least the maximum answer."
+    "Tokens. An empty field: as the models file says. Without that, Chat and Run (analyses, steps and turns) get the "
+    "maximum answer above, and the others what their question asks for, 5 to 1,024; a model that thinks gets at least "
+    "the maximum answer."
 )
 PurposesForm: Any = type(
     "PurposesForm",

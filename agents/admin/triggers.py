@@ -341,7 +341,10 @@ class TriggerAdmin(NamedAdmin):
         ("Options", {"fields": RUN_OPTIONS}),
         ("Cost caps", {"fields": ("max_cost_usd", "max_cost_per_day_usd")}),
         ("Limits", {"fields": ("max_runs_per_hour", "pause_after", "enabled")}),
-        ("Step loop", {"description": AGENTIC, "fields": [n for n in _SETTING_FIELDS if n.startswith("loop_")]}),
+        (
+            "Step loop",
+            {"description": AGENTIC, "fields": [_MARKER, *(n for n in _SETTING_FIELDS if n.startswith("loop_"))]},
+        ),
         ("Guardrails", {"description": AGENTIC, "fields": [n for n in _SETTING_FIELDS if n.startswith("guardrails_")]}),
     )
     row_actions = (

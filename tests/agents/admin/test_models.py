@@ -263,7 +263,7 @@ def test_maximum_answer_says_which_purposes_it_is_for(client, declared):
     sign_in(client, "admin")
     form = text_of(client.get(page(DeclaredModel, "add")))
     assert "Tokens of an answer in analyses, steps, turns and chats." in form
-    assert "and the others what their question asks for, 5 to 1,024" in form
+    assert "Chat and Run (analyses, steps and turns) get the maximum answer above, and the others what their" in form
 
 
 @pytest.mark.parametrize(
