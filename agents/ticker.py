@@ -76,8 +76,9 @@ def release(name: str, *, owner: str) -> None:
     Lease.objects.filter(name=name, owner=owner).update(owner="", until=None)
 
 
-def record_done(name: str, *, owner: str, now: datetime) -> None:
-    Lease.objects.filter(name=name, owner=owner).update(done_at=now)
+def record_done(name: str, *, owner: str, now: datetime) -> bool:
+    """Note that the work was done. False if another process has acquired the lease meanwhile."""
+    return Lease.objects.filter(name=name, owner=owner).update(done_at=now) == 1
 
 
 def clock_moved_back(name: str, *, lifetime: timedelta, now: datetime) -> bool:
@@ -95,7 +96,7 @@ def _too_late(lifetime: timedelta, now: datetime) -> Q:
 # An installation where nothing happens is looked at by one statement, and not by thirty.
 
 QUIET_SECONDS = 5.0
-Mark = int | str
+Mark = tuple[object, int | str]
 _MARK = {
     "sqlite": "PRAGMA data_version",  # changes with every commit of another connection
     # The next number of a transaction that writes, and those that have not ended: both change with everybody's writing.
@@ -109,17 +110,18 @@ def mark() -> Mark | None:
         return None
     with connection.cursor() as cursor:
         cursor.execute(_MARK[connection.vendor])
-        found: Mark = cursor.fetchone()[0]
-    return found
+        found = cursor.fetchone()[0]
+    # SQLite's number says something to the connection alone that has read it.
+    return (connection.connection if connection.vendor == "sqlite" else None), found
 
 
 def only_one_write_between(before: Mark | None, after: Mark | None) -> bool:
     """Return whether one write of this connection, and no other, lies between two marks."""
-    if isinstance(before, int):
-        return before == after  # its own writes change nothing
-    if not isinstance(before, str) or not isinstance(after, str):
+    if before is None or after is None:
         return False
-    (_, last, unended), (_, then_last, then_unended) = before.split(":"), after.split(":")
+    if isinstance(before[1], int):
+        return before == after  # its own writes change nothing
+    (_, last, unended), (_, then_last, then_unended) = (str(one[1]).split(":") for one in (before, after))
     return int(then_last) == int(last) + 1 and then_unended == unended
 
 
@@ -249,9 +251,10 @@ class Ticker:
             return None
         before = mark()
         counts = self._do_due(now, self._duties)
-        record_done(NAME, owner=self.owner, now=now)
+        is_leader = record_done(NAME, owner=self.owner, now=now)
         after = mark()
-        self._quiet_since = after if only_one_write_between(before, after) and not counts else None
+        is_quiet = is_leader and not counts and only_one_write_between(before, after)
+        self._quiet_since = after if is_quiet else None
         self._quiet_until = self._monotonic() + QUIET_SECONDS
         return counts
 

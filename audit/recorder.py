@@ -275,7 +275,11 @@ def _insert(events: Sequence[dict[str, Any]], head: Head) -> Head | None:
         head = Head(head.seq + 1, found)
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
-            cursor.executemany(_INSERT_ON_SQLITE, [[*row, *row[:2]] for row in rows])
+            values = [[*row, *row[:2]] for row in rows]
+            if len(values) == 1:
+                cursor.execute(_INSERT_ON_SQLITE, values[0])
+            else:
+                cursor.executemany(_INSERT_ON_SQLITE, values)
         else:
             marks = ", ".join([f"({_MARKS})"] * len(rows))
             cursor.execute(_INSERT.format(rows=marks), [value for row in rows for value in row])

@@ -42,7 +42,9 @@ class ConditionForm(StyledForm):
 
     argument = forms.CharField(max_length=400, help_text="Such as amount, or order.total for one inside it.")
     operator = forms.ChoiceField(choices=[(name, words_) for name, (words_, _) in OPERATORS.items()], initial="is")
-    value = forms.CharField(max_length=VALUE_CHARS)
+    value = forms.CharField(
+        max_length=VALUE_CHARS, required=False, help_text="Empty: an empty text, which every text contains."
+    )
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data

@@ -167,7 +167,6 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
     return exact_usd(round(amount, 2 if amount >= 1 else 4))
 
 
-@register.filter
 def in_cents(amount: Decimal) -> str:
     """An amount with two places from a cent, and up to four below."""
     return usd(amount if amount < CENT_USD else round(amount, 2))

@@ -534,7 +534,8 @@ class PausedRow:
 def paused_page(request: HttpRequest) -> TemplateResponse:
     """Everything that is paused: all work, agents, triggers and runs, newest first."""
     user = require_permission(request, VIEW)
-    pauses, triggers = pauses_open(SHOWN_PAUSES), triggers_paused(SHOWN_PAUSES)
+    found, found_triggers = pauses_open(SHOWN_PAUSES + 1), triggers_paused(SHOWN_PAUSES + 1)
+    pauses, triggers = found[:SHOWN_PAUSES], found_triggers[:SHOWN_PAUSES]
     with_purposes(pause.session for pause in pauses if pause.session)
     rows = [*(_paused(pause, user) for pause in pauses), *(_paused_trigger(*one, user) for one in triggers)]
     return site_page(
@@ -542,7 +543,7 @@ def paused_page(request: HttpRequest) -> TemplateResponse:
         "admin/paused.html",
         "Paused",
         paused=sorted(rows, key=lambda row: row.since, reverse=True),
-        is_cut=max(len(pauses), len(triggers)) == SHOWN_PAUSES,
+        is_cut=max(len(found), len(found_triggers)) > SHOWN_PAUSES,
         most=SHOWN_PAUSES,
     )
 

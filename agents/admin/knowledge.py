@@ -43,7 +43,8 @@ SHOWN_DOCUMENTS: Final = 100
 SHOWN_FINDINGS: Final = 200
 SHOWN_CHARS: Final = 50_000  # of a text at a time
 SHOWN_HITS: Final = 200
-SHOWN_PLACES: Final = 500
+SHOWN_PLACES: Final = 500  # in the contents, and headings marked in a part
+SEARCHED_WORDS: Final = 10
 AROUND_CHARS: Final = 60
 QUERY_CHARS: Final = 200
 HEADING: Final = re.compile(r"^#{1,6} [^\n]{1,200}$", re.MULTILINE)
@@ -213,8 +214,8 @@ def parts_of(text: str) -> list[tuple[int, int]]:
 
 
 def hits_in(text: str, query: str) -> list[Hit]:
-    """The first places of a text that hold the query, in any case and with any space between its words."""
-    words_ = query.split()
+    """The first places of a text that hold the query's first words, in any case and with any space between them."""
+    words_ = query.split()[:SEARCHED_WORDS]
     if not words_:
         return []
     found = islice(re.finditer(r"\s+".join(map(re.escape, words_)), text, re.IGNORECASE), SHOWN_HITS)
@@ -224,7 +225,7 @@ def hits_in(text: str, query: str) -> list[Hit]:
             place.start(),
             place.end(),
             visible(text[max(place.start() - AROUND_CHARS, 0) : place.start()]),
-            visible(place[0]),
+            visible(" ".join(place[0].split())),
             visible(text[place.end() : place.end() + AROUND_CHARS]),
         )
         for number, place in enumerate(found, 1)
@@ -245,7 +246,7 @@ def pieces(
     quotes = [finding for finding in findings if _is_within(finding, len(text))]
     begins = {chunk.start: chunk for chunk in chunks}
     labels = dict(marks)
-    headings = {place.start(): place.end() for place in HEADING.finditer(text, first, last)}
+    headings = {place.start(): place.end() for place in islice(HEADING.finditer(text, first, last), SHOWN_PLACES)}
     spans = [(one.quote_start, one.quote_end) for one in quotes] + [(hit.start, hit.end) for hit in hits]
     edges = {first, last, *begins, *labels, *headings, *headings.values(), *(edge for span in spans for edge in span)}
     ordered = sorted(edge for edge in edges if first <= edge <= last)
@@ -404,6 +405,7 @@ class DocumentAdmin(FormAdmin):
             "query": query,
             "hits": hits,
             "most_hits": SHOWN_HITS,
+            "searched_words": SEARCHED_WORDS if len(query.split()) > SEARCHED_WORDS else 0,
             "part": min(shown, len(parts)),
             "parts": len(parts),
             "start": start,

@@ -25,7 +25,16 @@ from agents.exceptions import Invalid
 from agents.ledger.declared_models import model_declare, model_restore
 from agents.models import DeclaredModel, ModelPrice
 from agents.people.access import START_PERMISSION, actor_of
-from agents.policy.model_catalogue import KEY_PREFIX, LEAST_THINKING, PRICES, ROLES, ROLES_KEY, SETTABLE, UNOPENED
+from agents.policy.model_catalogue import (
+    KEY_PREFIX,
+    LEAST_THINKING,
+    PRICES,
+    ROLES,
+    ROLES_KEY,
+    SETTABLE,
+    UNOPENED,
+    answer_table,
+)
 from agents.sessions.model_facts import model_try_now, models_known
 from agents.types import FORM_PARTS
 
@@ -98,7 +107,18 @@ class NamesField(forms.CharField):
 # What a model does before it answers: the choices of the form, and what each stands for.
 THINKING: Final[dict[str, Any]] = {"no": False, "yes": True, UNOPENED: UNOPENED}
 BUDGET: Final = "tokens"
+THINKING_LABELS: Final = {
+    "no": "No",
+    "yes": "Yes",
+    UNOPENED: "Yes, and replies begin inside the thinking",
+    BUDGET: "Yes, with a budget of tokens",
+}
 PURPOSES: Final = {f"max_tokens_{purpose}": purpose for purpose in Purpose.values}
+PURPOSES_TEXT: Final = (
+    "Tokens. An empty field: as the models file says. Without that, Chat and Run (analyses, steps and turns) get the "
+    "maximum answer above, and the others what their question asks for, 5 to 1,024; a model that thinks gets at least "
+    "the maximum answer."
+)
 PurposesForm: Any = type(
     "PurposesForm",
     (forms.Form,),
@@ -134,18 +154,12 @@ class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]
         required=False, help_text="Tokens that a question and its answer may have together."
     )
     max_tokens = forms.IntegerField(
-        label="Maximum answer", required=False, help_text="Tokens of an answer, for every purpose without its own."
+        label="Maximum answer", required=False, help_text="Tokens of an answer in analyses, steps, turns and chats."
     )
     reasoning = forms.ChoiceField(
         label="Thinks before it answers",
         required=False,
-        choices=[
-            ("", "—"),
-            ("no", "No"),
-            ("yes", "Yes"),
-            (UNOPENED, "Yes, and replies begin inside the thinking"),
-            (BUDGET, "Yes, with a budget of tokens"),
-        ],
+        choices=[("", "—"), *THINKING_LABELS.items()],
         help_text="A budget is for Anthropic's protocol; replies that begin inside the thinking are for the others.",
     )
     reasoning_tokens = forms.IntegerField(
@@ -182,14 +196,21 @@ class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]
             says = _file_text(name, key) if file else ""
             source = f" The file says: {says}." if says else ""
             self.fields[key].help_text += f"{' Set here.' if key in given else ''}{source}"
+        for field, purpose in PURPOSES.items():
+            if most := answer_table(file.get("max_tokens")).get(purpose):
+                self.fields[field].help_text = f"The file says: {most}."
         if not shows_address and self.initial["url"]:
             self.initial["url"] = _host(self.initial["url"])
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data
-        has_budget = given.get("reasoning_tokens") or "reasoning_tokens" in self.errors
-        if given.get("reasoning") == BUDGET and not has_budget:
+        if "reasoning" in self.errors or "reasoning_tokens" in self.errors:
+            return given
+        if given.get("reasoning") == BUDGET and not given.get("reasoning_tokens"):
             self.add_error("reasoning_tokens", "Give the number of tokens.")
+        if given.get("reasoning") != BUDGET and given.get("reasoning_tokens"):
+            why = f"Leave this empty, or choose “{THINKING_LABELS[BUDGET]}” above."
+            self.add_error("reasoning_tokens", why)
         return given
 
     def values(self) -> dict[str, Any]:
@@ -221,6 +242,8 @@ def _file_text(model: str, key: str) -> str:
     """What the file says of a key; of the address only the host, of request fields only their names."""
     models = file_models()
     value = models.declared[model].get(key)
+    if key == "max_tokens":
+        value = answer_table(value).get("default")
     if key == ROLES_KEY:
         return ", ".join(role for role, names in models.roles.items() if model in names) or NO_ONE
     if key == "url" and value:
@@ -259,7 +282,7 @@ class DeclaredModelAdmin(FormAdmin):
         ("Requests", {"fields": ["context_window", "max_tokens", "reasoning", "reasoning_tokens", "extra"]}),
         (
             "Maximum answer by purpose",
-            {"description": "Tokens. An empty field: the maximum answer above.", "fields": list(PURPOSES)},
+            {"description": PURPOSES_TEXT, "fields": list(PURPOSES)},
         ),
     ]
     row_actions = (

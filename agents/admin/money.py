@@ -71,7 +71,12 @@ class BudgetCapForm(ActionForm):
         [budget] = self.rows
         is_month = isinstance(budget, Budget) and budget.period == BudgetPeriod.MONTH
         period = "calendar month (UTC)" if is_month else "UTC day"
-        self.fields["cap"].help_text = f"Maximum cost per {period}. Empty: no cap of its own."
+        self.fields["cap"].help_text = f"Maximum cost per {period}, the cap from now on. Empty: no cap of its own."
+
+
+def _cap_now(budget: Budget) -> Any:
+    """The cap in force, which an old total does not have."""
+    return cap_of(BudgetScope(budget.scope), budget.subject_id, BudgetPeriod(budget.period))
 
 
 def _set_cap(action: ActionRequest) -> ActionResult:
@@ -143,8 +148,8 @@ class BudgetAdmin(DetailAdmin):
             _set_cap,
             BudgetCapForm,
             bulk=False,
-            initial=lambda row: {"cap": row.cap_usd},
-            description="Applies to this day or month as well, from the next call.",
+            initial=lambda row: {"cap": _cap_now(row)},
+            description="Applies from the next call, to the current day or month as well. Past totals keep theirs.",
         ),
     )
 

@@ -1,12 +1,13 @@
 """Triggers: the list with editable caps, the form by kind, actions, and the one page that shows a signing secret."""
 
 from collections import defaultdict
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, date
 from decimal import Decimal
 from typing import Any, Final
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -88,28 +89,44 @@ _LIMITS: Final = ("max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "e
 
 
 _SETTINGS: Final[dict[str, type[LoopConfig | GuardrailsConfig]]] = {"loop": LoopConfig, "guardrails": GuardrailsConfig}
-_SETTING_HELP: Final = {
-    "loop_max_steps": "Steps of one run. 0: none.",
-    "loop_timeout": "Seconds of one run. 0: no limit.",
-    "loop_max_retries": "Further tries of a step that failed.",
-    "loop_streaming": "The reply is shown while it is written.",
-    "loop_context_window": "Tokens of a conversation. 0: the window of the model.",
-    "loop_context_strategy": "How a conversation that is too long is cut.",
-    "loop_token_budget": "Tokens of one run. 0: no limit.",
-    "loop_max_tool_rounds": "Steps with calls in one run. 0: no limit.",
-    "guardrails_max_tokens_recoveries": "Times that a reply which was cut off is continued. 0: never.",
-    "guardrails_max_repeated_tool_steps": "The same calls run at most this often in a row. 0: no call runs at all.",
-    "guardrails_reserve_tokens": "Tokens that are kept for the last reply.",
-    "guardrails_reserve_cost_fraction": "Part of the cap that is kept for the last reply, from 0 to 1.",
+# Label and help of each setting. The default of the installation is added to the help.
+_SETTING_TEXTS: Final = {
+    "loop_max_steps": ("Maximum steps", "Replies of the model in one run. 0: none."),
+    "loop_timeout": ("Time limit (seconds)", "Working time of one run; waiting does not count. 0: no limit."),
+    "loop_max_retries": ("Attempts at a failing model server", "All tries of one call together."),
+    "loop_streaming": ("Stream replies", "Replies are shown while they are written."),
+    "loop_context_window": (
+        "Context window (tokens)",
+        "A longer conversation is cut before it is sent. 0: what the model declares, else no limit.",
+    ),
+    "loop_context_strategy": ("Cutting of long conversations", "How a conversation that is too long is cut."),
+    "loop_token_budget": ("Token budget", "Tokens of one run. 0: no limit."),
+    "loop_max_tool_rounds": ("Maximum rounds of calls", "Steps with calls in one run. 0: no limit."),
+    "guardrails_max_tokens_recoveries": (
+        "Maximum continuations of a cut reply",
+        "Times that a reply which was cut off is continued. 0: never.",
+    ),
+    "guardrails_max_repeated_tool_steps": (
+        "Maximum repetitions of the same calls",
+        "The same calls run at most this often in a row, then the run fails. 0: no call runs at all.",
+    ),
+    "guardrails_reserve_tokens": (
+        "Warning by tokens left",
+        "The model is warned once, when no more than this many tokens of its budget are left.",
+    ),
+    "guardrails_reserve_cost_fraction": (
+        "Warning by part of the cap left",
+        "The model is warned once, when no more than this part of the cost cap is left, from 0 to 1.",
+    ),
 }
-AGENTIC: Final = "For an agentic analysis. An empty field: as the agent has it."
+AGENTIC: Final = "For an agentic analysis. An empty field: as the agent has it, else the default."
 _AS_AGENT: Final = ("", "As the agent")
 
 
 def _setting_field(name: str, default: object) -> forms.Field:
     """A field for one setting of the step loop, by the type of its default. Empty: as the agent has it."""
-    given: dict[str, Any] = {"required": False, "help_text": _SETTING_HELP[name]}
-    given["label"] = name.partition("_")[2].replace("_", " ").capitalize()
+    label, help_text = _SETTING_TEXTS[name]
+    given: dict[str, Any] = {"required": False, "label": label, "help_text": help_text}
     match default:
         case bool():
             choices = [_AS_AGENT, ("yes", "Yes"), ("no", "No")]
@@ -128,7 +145,10 @@ _SETTING_FIELDS: Final = {
     for group, config in _SETTINGS.items()
     for field in fields(config)
 }
-SettingsForm: Any = type("SettingsForm", (forms.Form,), dict(_SETTING_FIELDS))
+# Without it, what is posted comes from a page that did not have these fields.
+_MARKER: Final = "has_settings"
+_MARKER_FIELD: Final = forms.CharField(required=False, initial="1", widget=forms.HiddenInput)
+SettingsForm: Any = type("SettingsForm", (forms.Form,), {**_SETTING_FIELDS, _MARKER: _MARKER_FIELD})
 
 
 class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
@@ -170,10 +190,17 @@ class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
         unused = [*(_SCHEDULE if kind != TriggerKind.SCHEDULE else ()), *(_EVENT if kind != TriggerKind.EVENT else ())]
         for name in unused:
             del self.fields[name]
-        for group in _SETTINGS:
+        for group, config in _SETTINGS.items():
             for key, value in self._stored(group).items():
-                shown = ("yes" if value else "no") if isinstance(value, bool) else value
-                self.initial[f"{group}_{key}"] = shown
+                self.initial[f"{group}_{key}"] = _shown(value)
+            for key, value in asdict(config.merged(getattr(settings, f"LQOPS_{group.upper()}"))).items():
+                self.fields[f"{group}_{key}"].help_text += f" Default: {words(_shown(value))}."
+        if self.is_bound and not self.data.get(_MARKER):
+            posted: Any = self.data
+            self.data = kept = posted.copy()
+            for name in _SETTING_FIELDS:
+                kept[name] = self.initial.get(name, "")
+            kept[_MARKER] = "1"
         if kind == TriggerKind.WATCH:
             self.fields["collection"].required = True
             self.fields["collection"].disabled = self.instance.pk is not None
@@ -187,16 +214,21 @@ class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
     def clean(self) -> dict[str, Any]:
         """Put the settings of the step loop together, as triggers keep them."""
         given = super().clean() or self.cleaned_data
+        given.pop(_MARKER, None)
         for group, config in _SETTINGS.items():
             values = {field.name: given.pop(f"{group}_{field.name}", None) for field in fields(config)}
             given[group] = {key: _as_json(value) for key, value in values.items() if value is not None}
         return given
 
     def changes(self) -> dict[str, Any]:
-        changed = {name: self.cleaned_data[name] for name in self.changed_data if name not in _SETTING_FIELDS}
+        changed = {name: self.cleaned_data[name] for name in self.changed_data if name in self.cleaned_data}
         return changed | {
             group: self.cleaned_data[group] for group in _SETTINGS if self.cleaned_data[group] != self._stored(group)
         }
+
+
+def _shown(value: Any) -> Any:
+    return ("yes" if value else "no") if isinstance(value, bool) else value
 
 
 def _as_json(value: Any) -> Any:
@@ -309,7 +341,10 @@ class TriggerAdmin(NamedAdmin):
         ("Options", {"fields": RUN_OPTIONS}),
         ("Cost caps", {"fields": ("max_cost_usd", "max_cost_per_day_usd")}),
         ("Limits", {"fields": ("max_runs_per_hour", "pause_after", "enabled")}),
-        ("Step loop", {"description": AGENTIC, "fields": [n for n in _SETTING_FIELDS if n.startswith("loop_")]}),
+        (
+            "Step loop",
+            {"description": AGENTIC, "fields": [_MARKER, *(n for n in _SETTING_FIELDS if n.startswith("loop_"))]},
+        ),
         ("Guardrails", {"description": AGENTIC, "fields": [n for n in _SETTING_FIELDS if n.startswith("guardrails_")]}),
     )
     row_actions = (

@@ -42,7 +42,7 @@ from agents.guard.settlement import book_attempt, journal_row, settle, settle_du
 from agents.guard.spans import outcome_attributes, traced
 from agents.guard.tools import most_tries
 from agents.ledger.at_once import begin_local, end_local, keep_price_row, known_price_row, open_call
-from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked
+from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked, was_in_the_way
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.halt_watch import watching
 from agents.ledger.journal import (
@@ -164,7 +164,9 @@ def guarded_batch(calls: Sequence[Call]) -> list[ToolResult]:
     If one of them is stopped, fails or was done before, the block is undone and they are done one by one: then each
     has an end of its own, and what stops it is written down.
     """
-    if len(calls) > 1 and all(call.is_free_and_local and _may_pass_at_once(call) for call in calls):
+    places = {(call.session.pk, call.key) for call in calls}
+    of_one_run = len({session for session, _ in places}) == 1 and len(places) == len(calls) > 1
+    if of_one_run and all(call.is_free_and_local and _may_pass_at_once(call) for call in calls):
         done = _act_together(calls)
         if done is not None:
             return done
@@ -267,6 +269,10 @@ def _act_together(calls: Sequence[Call]) -> list[ToolResult] | None:
             if journal_local_all(rows, session=session, after=head, now=now) is None:
                 raise _Undone
     except (_Undone, SessionHalted, InternalError, TransactionManagementError):
+        return None
+    except OperationalError as error:
+        if not was_in_the_way(error):
+            raise
         return None
     return results
 

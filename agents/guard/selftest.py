@@ -17,7 +17,8 @@ from django.db import transaction
 
 from agents.enums import BudgetPeriod, BudgetScope, HaltScope, HaltState, Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import CostCapReached, LeaseLost, LqopsError, SessionHalted, ToolNotGranted, Unarmed
-from agents.guard.guard import guarded_tool_call
+from agents.guard.calls import plan_call
+from agents.guard.guard import guarded_batch, guarded_tool_call
 from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool
 from agents.models import AgentSession, Budget, Halt, Installation, ModelPrice
@@ -68,6 +69,7 @@ def run_checks() -> list[Check]:
         _check("R4 refuses what the cap does not cover", _cap),
         _check("a call that needs a person waits for one", _approval),
         _check("a worker that lost its lease is refused", _fencing),
+        _check("calls that are made together are refused alike", _together),
     ]
 
 
@@ -203,3 +205,31 @@ def _fencing() -> str:
         except LeaseLost:
             return "the handler was reached" if probe.reached else ""
         return "it was allowed"
+
+
+def _together() -> str:
+    with _throw_away() as (session, probe):
+        allowed = _both(session)
+        if not (all(result.ok for result in allowed) and probe.reached == len(allowed)):
+            return "allowed calls did not go through"
+    for stopped, error in (
+        ({"halt_state": HaltState.HALT_REQUESTED}, SessionHalted),
+        ({"current_phase": Phase.DELIVERY}, ToolNotGranted),
+        ({"fencing": 1}, LeaseLost),
+    ):
+        with _throw_away() as (session, probe):
+            AgentSession.objects.filter(pk=session.pk).update(**stopped)
+            try:
+                _both(session)
+            except error:
+                found = "the handler was reached" if probe.reached else ""
+            else:
+                found = f"they were allowed: {error.__name__} was expected"
+        if found:
+            return found
+    return ""
+
+
+def _both(session: AgentSession) -> list[ToolResult]:
+    calls = [plan_call(session, ToolIntent.EMIT_FINDING, {}, key=key, now=_NOW) for key in ("first", "second")]
+    return guarded_batch(calls)

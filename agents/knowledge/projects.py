@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from agents.conf import precedent_lifetime
-from agents.enums import BudgetScope, Outcome, PrecedentEnd, ProposalStatus, ToolIntent
+from agents.enums import BudgetPeriod, BudgetScope, Outcome, PrecedentEnd, ProposalStatus, ToolIntent
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.knowledge.documents import lock_row, record_change
 from agents.models import (
@@ -30,9 +30,12 @@ from agents.models import (
     Project,
     ToolCall,
 )
-from agents.people.access import require_access, require_may_loosen, require_owner
+from agents.models.money import budget_name
+from agents.people.access import actor_of, require_access, require_may_loosen, require_owner
 from agents.text.clean import one_line
 from agents.text.wording import label, text_key
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
 
 # --- Projects ---
@@ -99,7 +102,11 @@ def project_delete(*, project: Project, by: User | None, now: datetime) -> Proje
     caps = Cap.objects.filter(scope=BudgetScope.PROJECT, subject_id=row.pk)
     if caps:
         require_may_loosen(by, ["the caps of the project"], bound=[row.owner_id])
-        caps.delete()
+    for cap in caps:
+        budget = budget_name(BudgetScope.PROJECT, row.pk, BudgetPeriod(cap.period))
+        details = {"budget": budget, "cap_usd": None, "old_cap_usd": str(cap.cap_usd)}
+        recorder.append(SYSTEM_CHAIN, "budget.cap_set", now=now, actor=actor_of(by), subject=budget, details=details)
+        cap.delete()
     Project.objects.filter(pk=row.pk).delete()
     record_change(row, "project.deleted", by=by, now=now)
     return row

@@ -130,6 +130,14 @@ def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
     )
 
 
+_TRY_AGAIN = frozenset({"40P01", "40001"})  # deadlock, serialization failure
+
+
+def was_in_the_way(error: Exception) -> bool:
+    """Return whether the database undid the work because it and others waited for each other: it can be done again."""
+    return getattr(error.__cause__, "sqlstate", "") in _TRY_AGAIN
+
+
 def holder(session: AgentSession) -> QuerySet[AgentSession]:
     """Return the session's row if this worker may write it: same fencing number, running, not halted."""
     return AgentSession.objects.filter(

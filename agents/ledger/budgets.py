@@ -18,7 +18,7 @@ from django.db.models import Case, F, Q, QuerySet, Sum, Value, When
 
 from agents.conf import clock
 from agents.enums import BudgetPeriod, BudgetScope, NoticeKind, Outcome
-from agents.exceptions import LeaseLost
+from agents.exceptions import LeaseLost, NotFound
 from agents.models import Agent, AgentSession, Budget, Cap, Installation, Project, ToolCall, Trigger
 from agents.models.fields import MicroUSDField
 from agents.models.money import COUNTED_DAILY, budget_name
@@ -77,6 +77,8 @@ def budgets_lock(*, session_id: int, now: datetime) -> tuple[Ledger, ...]:
         for scope, subject_id, period in sorted(applying, key=lambda row: (_SCOPES.index(row[0]), row[2])):
             _open(BudgetScope(scope), subject_id, BudgetPeriod(period), day)
         rows = _lock_applying(session_id, day)
+    if not rows:  # those of the installation always apply
+        raise RuntimeError("The budgets of a session cannot be read; without them nothing is paid.")
     return tuple(_ledger(row) for row in rows)
 
 
@@ -149,6 +151,9 @@ _MAY_CHANGE: Final = {scope: f"agents.change_{scope}" for scope in BudgetScope} 
 }
 
 
+_EDITED: Final = {BudgetScope.AGENT, BudgetScope.TRIGGER}  # rows that say who last changed them
+
+
 @transaction.atomic
 def caps_set(
     *,
@@ -214,9 +219,10 @@ def budget_set_cap(
     subject_id = 0 if whole else subject_id
     now = now or clock()
     subjects: QuerySet[Any] = _SUBJECTS[scope].objects.filter(pk=1 if whole else subject_id)
-    if scope in {BudgetScope.AGENT, BudgetScope.TRIGGER}:
+    if scope in _EDITED | {BudgetScope.PROJECT}:
         subjects = subjects.select_for_update(no_key=True)  # they are locked before budgets
-    subjects.get()  # raises if there is nobody to cap
+    if subjects.first() is None:
+        raise NotFound(f"There is no {scope} {subject_id} any more; its cap cannot be set.")
     budgets_lock_all()
     old = cap_of(scope, subject_id, period)
     name = next(name for name, its in PERIODS.items() if its == period)
@@ -233,6 +239,8 @@ def budget_set_cap(
     budget = budget_name(scope, subject_id, period)
     details = {"budget": budget, "cap_usd": _text(cap_usd), "old_cap_usd": _text(old)}
     recorder.append(SYSTEM_CHAIN, "budget.cap_set", now=now, actor=actor_of(by), subject=budget, details=details)
+    if scope in _EDITED:
+        subjects.update(edited_by=by)  # who raises a cap decides on no call that it lets through
     if on_its_row:
         subjects.update(max_cost_per_day_usd=cap_usd)  # last: a halt of all work waits for this row
 

@@ -1,9 +1,10 @@
 """How long questions and answers of each model may be, as its declaration says."""
 
-from typing import Any, Final
+from typing import Final
 
 from agents.definitions.catalogue import declaration_of
 from agents.enums import Purpose
+from agents.policy.model_catalogue import answer_table
 
 ANSWER_TOKENS: Final = 4_096
 # Questions with these purposes ask for a few words and say how many tokens that takes, unless the model's table does.
@@ -53,5 +54,4 @@ def _declared_tokens(model: str, purpose: str) -> int | None:
 
 
 def _table(model: str) -> dict[str, int]:
-    declared: Any = declaration_of(model).get("max_tokens", {})
-    return declared if isinstance(declared, dict) else {"default": declared}
+    return answer_table(declaration_of(model).get("max_tokens", {}))

@@ -319,11 +319,25 @@ def _declaration(base: Models, name: str, row: Mapping[str, Any]) -> dict[str, A
             {key for key in file if key.endswith("_usd") or key == "prices_from"} if is_moved or is_renamed else set()
         )
         entry = {key: value for key, value in file.items() if key not in dropped} | given
+        if "max_tokens" in file and "max_tokens" in given:
+            entry["max_tokens"] = _answer_sizes(file["max_tokens"], given["max_tokens"])
         check_values("", entry)
         _check_key(base, entry, row)
     except ModelError as error:
         raise ModelError(str(error).lstrip(".: "), name) from None
     return entry | ({GATED: True} if "url" in row and not _file_keys(base, row["url"])[0] else {})
+
+
+def _answer_sizes(file: Any, given: Any) -> Any:
+    """Return what is given over the file's table, purpose by purpose. A number is the table's default."""
+    if not isinstance(file, dict) and not isinstance(given, dict):
+        return given
+    return answer_table(file) | answer_table(given)
+
+
+def answer_table(max_tokens: Any) -> dict[str, Any]:
+    """Return the maximum answers by purpose, whether a number or a table declares them."""
+    return max_tokens if isinstance(max_tokens, dict) else {"default": max_tokens}
 
 
 def _check_settable(name: str, file: Mapping[str, Any], row: Mapping[str, Any]) -> None:

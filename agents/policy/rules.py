@@ -65,7 +65,8 @@ class Condition:
     value: str
 
     def __str__(self) -> str:
-        return f"{self.argument} {OPERATORS[self.operator][0]} {self.value}"
+        value = self.value or '""'
+        return f"{self.argument} {OPERATORS[self.operator][0]} {value}"
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def held(session: AgentSession) -> AgentSession:
     return row
 
 
-@transaction.atomic(savepoint=False)
+@transaction.atomic
 def session_enter_phase(session: AgentSession, phase: Phase, *, now: datetime) -> None:
     """Move a held session to a phase and record it. Entering the same phase again changes nothing."""
     row = held(session)

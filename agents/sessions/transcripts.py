@@ -289,7 +289,7 @@ def note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> Agen
     return row
 
 
-@transaction.atomic(savepoint=False)
+@transaction.atomic
 def _note(session: AgentSession, notes_for: Callable[[AgentSession], Mapping[str, Any]]) -> dict[str, Any]:
     """Write notes to the held row, unless they stand there already; return all its notes."""
     row = held(session)

@@ -3,7 +3,7 @@
 A deleted trigger stays as a row, for the sessions that name it; nobody can change it or make it fire.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, TypeVar
@@ -17,7 +17,7 @@ from agents.definitions.schema import KEYS_OF_ONE_KIND, REQUIRED_KEYS, TRIGGER_K
 from agents.definitions.values import Amount, Zone
 from agents.enums import ApprovalMode, BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
-from agents.ledger.budgets import budget_set_cap
+from agents.ledger.budgets import PERIODS, budget_set_cap, caps_of
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
 from agents.people.access import require_access, require_may_loosen
@@ -340,7 +340,17 @@ def _require_may_set(row: Trigger, changed: Mapping[str, Any], by: User | None) 
         before["mode"], after["mode"] = (
             agent.mode if agent else ApprovalMode.SEMI for agent in (row.agent, after["agent"])
         )
-    require_may_loosen(by, loosened(before, after), bound=[row.owner_id])
+    require_may_loosen(by, [*loosened(before, after), *_caps_left(row, changed)], bound=[row.owner_id])
+
+
+def _caps_left(row: Trigger, changed: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the caps that the trigger's runs would leave behind with its project or agent."""
+    for name, scope in (("project", BudgetScope.PROJECT), ("agent", BudgetScope.AGENT)):
+        old, new = getattr(row, name), changed.get(name)
+        if name in changed and old is not None and old != new:
+            after = caps_of(scope, new.pk) if new is not None else {}
+            for cap in loosened(caps_of(scope, old.pk), dict.fromkeys(PERIODS) | after):
+                yield f"{cap} of the {name}"
 
 
 def _next_run(trigger: Trigger, now: datetime) -> datetime | None:

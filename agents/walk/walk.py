@@ -14,6 +14,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from agents.conf import clock
 from agents.enums import Phase
 from agents.exceptions import LeaseLost
+from agents.ledger.boundary import was_in_the_way
 from agents.models import AgentSession
 from agents.sessions.lifecycle import session_enter_phase
 from agents.types import End, Finished, SliceOver
@@ -71,9 +72,11 @@ def _write(work: Slice) -> End | None:
                 end = PHASES[phase](work)
                 if end is not None:
                     return end
-    except (LeaseLost, OperationalError, InterfaceError):
-        raise  # the run is, or is to be, taken over
-    except Exception:  # it comes again outside of the transaction, or not at all
+    except Exception as error:
+        is_lost = isinstance(error, LeaseLost | OperationalError | InterfaceError) and not was_in_the_way(error)
+        if is_lost:
+            raise  # the run is, or is to be, taken over
+        # Whatever else it was comes again outside of the transaction, or not at all.
         logger.info("session %s: writing one by one", work.session.public_id, exc_info=True)
         vars(work.session).update(before)
         return None

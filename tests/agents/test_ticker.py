@@ -125,6 +125,21 @@ def test_ticker_that_had_something_to_do_looks_for_everything_again():
     assert Quiet(found=1).tick() == ["by rows", "by clock"]
 
 
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the mark of PostgreSQL is the server's")
+@pytest.mark.django_db(transaction=True)
+def test_new_connection_knows_nothing_of_who_wrote_before():
+    quiet = Quiet()
+    connection.close()
+    written_elsewhere()
+    assert quiet.tick() == ["by rows", "by clock"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_ticker_that_lost_its_lease_meanwhile_is_not_quiet(monkeypatch):
+    monkeypatch.setattr(ticker, "record_done", lambda *_, **__: False)
+    assert Quiet().tick() == ["by rows", "by clock"]
+
+
 @pytest.mark.django_db
 def test_inside_of_a_transaction_nothing_is_quiet():
     assert mark() is None
@@ -134,16 +149,17 @@ def test_inside_of_a_transaction_nothing_is_quiet():
 @pytest.mark.parametrize(
     ("before", "after", "is_ours"),
     [
-        (7, 7, True),
-        (7, 8, False),
-        ("10:10:", "11:11:", True),
-        ("10:10:", "10:10:", False),
-        ("10:10:", "12:12:", False),
-        ("10:11:10", "10:12:10", True),
-        ("10:11:10", "12:12:", False),
-        ("10:10:", "10:11:10", False),
-        (None, "11:11:", False),
-        ("10:10:", None, False),
+        (("a", 7), ("a", 7), True),
+        (("a", 7), ("a", 8), False),
+        (("a", 7), ("b", 7), False),
+        ((None, "10:10:"), (None, "11:11:"), True),
+        ((None, "10:10:"), (None, "10:10:"), False),
+        ((None, "10:10:"), (None, "12:12:"), False),
+        ((None, "10:11:10"), (None, "10:12:10"), True),
+        ((None, "10:11:10"), (None, "12:12:"), False),
+        ((None, "10:10:"), (None, "10:11:10"), False),
+        (None, (None, "11:11:"), False),
+        ((None, "10:10:"), None, False),
         (None, None, False),
     ],
 )

@@ -13,7 +13,7 @@
   }
 
   function isTyping(place) {
-    return place.isContentEditable || Boolean(place.closest("input, textarea, select, [role=textbox]"));
+    return place.isContentEditable || Boolean(place.closest("input, textarea, select, [role=textbox], .ace_editor"));
   }
 
   function label(node) {

@@ -165,10 +165,23 @@ def test_cap_of_a_month_is_set_from_the_list(client):
     asked = text_of(client.get(act_page(row, "set_cap")))
     done = text_of(client.post(act_page(row, "set_cap"), {"confirmed": "1", "cap": "3"}, follow=True))
 
-    assert "Maximum cost per calendar month (UTC)" in asked
+    assert "Maximum cost per calendar month (UTC), the cap from now on." in asked
     assert 'value="5.00"' in asked
     assert f"Cap of project:{project.pk} per month set to $3.00." in done
     assert cap_of(BudgetScope.PROJECT, project.pk, BudgetPeriod.MONTH) == 3
+
+
+@pytest.mark.parametrize(("now", "shown"), [(7, 'value="7.00"'), (None, "")])
+def test_cap_of_an_old_total_is_filled_in_as_it_is_now(client, now, shown):
+    sign_in(client, "admin")
+    agent = make_agent(max_cost_per_day_usd=now)
+    old = Budget.objects.create(
+        scope="agent", subject_id=agent.pk, day=clock().date() - timedelta(days=40), cap_usd=Decimal("2.5")
+    )
+
+    asked = text_of(client.get(act_page(old, "set_cap")))
+
+    assert (shown in asked, "2.50" in asked) == (True, False)
 
 
 @pytest.mark.parametrize("make", [make_agent, make_trigger, make_project, make_user])

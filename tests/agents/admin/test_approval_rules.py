@@ -64,7 +64,8 @@ def test_a_rule_is_written_as_it_was_filled_in(client, admin):
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        (conditions(("amount", "above", "")), "This field is required"),
+        (conditions(("amount", "above", "")), "'' is no number: amount above needs one."),
+        (conditions(("", "is", "1")), "This field is required"),
         (conditions(("amount", "matches", ".*")), "matches is not one of the available choices"),
         (conditions(("amount", "above", "much")), "'much' is no number: amount above needs one."),
         (conditions(("a b", "is", "1")), "is no argument: write a name"),
@@ -79,6 +80,16 @@ def test_a_mistake_is_explained_and_nothing_is_saved(client, fields, says):
     response = client.post(page(ApprovalRule, "add"), {**FORM, **fields})
     assert says in text_of(response).replace("&#x27;", "'")
     assert not ApprovalRule.objects.exists()
+
+
+def test_condition_with_an_empty_value_is_saved_and_shown(client):
+    client.post(page(ApprovalRule, "add"), {**FORM, **conditions(("bcc", "is", ""))})
+    row = ApprovalRule.objects.get()
+    assert row.conditions == [{"argument": "bcc", "operator": "is", "value": ""}]
+    assert "if bcc is &quot;&quot; to pay.example" in text_of(client.get(page(ApprovalRule, "changelist")))
+    client.post(page(ApprovalRule, "change", row.pk), {**FORM, "name": "Renamed", **conditions(("bcc", "is", ""))})
+    newest = ApprovalRule.objects.current().get()
+    assert (newest.name, newest.conditions) == ("Renamed", row.conditions)
 
 
 def test_removed_and_empty_conditions_are_not_kept(client):

@@ -309,6 +309,46 @@ def test_words_are_searched_in_a_document(client, monkeypatch):
     assert "0 matches for" in text_of(client.get(page(Document, "change", document.pk), {"q": "law"}))
 
 
+def test_long_query_is_cut_to_ten_words_and_the_page_says_so(client):
+    document = make_document(sign_in(client), text="a b c d e f g h i j, and on")
+    says = "Only the first 10 words are searched for."
+
+    eleven = text_of(client.get(page(Document, "change", document.pk), {"q": "a b c d e f g h i j k"}))
+    ten = text_of(client.get(page(Document, "change", document.pk), {"q": "a b c d e f g h i j"}))
+
+    assert ("1 match for" in eleven, says in eleven) == (True, True)
+    assert ("1 match for" in ten, says in ten) == (True, False)
+
+
+def test_match_across_much_space_is_listed_in_short():
+    [hit] = hits_in("late" + " \n" * 10_000 + "fee", "late fee")
+    assert (hit.words, hit.end) == ("late fee", 20_007)
+
+
+def test_text_of_nothing_but_headings_is_in_few_pieces():
+    text = "# x\n" * 12_500
+    found = pieces(text, [], [])
+    assert "".join(piece.text for piece in found) == text
+    assert sum(piece.is_heading for piece in found) == 500
+    assert len(found) <= 1_001
+
+
+def test_page_of_an_odd_document_stays_small(client):
+    owner = sign_in(client)
+    document = make_document(owner, text="# x\n" * 12_500)
+    session = make_session(owner=owner)
+    for number in range(10):
+        title = f"T{number} {'long ' * 40}"
+        Finding.objects.create(session=session, title=title, document=document, quote_start=0, quote_end=50_000)
+
+    answer = client.get(page(Document, "change", document.pk), {"q": "x"})
+
+    assert len(answer.content) < 1_500_000
+    found = text_of(answer)
+    assert "and 7 more" in found
+    assert ("T2 long" in found, f'title="T0 {"long " * 17}' in found) == (True, True)
+
+
 def test_finding_of_another_document_chooses_nothing(client):
     owner = sign_in(client)
     document, other = make_document(owner, text="five years"), make_document(owner, text="two years")

@@ -244,6 +244,29 @@ def test_change_says_what_is_set_here_and_what_the_file_says(client, declared):
 
 
 @pytest.mark.parametrize(
+    ("given", "in_force"),
+    [
+        ({"max_tokens_simulation": "300"}, {"default": 8192, "judge": 512, "simulation": 300}),
+        ({"max_tokens": "100"}, {"default": 100, "judge": 512}),
+    ],
+)
+def test_maximum_answers_that_are_not_set_here_stay_the_files(client, declared, given, in_force):
+    sign_in(client, "admin")
+    form = client.get(page(DeclaredModel, "add"), {"model": "big/1"}).context["form"]
+    assert form.fields["max_tokens"].help_text.endswith("The file says: 8192.")
+    assert form.fields["max_tokens_judge"].help_text == "The file says: 512."
+    client.post(page(DeclaredModel, "add"), {"model": "big/1", **given})
+    assert known().max_tokens == in_force
+
+
+def test_maximum_answer_says_which_purposes_it_is_for(client, declared):
+    sign_in(client, "admin")
+    form = text_of(client.get(page(DeclaredModel, "add")))
+    assert "Tokens of an answer in analyses, steps, turns and chats." in form
+    assert "Chat and Run (analyses, steps and turns) get the maximum answer above, and the others what their" in form
+
+
+@pytest.mark.parametrize(
     ("given", "says"),
     [
         ({}, "Nothing is set: fill in what is to differ"),
@@ -253,6 +276,7 @@ def test_change_says_what_is_set_here_and_what_the_file_says(client, declared):
         ({"max_tokens": "0"}, "max_tokens.default is 0: it must be a whole number from 1"),
         ({"max_tokens": "many"}, "Enter a whole number."),
         ({"max_tokens_judge": "0"}, "greater than or equal to 1"),
+        ({"reasoning_tokens": "2048"}, "Leave this empty, or choose “Yes, with a budget of tokens” above."),
         ({"reasoning_tokens": "10"}, "greater than or equal to 1024"),
         (
             {"extra": "{\n  broken\n}"},

@@ -39,6 +39,18 @@ def test_says_what_is_paused_by_whom_and_why(client, things):
         assert f'href="{link}"' in found, link
 
 
+@pytest.mark.parametrize(("paused", "shown", "is_cut"), [(2, 2, False), (3, 2, True)])
+def test_says_that_the_list_is_cut_only_if_it_is(client, monkeypatch, paused, shown, is_cut):
+    monkeypatch.setattr("agents.admin.home.SHOWN_PAUSES", 2)
+    for number in range(paused):
+        trigger_pause(trigger=make_trigger(name=f"Trigger {number}"), by=None, now=NOW)
+        agent_pause(agent=make_agent(name=f"Agent {number}"), by=None, reason="", now=NOW)
+    sign_in(client, "viewer")
+    answer = client.get(reverse(PAGE))
+    assert len(answer.context["paused"]) == 2 * shown
+    assert ("the newest 2 of a kind" in text_of(answer)) is is_cut
+
+
 def test_viewer_is_offered_no_resume(client, things):
     sign_in(client, "viewer")
     found = text_of(client.get(reverse(PAGE)))

@@ -21,6 +21,7 @@ DEFAULTS = {
     **{name: str(Trigger._meta.get_field(name).default) for name in ("max_runs_per_hour", "pause_after")},
     "analysis_mode": "single",
     "enabled": "on",
+    "has_settings": "1",
 }
 
 
@@ -302,6 +303,46 @@ def test_analysis_is_set_in_the_form(client):
     row.refresh_from_db()
     assert (row.loop, row.guardrails) == ({"streaming": False}, kept)
     assert AuditEvent.objects.latest("pk").details["fields"] == ["loop"]
+
+
+def test_page_from_before_the_upgrade_leaves_settings_as_they_are(client):
+    owner = sign_in(client)
+    kept = {"loop": {"max_steps": 9, "streaming": False}, "guardrails": {"reserve_cost_fraction": 0.25}}
+    row = make_trigger(owner=owner, name="old", playbook=make_playbook(owner, "NDA"), **kept)
+    posted = {**DEFAULTS, "name": "new", "playbook": row.playbook.pk, "loop": "{}", "guardrails": "{}"}
+    del posted["has_settings"]
+
+    refused = client.post(page(Trigger, "change", row.pk), {**posted, "name": ""}).context["form"]
+    assert (refused["loop_max_steps"].value(), refused["has_settings"].value()) == (9, "1")
+    client.post(page(Trigger, "change", row.pk), posted)
+
+    row.refresh_from_db()
+    assert (row.name, row.loop, row.guardrails) == ("new", kept["loop"], kept["guardrails"])
+    assert AuditEvent.objects.latest("pk").details["fields"] == ["name"]
+    assert 'name="has_settings" value="1"' in text_of(client.get(page(Trigger, "change", row.pk)))
+
+
+def test_settings_have_plain_labels_and_name_the_installations_default(client, settings):
+    settings.LQOPS_GUARDRAILS = {"reserve_tokens": 64}
+    answer = client.get(page(Trigger, "add"), {"kind": "manual", "owner": sign_in(client).pk})
+    shown = {
+        name: (field.label, field.help_text)
+        for name, field in answer.context["form"].fields.items()
+        if name.startswith(("loop_", "guardrails_"))
+    }
+    assert all("Default: " in text for _, text in shown.values()), shown
+    assert shown["guardrails_max_tokens_recoveries"] == (
+        "Maximum continuations of a cut reply",
+        "Times that a reply which was cut off is continued. 0: never. Default: 2.",
+    )
+    assert shown["guardrails_reserve_tokens"][1] == (
+        "The model is warned once, when no more than this many tokens of its budget are left. Default: 64."
+    )
+    assert shown["guardrails_reserve_cost_fraction"][1].endswith(
+        "when no more than this part of the cost cap is left, from 0 to 1. Default: 0.1."
+    )
+    assert shown["loop_streaming"][1].endswith("Default: no.")
+    assert shown["loop_context_strategy"][1].endswith("Default: sliding window.")
 
 
 def test_watch_keeps_its_collection(client):

@@ -1,7 +1,7 @@
 """Calls whose whole effect is rows, made together: the rows and events are those of single calls, or nothing is."""
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from agents.enums import HaltState, Level, Outcome, Phase, ToolIntent
@@ -211,3 +211,45 @@ def test_call_that_a_person_is_asked_for_is_decided_by_the_steps(session, alone)
     results = guarded_batch(told)
     assert alone == KEYS
     assert not any(result.ok for result in results)
+
+
+def in_the_way(state):
+    error = OperationalError("two of them waited for each other")
+    error.__cause__ = type("DriverError", (Exception,), {"sqlstate": state})()
+    return error
+
+
+@pytest.mark.parametrize("state", ["40P01", "40001"])
+def test_deadlock_undoes_them_and_they_are_made_one_by_one(session, alone, monkeypatch, state):
+    real, seen = guard._acted, []
+
+    def act(call):
+        seen.append(call.key)
+        if len(seen) == 2:
+            raise in_the_way(state)
+        return real(call)
+
+    monkeypatch.setattr(guard, "_acted", act)
+    assert [result.ok for result in guarded_batch(planned(session))] == [True] * 3
+    assert alone == KEYS
+    assert titles(session) == KEYS
+
+
+def test_other_error_of_the_database_leaves_the_run_to_be_taken_over(session, monkeypatch):
+    def act(_):
+        raise in_the_way("57P01")
+
+    monkeypatch.setattr(guard, "_acted", act)
+    with pytest.raises(OperationalError):
+        guarded_batch(planned(session))
+    assert (titles(session), calls(session), events(session)) == ([], [], [])
+
+
+def test_calls_of_two_runs_or_at_one_place_are_not_made_together(session, alone):
+    other = make_session(current_phase=Phase.DRAFTING)
+    append(other.chain, "autonomous_session.started", now=NOW)
+    guarded_batch([*planned(session, KEYS[:1]), *planned(other, KEYS[:1])])
+    assert (titles(session), titles(other)) == (KEYS[:1], KEYS[:1])
+    again = guarded_batch(planned(other, [KEYS[1], KEYS[1]]))
+    assert [one.replayed for one in again] == [False, True]
+    assert alone == [KEYS[0], KEYS[0], KEYS[1], KEYS[1]]

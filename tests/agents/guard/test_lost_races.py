@@ -181,3 +181,38 @@ def test_the_self_test_sees_a_handler_reached_without_consent_or_lease():
         results = {result.name: result.found for result in selftest.run_checks()}
     assert results["a call that needs a person waits for one"] == "the handler was reached"
     assert results["a worker that lost its lease is refused"] == "the handler was reached"
+
+
+@pytest.mark.parametrize(
+    ("results", "reaches", "found"),
+    [
+        ([ToolResult(0, None, Outcome.DENIED)], False, "allowed calls did not go through"),
+        ([ToolResult(0, None, Outcome.SUCCESS)] * 2, True, "they were allowed: SessionHalted was expected"),
+        (SessionHalted("x"), False, "SessionHalted"),
+    ],
+)
+def test_the_self_test_drives_calls_that_are_made_together(results, reaches, found):
+    def batch(calls):
+        for call in calls if reaches else ():
+            call.tool.handler(None, {})
+        if isinstance(results, Exception):
+            raise results
+        return results
+
+    with patch.object(selftest, "guarded_batch", batch):
+        checks = {result.name: result for result in selftest.run_checks()}
+    assert checks["calls that are made together are refused alike"].found.startswith(found)
+
+
+def test_the_self_test_sees_a_handler_reached_by_calls_made_together():
+    def batch(calls):
+        for call in calls:
+            call.tool.handler(None, {})
+        row = AgentSession.objects.get(pk=calls[0].session.pk)
+        if row.halt_state != HaltState.RUNNING:
+            raise SessionHalted("too late")
+        return [ToolResult(0, None, Outcome.SUCCESS) for _ in calls]
+
+    with patch.object(selftest, "guarded_batch", batch):
+        checks = {result.name: result.found for result in selftest.run_checks()}
+    assert checks["calls that are made together are refused alike"] == "the handler was reached"

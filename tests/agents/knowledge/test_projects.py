@@ -154,6 +154,12 @@ def test_project_with_a_cap_is_deleted_by_those_who_may_loosen():
         project_delete(project=project, by=project.owner, now=NOW)
     project_delete(project=project, by=None, now=NOW)
     assert not Cap.objects.exists()
+    budget = f"project:{project.pk}/month"
+    assert told("budget.")[-1] == (
+        "budget.cap_set",
+        "system",
+        {"budget": budget, "cap_usd": None, "old_cap_usd": "3.000000"},
+    )
 
 
 @pytest.mark.django_db(transaction=True)

@@ -7,7 +7,6 @@ from threading import Barrier
 
 import pytest
 from django.contrib.auth.models import Permission
-from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -122,6 +121,13 @@ def test_without_the_installations_row_nothing_can_be_spent():
     with pytest.raises(LeaseLost, match="migrate"):
         lock()
     assert not Budget.objects.exists()
+
+
+@pytest.mark.django_db
+def test_budgets_that_cannot_be_read_let_nothing_through(monkeypatch):
+    monkeypatch.setattr(budgets, "_lock_applying", lambda *_: [])
+    with pytest.raises(RuntimeError, match="nothing is paid"):
+        lock()
 
 
 @pytest.mark.django_db
@@ -383,8 +389,18 @@ def test_there_is_one_installation_whatever_id_it_is_called_by(subject):
 @pytest.mark.parametrize("subject", [0, 10**9])
 def test_a_cap_for_nobody_is_refused(scope, period, subject):
     owner_of(scope)
-    with pytest.raises(ObjectDoesNotExist):
+    with pytest.raises(NotFound, match="any more"):
         set_cap(scope, subject, "1", period=period)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("make", [make_agent, make_trigger])
+@pytest.mark.parametrize("name", sorted(budgets.PERIODS))
+def test_who_sets_a_cap_has_changed_the_row(make, name):
+    row, admin = make(), make_user(is_superuser=True)
+    budgets.caps_set(subject=row, by=admin, now=NOW, **{name: USD("1")})
+    row.refresh_from_db()
+    assert row.edited_by == admin
 
 
 @pytest.mark.django_db

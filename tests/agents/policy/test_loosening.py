@@ -9,6 +9,7 @@ LAXER = {
     "mode": [("semi", "auto"), ("manual", "semi"), ("manual", "auto")],
     "max_cost_usd": [(Decimal(1), Decimal("1.000001")), (Decimal(1), None), (Decimal(0), Decimal(1))],
     "max_cost_per_day_usd": [(Decimal(1), Decimal(2)), (Decimal(0), None)],
+    "max_cost_per_month_usd": [(Decimal(1), Decimal(2)), (Decimal(0), None)],
     "allow_high_risk": [(False, True)],
     "waived_skills": [([], ["pay"]), (["pay"], ["pay", "send"]), (["pay"], ["send"])],
     "review_flagged": [(True, False)],

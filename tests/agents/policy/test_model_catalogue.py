@@ -43,6 +43,22 @@ def test_values_that_are_set_win_and_the_rest_is_the_files():
     assert BASE.declared["big"]["max_tokens"] == 100
 
 
+@pytest.mark.parametrize(
+    ("file", "row", "in_force"),
+    [
+        ({"default": 8, "judge": 2}, {"simulation": 3}, {"default": 8, "judge": 2, "simulation": 3}),
+        ({"default": 8, "judge": 2}, {"judge": 5}, {"default": 8, "judge": 5}),
+        ({"default": 8, "judge": 2}, 9, {"default": 9, "judge": 2}),
+        (8, {"judge": 5}, {"default": 8, "judge": 5}),
+    ],
+)
+def test_maximum_answers_are_merged_by_purpose(file, row, in_force):
+    base = Models({**BASE.declared, "big": {**BASE.declared["big"], "max_tokens": file}}, BASE.roles)
+    models, problems = overridden(base, {"big": {"max_tokens": row}})
+    assert (models.declared["big"]["max_tokens"], problems) == (in_force, {})
+    assert base.declared["big"]["max_tokens"] == file
+
+
 def test_key_and_prices_of_the_file_stay_with_its_server():
     moved = applied(big={"url": "https://b.example/v1"}).declared["big"]
     assert moved == {**NEW, "overhead_tokens": 9, "max_tokens": 100, "gated": True}

@@ -4,7 +4,6 @@ from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
-from django.db import transaction
 
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason, WaitingOn
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
@@ -110,7 +109,7 @@ def test_a_session_that_is_over_cannot_be_moved(status):
         lambda: session_rest(session, Status.QUEUED, now=NOW),
         lambda: session_enter_phase(session, Phase.DELIVERY, now=NOW),
     ):
-        with pytest.raises(LeaseLost), transaction.atomic():
+        with pytest.raises(LeaseLost):
             move()
     assert not session_wake(session.pk, now=NOW)
     assert AgentSession.objects.get().status == status

@@ -19,6 +19,7 @@ from agents.definitions.schema import _option_key
 from agents.enums import TriggerKind
 from agents.management.commands.run_now import _KINDS, Command
 from agents.models import AgentSession, Trigger
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.policy.run_spec import MAX_NUMBER, OPTION_CHARS, OPTION_NAMES, OPTIONS, RunSpec, option
 from agents.triggers.firing import trigger_spec
 from agents.triggers.triggers import TRIGGER_KINDS, checked_fields
@@ -110,7 +111,7 @@ def test_runs_of_a_trigger_get_every_option(option):
     assert AgentSession(params=spec.to_params()).spec == spec
 
 
-@every_option
+@plain_option
 def test_trigger_form_has_every_option(option):
     value = value_of(option)
     field = TriggerForm.base_fields[option.name]
@@ -118,6 +119,13 @@ def test_trigger_form_has_every_option(option):
     assert field.clean(value) == value
     assert (field.label, bool(field.help_text)) == (option.metadata["label"], True)
     assert option.name in shown_by(Trigger)
+
+
+@pytest.mark.parametrize(("group", "config"), [("loop", LoopConfig), ("guardrails", GuardrailsConfig)])
+def test_trigger_form_has_a_field_for_every_setting_of_a_group(group, config):
+    names = {f"{group}_{field.name}" for field in fields(config)}
+    assert names <= TriggerForm.base_fields.keys()
+    assert names <= shown_by(Trigger)
 
 
 @plain_option

@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from agents.enums import BudgetScope, TriggerKind
-from agents.exceptions import Invalid, NotFound
-from agents.ledger.budgets import budgets_lock
+from agents.exceptions import Invalid, NotAllowed, NotFound
+from agents.ledger.budgets import budgets_lock, caps_set
 from agents.models import Budget, Trigger
 from agents.triggers.triggers import (
     trigger_create,
@@ -337,3 +337,37 @@ def test_a_cap_that_one_of_them_may_not_have_is_set_for_none():
         triggers_set_cap(triggers=[mine], cap=Decimal("0.00001"), by=mine.owner, now=LATER)
     mine.refresh_from_db()
     assert mine.max_cost_usd is None
+
+
+@pytest.mark.parametrize("name", ["project", "agent"])
+@pytest.mark.parametrize(
+    ("old", "new", "loosens"),
+    [
+        ("5", None, True),
+        ("5", "6", True),
+        ("5", "none", True),
+        ("5", "4", False),
+        (None, None, False),
+        (None, "1", False),
+    ],
+)
+def test_leaving_the_caps_of_a_project_or_agent_loosens(name, old, new, loosens):
+    owner = make_user()
+    make = {"project": make_project, "agent": make_agent}[name]
+
+    def capped(cap):
+        row = make(owner=owner)
+        if cap not in {None, "none"}:
+            caps_set(subject=row, by=None, now=NOW, max_cost_per_month_usd=Decimal(cap))
+        return row
+
+    trigger = make_trigger(owner=owner, playbook=make_playbook(owner), **{name: capped(old)})
+    other = None if new is None else capped(new)
+    if loosens:
+        with pytest.raises(NotAllowed, match=f"of the {name}"):
+            trigger_edit(trigger=trigger, by=owner, now=NOW, **{name: other})
+    else:
+        trigger_edit(trigger=trigger, by=owner, now=NOW, **{name: other})
+    trigger_edit(trigger=trigger, by=None, now=NOW, **{name: other})
+    trigger.refresh_from_db()
+    assert getattr(trigger, name) == other

@@ -5,7 +5,6 @@ from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
-from django.db import transaction
 
 from agents.conf import clock
 from agents.enums import BudgetScope, RunResult, Status
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.django_db
 def test_only_the_holder_writes(note):
     held = make_session()
     AgentSession.objects.update(fencing=held.fencing + 1)
-    with pytest.raises(LeaseLost), transaction.atomic():
+    with pytest.raises(LeaseLost):
         note(held)
     assert AgentSession.objects.get().metadata == {}
     assert not AuditEvent.objects.exists()

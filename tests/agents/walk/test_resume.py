@@ -24,6 +24,7 @@ from agents.sessions.approvals import approval_approve_edited
 from agents.sessions.lifecycle import session_enter_phase
 from agents.sessions.pauses import session_pause, session_resume
 from agents.walk import walk as engine
+from agents.walk.citations import votes_of
 from agents.walk.walk import walk
 from tests.agents.walk.scene import PHASES, Scene, lose, model, phases, reply, run, shown
 from tests.factories import NOW
@@ -157,6 +158,21 @@ def test_a_worker_lost_while_it_writes_leaves_nothing_of_it(key):
     assert shown(session) == shown(other)
     assert phases(session) == PHASES
     assert len(asked.requests) == 2
+
+
+def test_a_deadlock_while_it_writes_has_it_written_one_by_one():
+    session, error, seen = Scene().of_document(), OperationalError("deadlock detected"), []
+    error.__cause__ = type("DriverError", (Exception,), {"sqlstate": "40P01"})()
+
+    def votes(held):
+        seen.append(held.pk)
+        if len(seen) == 1:
+            raise error
+        return votes_of(held)
+
+    with model(), patch("agents.walk.drafting.votes_of", votes):
+        run(session)
+    assert (session.status, phases(session), len(seen)) == (Status.COMPLETED, PHASES, 2)
 
 
 @pytest.mark.django_db(transaction=True)
