@@ -125,7 +125,6 @@ def test_ticker_that_had_something_to_do_looks_for_everything_again():
     assert Quiet(found=1).tick() == ["by rows", "by clock"]
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="the mark of PostgreSQL is the server's")
 @pytest.mark.django_db(transaction=True)
 def test_new_connection_knows_nothing_of_who_wrote_before():
     quiet = Quiet()
