@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import OuterRef, Subquery
+from django.db.models import Max
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -55,6 +55,7 @@ from agents.policy import schedule
 from agents.policy.guardrails import MOST, RENAMED, GuardrailsConfig, LoopConfig, Strategy
 from agents.policy.run_spec import RunSpec
 from agents.sessions.figures import Subject
+from agents.sessions.reads import newest
 from agents.text.shown import visible
 from agents.triggers.firing import run_now
 from agents.triggers.inputs import DECIDABLE, PERMISSION, input_dismiss, input_retry
@@ -405,8 +406,9 @@ class TriggerAdmin(NamedAdmin):
         spent: dict[int, dict[date, Decimal]] = defaultdict(dict)
         for day in days.filter(day__gte=today.replace(day=1)):
             spent[day.subject_id][day.day] = day.spent_usd
-        newest = AgentSession.objects.filter(trigger=OuterRef("pk")).order_by("-pk").values("created_at")[:1]
-        ran_at = dict(Trigger.objects.filter(pk__in=pks).values_list("pk", Subquery(newest)))
+        last = AgentSession.objects.order_by().values_list("trigger_id").annotate(Max("created_at"))
+        ran_at = dict(last.filter(newest(AgentSession), trigger__in=pks))
+        ran_at |= dict(last.filter(trigger__in=[pk for pk in pks if pk not in ran_at]))
         for row in rows:
             row.spent_today = spent[row.pk].get(today, Decimal(0))
             row.spent_this_month = sum(spent[row.pk].values(), Decimal(0))
