@@ -129,7 +129,7 @@ PurposesForm: Any = type(
 )
 
 
-class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]
+class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]  # its second base is made of a table
     """Settings of one model. An empty field keeps what the file says."""
 
     provider = forms.ChoiceField(
@@ -192,7 +192,7 @@ class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]
         for key in SETTABLE:
             if key not in self.fields:
                 continue
-            self.initial = {**_shown(key, given.get(key)), **self.initial}
+            self.initial = {**_initial_of(key, given.get(key)), **self.initial}
             says = _file_text(name, key) if file else ""
             source = f" The file says: {says}." if says else ""
             self.fields[key].help_text += f"{' Set here.' if key in given else ''}{source}"
@@ -225,8 +225,8 @@ class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]
         return {key: value for key, value in given.items() if value is not None and value != ""}
 
 
-def _shown(key: str, value: Any) -> dict[str, Any]:
-    """What the fields of the form show for one key."""
+def _initial_of(key: str, value: Any) -> dict[str, Any]:
+    """Return the values with which the fields of one key begin."""
     if key == "max_tokens" and isinstance(value, dict):
         known = {f"max_tokens_{purpose}": most for purpose, most in value.items() if purpose != "default"}
         return {**known, key: value.get("default")}

@@ -152,7 +152,7 @@ _MARKER_FIELD: Final = forms.CharField(required=False, initial="1", widget=forms
 SettingsForm: Any = type("SettingsForm", (forms.Form,), {**_SETTING_FIELDS, _MARKER: _MARKER_FIELD})
 
 
-class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
+class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]  # its second base is made of a table
     """The fields of its kind, and one for each setting of the step loop."""
 
     class Meta(RunForm.Meta):
@@ -193,9 +193,9 @@ class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
             del self.fields[name]
         for group, config in _SETTINGS.items():
             for key, value in self._stored(group).items():
-                self.initial[f"{group}_{key}"] = _shown(value)
+                self.initial[f"{group}_{key}"] = _as_choice(value)
             for key, value in asdict(config.merged(getattr(settings, f"LQOPS_{group.upper()}"))).items():
-                self.fields[f"{group}_{key}"].help_text += f" Default: {words(_shown(value))}."
+                self.fields[f"{group}_{key}"].help_text += f" Default: {words(_as_choice(value))}."
         if self.is_bound and not self.data.get(_MARKER):
             posted: Any = self.data
             self.data = kept = posted.copy()
@@ -228,7 +228,7 @@ class TriggerForm(RunForm, SettingsForm):  # type: ignore[misc]
         }
 
 
-def _shown(value: Any) -> Any:
+def _as_choice(value: Any) -> Any:
     return ("yes" if value else "no") if isinstance(value, bool) else value
 
 

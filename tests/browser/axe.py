@@ -1,4 +1,4 @@
-"""What axe-core finds on a page, in light and in dark colours."""
+"""Violations that axe-core finds on a page, in light and in dark colours."""
 
 import pytest
 
@@ -14,7 +14,7 @@ STILL = """() => Promise.allSettled(document.getAnimations().filter(
 
 
 def violations(page, themes=tuple(THEMES)):
-    """What axe finds in each theme: the rule, the theme, and the element with what is wrong about it."""
+    """Return the violations in each theme: the rule, the theme, and the element with its fault."""
     page.evaluate(axe.AXE_SCRIPT)
     return [one for theme in themes for one in _violations_of(page, theme)]
 

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from tests.browser.product import running, told_by
+from tests.browser.product import printed_by, running
 from tests.browser.room import PATIENCE_SECONDS, Room
 from tests.browser.watch import Watch
 from tests.flows.model_server import ModelServer
@@ -59,7 +59,7 @@ def furnished(migrated, tmp_path_factory):
     """The samples, a row for every page, and what came in last night."""
     var = shutil.copytree(migrated, tmp_path_factory.mktemp("product") / "var")
     with running(var) as started:
-        told_by(started, "from tests.browser.furniture import furnish; furnish()")
+        printed_by(started, "from tests.browser.furniture import furnish; furnish()")
         yield started
 
 

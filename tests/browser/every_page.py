@@ -16,7 +16,7 @@ from agents.models import Agent, AgentSession, Document
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from tests.agents.admin.links import PLAIN
 from tests.agents.admin.rows import act_page, page
-from tests.browser.product import Product, told_by
+from tests.browser.product import Product, printed_by
 
 MORE = ("halt_everything", "pause_everything", "password_change", "auth_user_invite", "agents_agent_import_yaml",
         "agents_playbook_import_yaml", "agents_finding_views")  # fmt: skip
@@ -28,7 +28,7 @@ PARTS = 4  # tests that open all pages have so many parts: none is near the time
 def templates_of(product: Product, query: str = "a") -> dict[str, str]:
     """The address of every kind of page, each with its template; pages with a search look for these words."""
     found: dict[str, str] = json.loads(
-        told_by(product, f"from tests.browser.every_page import print_all; print_all({query!r})")
+        printed_by(product, f"from tests.browser.every_page import print_all; print_all({query!r})")
     )
     assert len(found) > LEAST
     return found

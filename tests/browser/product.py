@@ -34,12 +34,12 @@ class Product:
     def make_people(self, roles: dict[str, str]) -> None:
         """Users with a role each; one with an empty role is no staff at all."""
         people = [(name, f"{name}-has-a-long-password", role) for name, role in roles.items()]
-        told_by(self, PEOPLE.format(people=people))
+        printed_by(self, PEOPLE.format(people=people))
         self.passwords |= {name: password for name, password, _ in people}
 
 
-def told_by(product: Product, code: str) -> str:
-    """What a process of the installation prints."""
+def printed_by(product: Product, code: str) -> str:
+    """Run code in a process of the installation, and return the text that it prints."""
     env = {**product.env, "DJANGO_SETTINGS_MODULE": "lqops.settings"}
     done = run_python(f"import django; django.setup()\n{code}", env=env)
     assert done.returncode == 0, done.stderr

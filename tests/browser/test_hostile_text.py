@@ -7,22 +7,20 @@ import pytest
 
 from tests.agents.admin.hostile import MARK, PAYLOADS, WORDS
 from tests.browser.every_page import PARTS, templates_of
-from tests.browser.product import running, told_by
+from tests.browser.product import printed_by, running
 from tests.browser.sight import expect
 
 pytestmark = pytest.mark.browser
 
 # The samples' runs end first: nothing is newer than the hostile rows.
 FILL = """
-import time
 from django.contrib.auth.models import User
 from agents.models import AgentSession, Approval
 from tests.agents.admin.hostile_rows import ALL, make_hostile_world
 from tests.agents.admin.rows import make_approval, page
-until = time.monotonic() + 60
-while not AgentSession.objects.exists() or AgentSession.objects.filter(status__in=("queued", "running")).exists():
-    assert time.monotonic() < until
-    time.sleep(0.5)
+from tests.flows.processes import until
+at_work = AgentSession.objects.filter(status__in=("queued", "running"))
+until(lambda: AgentSession.objects.exists() and not at_work.exists())
 approval = make_approval(intent="notify", arguments={"a": ALL})
 session = make_hostile_world(User.objects.get(username="admin")).session
 print(page(AgentSession, "change", session.pk), page(Approval, "change", approval.pk))
@@ -49,7 +47,7 @@ def hostile(migrated, tmp_path_factory):
 @pytest.fixture(scope="module")
 def filled(hostile):
     """Fill it with payloads: the page of the run with rows of all kinds, and of a call with arguments to change."""
-    return told_by(hostile, FILL).split()
+    return printed_by(hostile, FILL).split()
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What operators do every day, with the clicks it takes; seconds are printed. docs/screens.md has the figures."""
+"""Everyday jobs of operators, and the clicks that each takes; seconds are printed. docs/screens.md has the figures."""
 
 import re
 import time

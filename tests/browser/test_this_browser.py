@@ -1,4 +1,4 @@
-"""What is set for one browser: notifications of decisions that wait, and the density of lists."""
+"""Settings of one browser: notifications of decisions that wait, and the density of lists."""
 
 import pytest
 

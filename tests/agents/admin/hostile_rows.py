@@ -166,7 +166,7 @@ def make_hostile_world(viewer: User) -> Any:
 
 
 def _make_more(viewer: User, made: Any) -> None:
-    """What `make_everything` has no row of."""
+    """Make the kinds of rows that `make_everything` leaves out."""
     session = made.session
     make_transcript(session)
     session.messages.update(content=ALL)

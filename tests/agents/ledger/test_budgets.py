@@ -60,7 +60,7 @@ def owner_of(scope):
 
 
 def runs_of(scope, row):
-    """What a session of the scope has."""
+    """Return the fields of a session that draws on the scope."""
     return {} if scope == BudgetScope.INSTALLATION else {str(scope): row}
 
 
