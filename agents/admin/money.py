@@ -13,7 +13,7 @@ from agents.admin.display import OUTCOME_LABELS, WordedFilter, column, cost_cont
 from agents.admin.forms import StyledModelForm, usd_field
 from agents.conf import clock
 from agents.enums import BudgetPeriod, BudgetScope
-from agents.ledger.budgets import PERIODS, budget_set_cap, cap_of, caps_of, caps_set
+from agents.ledger.budgets import budget_set_cap, cap_of, caps_of, caps_set
 from agents.ledger.prices import model_accept, price_set
 from agents.models import Budget, InferenceLog, Installation, ModelPrice, SuspendedModel
 from agents.models.fields import USDFormField
@@ -29,6 +29,7 @@ def month_cap_field() -> USDFormField:
     return usd_field(
         label="Cap per month (USD)",
         required=False,
+        show_hidden_initial=True,
         help_text="Maximum cost of all runs per calendar month (UTC), this one included. Empty: no cap of a month.",
     )
 
@@ -44,6 +45,7 @@ class InstallationForm(StyledModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.fields["max_cost_per_day_usd"].show_hidden_initial = True
         self.fields["max_cost_per_month_usd"].initial = cap_of(BudgetScope.INSTALLATION, 0, BudgetPeriod.MONTH)
 
 
@@ -98,16 +100,24 @@ def _set_cap(action: ActionRequest) -> ActionResult:
 
 class CapsForm(ActionForm):
     max_cost_per_day_usd = usd_field(
-        label="Cap per day (USD)", required=False, help_text="Maximum cost per UTC day. Empty: no cap of its own."
+        label="Cap per day (USD)",
+        required=False,
+        show_hidden_initial=True,
+        help_text="Maximum cost per UTC day. Empty: no cap of its own.",
     )
     max_cost_per_month_usd = month_cap_field()
 
+    def clean(self) -> dict[str, Any]:
+        """Keep what was changed on this page: the other cap may be somebody else's since."""
+        given = super().clean() or self.cleaned_data
+        return {name: given[name] for name in self.changed_data if name in given}
 
-def _set_caps(action: ActionRequest) -> ActionResult:
+
+def _set_caps(scope: BudgetScope, action: ActionRequest) -> ActionResult:
     [row] = action.rows
     caps_set(subject=row, by=action.by, now=action.now, **action.data)
-    day, month = (usd(action.data[name], empty="none") for name in PERIODS)
-    return ActionResult(f"Caps of {row} set: {day} per day, {month} per month.")
+    day, month = (usd(cap, empty="none") for cap in caps_of(scope, row.pk).values())
+    return ActionResult(f"Caps of {row}: {day} per day, {month} per month.")
 
 
 def caps_action(scope: BudgetScope, **more: Any) -> RowAction:
@@ -115,7 +125,7 @@ def caps_action(scope: BudgetScope, **more: Any) -> RowAction:
     return RowAction(
         "caps",
         "Set caps",
-        _set_caps,
+        partial(_set_caps, scope),
         CapsForm,
         bulk=False,
         initial=lambda row: caps_of(scope, row.pk),

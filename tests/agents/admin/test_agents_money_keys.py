@@ -1,5 +1,6 @@
 """Agents, budgets, prices and API keys on the admin pages."""
 
+import re
 from datetime import timedelta
 from decimal import Decimal
 
@@ -8,7 +9,7 @@ from django.contrib.auth.models import User
 
 from agents.conf import clock
 from agents.enums import BudgetPeriod, BudgetScope
-from agents.ledger.budgets import cap_of, caps_of
+from agents.ledger.budgets import cap_of, caps_of, caps_set
 from agents.models import (
     Agent,
     AgentSession,
@@ -126,12 +127,17 @@ def test_daily_totals_show_names(framed, client):
     assert "Change cap" not in found
 
 
+def _caps_shown(answer):
+    """What a form holds, with what each field showed at first."""
+    return dict(re.findall(r'name="((?:initial-)?max_cost_per_\w+)" value="([^"]*)"', text_of(answer)))
+
+
 def test_cap_of_a_month_is_set_on_the_installations_page_and_taken_away(client):
     sign_in(client)
     before = last_event()
     for cap, found in (("90", Decimal(90)), ("", None)):
-        given = {"max_cost_per_day_usd": "20", "max_cost_per_month_usd": cap}
-        client.post(page(Installation, "change", 1), given)
+        shown = _caps_shown(client.get(page(Installation, "change", 1)))
+        client.post(page(Installation, "change", 1), {**shown, "max_cost_per_month_usd": cap})
         assert cap_of(BudgetScope.INSTALLATION, 0, BudgetPeriod.MONTH) == found
         shown = text_of(client.get(page(Budget, "changelist")))
         assert ("$90.00</strong> per month" in shown) is bool(cap)
@@ -202,9 +208,30 @@ def test_caps_are_set_on_the_page_of_a_row(client, make):
 def test_operator_tightens_the_cap_of_a_project_and_does_not_loosen_it(client):
     sign_in(client, "operator")
     row = make_project()
-    for cap in ("30", "20", "25", ""):
-        client.post(act_page(row, "caps"), {"confirmed": "1", "max_cost_per_month_usd": cap})
+    for before, cap in [("", "30"), ("30.00", "20"), ("20.00", "25"), ("20.00", "")]:
+        given = {"max_cost_per_month_usd": cap, "initial-max_cost_per_month_usd": before}
+        client.post(act_page(row, "caps"), {"confirmed": "1", **given})
     assert caps_of(BudgetScope.PROJECT, row.pk)["max_cost_per_month_usd"] == 20
+
+
+@pytest.mark.parametrize(
+    ("cleared", "left"),
+    [
+        ("max_cost_per_day_usd", {"max_cost_per_day_usd": None, "max_cost_per_month_usd": 20}),
+        ("max_cost_per_month_usd", {"max_cost_per_day_usd": 1, "max_cost_per_month_usd": None}),
+    ],
+)
+def test_page_of_caps_sets_only_what_was_changed_on_it(client, cleared, left):
+    admin = sign_in(client, "admin")
+    row = make_project()
+    caps_set(subject=row, by=admin, now=clock(), max_cost_per_day_usd=Decimal(2), max_cost_per_month_usd=Decimal(30))
+    shown = _caps_shown(client.get(act_page(row, "caps")))
+    caps_set(subject=row, by=admin, now=clock(), max_cost_per_day_usd=Decimal(1), max_cost_per_month_usd=Decimal(20))
+
+    client.post(act_page(row, "caps"), {"confirmed": "1", **shown, cleared: ""})
+
+    assert len(shown) == 4
+    assert caps_of(BudgetScope.PROJECT, row.pk) == left
 
 
 def test_clearing_the_installation_cap_is_refused(client):
