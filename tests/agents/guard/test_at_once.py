@@ -1,6 +1,7 @@
 """One statement each to open and to settle a call: the same rows, refusals and money as step by step."""
 
 import random
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -30,6 +31,7 @@ from agents.ledger.budgets import budget_set_cap
 from agents.models import (
     AgentSession,
     Budget,
+    Cap,
     InferenceLog,
     Installation,
     ModelOutage,
@@ -55,6 +57,7 @@ STATES = {
     "halt requested": {"halt_state": HaltState.HALT_REQUESTED},
     "halted": {"halt_state": HaltState.HALTED, "terminal_reason": TerminalReason.EXTERNAL_HALT},
     "idle": {"halt_state": HaltState.IDLE},
+    "paused": {"paused_at": NOW},
     "over": {"status": Status.COMPLETED, "terminal_reason": TerminalReason.COMPLETED, "completed_at": NOW},
     "taken over": {"fencing": 9},
     "another phase": {"current_phase": Phase.ANALYSIS},
@@ -69,6 +72,10 @@ STATES = {
     "held to the cap": {"max_cost_usd": Decimal(1), "cost_held_usd": Decimal("0.9999"), "budget_warned": True},
     "room for half the answer": {"max_cost_usd": Decimal("0.0065"), "budget_warned": True},
     "room for all of it": {"max_cost_usd": Decimal(5)},
+    "without a cap": {"max_cost_usd": None},
+    "spent": {"max_cost_usd": Decimal(1), "cost_total_usd": Decimal(1), "budget_warned": True},
+    "nearly spent": {"max_cost_usd": Decimal(1), "cost_total_usd": Decimal("0.9"), "budget_warned": True},
+    "nearly spent, not warned": {"max_cost_usd": Decimal(1), "cost_total_usd": Decimal("0.9")},
 }
 BUDGETS = {
     "usual": {},
@@ -78,9 +85,26 @@ BUDGETS = {
     "busy": {"cap_usd": Decimal(1), "held_usd": Decimal(1)},
     "of nothing": {"cap_usd": Decimal(0)},
     "billed": {"cap_usd": Decimal(1), "actual_usd": Decimal(1)},
+    "spent, and warned": {"cap_usd": Decimal(1), "charged_usd": Decimal(1), "warned": True},
+    "nearly spent": {"cap_usd": Decimal(1), "charged_usd": Decimal("0.9"), "warned": True},
+    "nearly spent, not warned": {"cap_usd": Decimal(1), "charged_usd": Decimal("0.9")},
     "not opened": None,
 }
+# Totals that are not this call's, all spent: what differs from those that are.
+NOT_ITS_OWN = {
+    "of another": {"subject_id": 9_999},
+    "of another kind": {"scope": BudgetScope.PROJECT},
+    "of yesterday": {"day": NOW.date() - timedelta(days=1)},
+    "of a month from today": {"period": BudgetPeriod.MONTH, "day": NOW.date()},
+}
+MEANWHILE = {
+    "": lambda rows: None,
+    "all work is halted": lambda rows: halt_all_work(by=None, reason="meanwhile", now=NOW),
+    "it is taken over": lambda rows: rows.update(fencing=9),
+    "it ends": lambda rows: rows.update(**STATES["over"]),
+}
 PRICES = ("known", "changed", "a longer one", "none")
+BY_ANOTHER = "by another run"
 REPLIES = {
     "usual": Step("ok", usage=Usage(10, 10)),
     "without usage": Step("ok", usage=None),
@@ -105,7 +129,7 @@ class Case:
     made_before: str = ""
     result: str = "short"
     more_events: bool = False
-    halted_within: bool = False
+    within: str = ""  # what happens while the tool is at work
 
 
 def cases(count, seed):
@@ -115,15 +139,15 @@ def cases(count, seed):
         "state": tuple(STATES),
         "scope": tuple(BudgetScope),
         "period": tuple(BudgetPeriod),
-        "budget": tuple(BUDGETS),
+        "budget": (*BUDGETS, *NOT_ITS_OWN),
         "price": PRICES,
         "reply": tuple(REPLIES),
         "model": ("there", "suspended", "away"),
         "all_work": (False, True),
-        "made_before": ("", Outcome.SUCCESS, Outcome.STARTED, Outcome.WORKER_LOST),
+        "made_before": ("", Outcome.SUCCESS, Outcome.STARTED, Outcome.WORKER_LOST, BY_ANOTHER),
         "result": ("short", "long", "failing", "not to be stored"),
         "more_events": (False, True),
-        "halted_within": (False, True),
+        "within": tuple(MEANWHILE),
     }
     yield from (
         replace(Case(kind=kind), **{way: value}) for kind in ways["kind"] for way in ways for value in ways[way]
@@ -148,6 +172,7 @@ class World:
         owner = make_user()
         rows = {"agent": make_agent(name=f"agent-{number}", owner=owner), "trigger": make_trigger(owner=owner)}
         rows |= {"project": make_project(owner=owner), "owner": owner}
+        self.other = make_session(**rows, current_phase=Phase.TURN, fencing=3)
         self.session = make_session(**rows, current_phase=Phase.TURN, fencing=3)
         if case.scope != BudgetScope.INSTALLATION or case.period != BudgetPeriod.DAY:
             subject_id = rows[case.scope].pk if case.scope in rows else 0
@@ -169,11 +194,21 @@ class World:
 
     def change_budget(self, rows):
         assert rows.count() == 1
+        if other := NOT_ITS_OWN.get(self.case.budget):
+            self.add_budget(rows.get(), **other)
+            return
         changed = BUDGETS[self.case.budget]
         if changed is None:
             rows.delete()
         else:
             rows.update(**changed)
+
+    def add_budget(self, own, **other):
+        spent = {"cap_usd": Decimal("0.001"), "charged_usd": Decimal("0.001")}
+        place = {name: getattr(own, name) for name in ("scope", "subject_id", "period", "day")} | other
+        Budget.objects.create(**place, **spent)
+        if place["period"] == BudgetPeriod.MONTH and "subject_id" in other:
+            Cap.objects.create(scope=own.scope, subject_id=place["subject_id"], period=own.period, cap_usd=1)
 
     def change_price(self):
         match self.case.price:
@@ -187,8 +222,7 @@ class World:
     def act(self, context, params):
         if self.case.more_events:
             recorder.append(self.session.chain, "budget.warned", now=NOW, details={"budget": "session"})
-        if self.case.halted_within:
-            halt_all_work(by=None, reason="meanwhile", now=NOW)
+        MEANWHILE[self.case.within](AgentSession.objects.filter(pk=self.session.pk))
         if self.case.result == "failing":
             raise ValueError("it does not work")
         return {"long": "word " * 2_000, "not to be stored": float("nan")}.get(self.case.result, {"done": True})
@@ -213,10 +247,16 @@ class World:
             except RetryLater:  # at a moment that the clock has a part in
                 seen = (RetryLater.__name__,)
             except Exception as error:  # noqa: BLE001 what the caller gets is compared
-                seen = (type(error).__name__, str(error))
+                ids = {str(pk) for pk in calls_in_order()}
+                seen = (type(error).__name__, *(word for word in str(error).split() if word not in ids))
         return seen, self.rows()
 
     def make_before(self, held, params):
+        if self.case.made_before == BY_ANOTHER:
+            recorder.append(self.other.chain, "autonomous_session.started", now=NOW)
+            guarded_tool_call(self.other, ToolIntent.RUN_SKILL, params, key="here", now=NOW)
+            ToolCall.objects.filter(session=self.other).update(outcome=Outcome.STARTED, settled_at=None)
+            return
         guarded_tool_call(held, ToolIntent.RUN_SKILL, params, key="here", now=NOW)
         open_again = {"settled_at": None} if self.case.made_before == Outcome.STARTED else {}
         ToolCall.objects.filter(key="here").update(outcome=self.case.made_before, **open_again)
@@ -226,7 +266,10 @@ class World:
         ids = {str(pk): f"call {number}" for number, pk in enumerate(calls_in_order())}
         budgets = {row.pk: row.name for row in Budget.objects.all()}
         return {
-            "session": dict(AgentSession.objects.filter(pk=self.session.pk).values().get(), last_activity_at=0),
+            "sessions": [
+                dict(row, last_activity_at=0)
+                for row in AgentSession.objects.filter(pk__in=[self.session.pk, self.other.pk]).order_by("pk").values()
+            ],
             "calls": [
                 dict(
                     row,
@@ -272,7 +315,7 @@ def step_by_step(world):
         return world.call()
 
 
-def judged(case, number):
+def judged(case, number, during_the_short_way=nullcontext):
     """Return both ways of a case, and how often the short one wrote something."""
     world = World(case, number)
     written = []
@@ -286,8 +329,14 @@ def judged(case, number):
 
         return do
 
+    known = dict(at_once._price_rows)
     plain = undone(lambda: step_by_step(world))
-    with patch.object(guard, "open_call", counted("open_call")), patch.object(guard, "end_local", counted("end_local")):
+    at_once._price_rows |= known  # the short way goes by the price that it last saw
+    with (
+        patch.object(guard, "open_call", counted("open_call")),
+        patch.object(guard, "end_local", counted("end_local")),
+        during_the_short_way(),
+    ):
         short = undone(world.call)
     return plain, short, sum(written)
 
@@ -341,13 +390,14 @@ def test_call_beyond_any_cap_is_refused_by_both_ways_and_names_it(scope, period,
     assert (plain, written) == (short, 0)
     [name] = [row["scope"] for row in short[1]["budgets"] if (row["scope"], row["period"]) == (scope, period)]
     assert short[0][0] == "BudgetRefused"
-    assert f"Budget {name}" in short[0][1]
-    assert ("/month" in short[0][1]) is (period == BudgetPeriod.MONTH)
-    assert ("2026-04-01" in short[0][1]) is (period == BudgetPeriod.MONTH)
+    told = " ".join(short[0])
+    assert f"Budget {name}" in told
+    assert ("/month" in told) is (period == BudgetPeriod.MONTH)
+    assert ("2026-04-01" in told) is (period == BudgetPeriod.MONTH)
 
 
 def test_local_call_that_a_halt_of_all_work_overtakes_leaves_nothing():
-    plain, short, written = judged(Case(kind="local", halted_within=True), 0)
+    plain, short, written = judged(Case(kind="local", within="all work is halted"), 0)
     assert (plain, written) == (short, 0)
     assert plain[0][0] == "SessionHalted"
     assert [row["key"] for row in plain[1]["calls"] if row["key"] == "here"] == []
