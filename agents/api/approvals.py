@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import django_filters
 from django.contrib.auth.models import User
-from django.db.models import BigIntegerField, Case, F, Model, Q, QuerySet, Value, When
+from django.db.models import Model, Q, QuerySet
 from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -29,7 +29,7 @@ from agents.api.fields import (
     WordField,
     ref,
 )
-from agents.api.paging import public_id_filter
+from agents.api.paging import InTurn, public_id_filter
 from agents.api.schema import describe, detail_action, list_action
 from agents.conf import clock
 from agents.enums import ApprovalStatus, QuestionStatus, RuleEffect
@@ -69,14 +69,15 @@ class DecisionViewSet(OwnedViewSet[Row]):
     """Requests for a decision: the user's own, and everybody's for users who may resolve approvals."""
 
     shows_others_rows = True
-    # Pending rows first, oldest first; then the others, newest first. Both models call the state "pending".
-    ordering = (
-        Case(When(Q(status=ApprovalStatus.PENDING), then=Value(0)), default=Value(1)),
-        Case(When(Q(status=ApprovalStatus.PENDING), then=F("id")), default=-F("id"), output_field=BigIntegerField()),
-    )
 
     def visible(self, rows: QuerySet[Row]) -> QuerySet[Row]:
-        return rows if self.user.has_perm(PERMISSION) else rows.filter(session__owner_id=self.user.pk)
+        return rows if self.user.has_perm(PERMISSION) else rows.filter(self.of_own_runs())
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        """Pending rows first, oldest first; then the others, newest first. Both models call the state "pending"."""
+        is_pending = Q(status=ApprovalStatus.PENDING)
+        pending, others = queryset.filter(is_pending), queryset.exclude(is_pending)
+        return super().paginate_queryset(InTurn(pending.order_by("id"), others))  # type: ignore[arg-type]
 
     def retrieve(self, request: Request, **_: Any) -> Response:
         """One row, by its id. Viewing a row of another user's run is recorded in the audit log."""
@@ -212,7 +213,7 @@ class ApprovalViewSet(DecisionViewSet[Approval]):
     decisions = frozenset({"approve", "approve_edited", "approve_for_session", "deny"})
 
     def visible(self, rows: QuerySet[Approval]) -> QuerySet[Approval]:
-        return rows if is_approver(self.user, self.now) else rows.filter(session__owner_id=self.user.pk)
+        return rows if is_approver(self.user, self.now) else rows.filter(self.of_own_runs())
 
     def paginate_queryset(self, queryset: Any) -> Any:
         page = super().paginate_queryset(queryset)

@@ -6,11 +6,11 @@ permissions are checked by the services.
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from django.contrib.auth.models import User
 from django.db import models
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from rest_framework import generics, serializers, views, viewsets
 from rest_framework.fields import empty
 from rest_framework.request import Request
@@ -22,10 +22,11 @@ from agents.api.schema import describe, detail_action
 from agents.conf import clock
 from agents.enums import BudgetScope
 from agents.ledger.budgets import PERIODS, caps_set
-from agents.models import Cap
+from agents.models import AgentSession, Cap
 from agents.people.access import record_list, record_row_view
 
 Row = TypeVar("Row", bound=models.Model)
+MOST_NAMED: Final = 1_000  # runs whose rows are looked up by them
 
 
 class BaseView(views.APIView):
@@ -122,6 +123,15 @@ class OwnedViewSet(BaseView, viewsets.GenericViewSet[Row]):
 
     def visible(self, rows: QuerySet[Row]) -> QuerySet[Row]:
         return rows.filter(owner_id=self.user.pk)
+
+    def of_own_runs(self) -> Q:
+        """Rows of the user's runs. Few runs are named, as the database would look for their rows among all others'."""
+        if self.action == "list":
+            runs = AgentSession.objects.filter(owner_id=self.user.pk).order_by("-pk").values_list("pk", flat=True)
+            named = [*runs[: MOST_NAMED + 1]]
+            if len(named) <= MOST_NAMED:
+                return Q(session_id__in=named)
+        return Q(session__owner_id=self.user.pk)
 
     def list(self, request: Request) -> Response:
         return self.page(self.filter_queryset(self.get_queryset()), self.get_serializer_class())

@@ -71,11 +71,32 @@ class PagePagination(BasePagination):
         ]
 
 
+class InTurn(Sequence[Any]):
+    """The rows of one queryset after those of another, each in an order for which it has an index."""
+
+    def __init__(self, *parts: QuerySet[Any]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return min(sum(part.order_by()[:MOST_COUNTED].count() for part in self.parts), MOST_COUNTED)
+
+    def __getitem__(self, wanted: Any) -> list[Any]:
+        start, stop = wanted.start, wanted.stop
+        found: list[Any] = []
+        for part in self.parts:
+            rows = list(part[start:stop])
+            found += rows
+            size = start + len(rows) if rows or not start else part.order_by().count()
+            start, stop = max(start - size, 0), stop - size
+            if stop <= 0:
+                break
+        return found
+
+
 def _counted(rows: QuerySet[Any] | Sequence[Any], *, at_least: int) -> int:
     """Return how many rows there are; of very many, as many as are known of."""
-    if not isinstance(rows, QuerySet):
-        return len(rows)
-    return max(rows.order_by()[:MOST_COUNTED].count(), at_least)
+    known = rows.order_by()[:MOST_COUNTED].count() if isinstance(rows, QuerySet) else len(rows)
+    return max(known, at_least)
 
 
 def _integer(request: Request, name: str, *, default: int, maximum: int) -> int:

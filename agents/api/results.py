@@ -119,7 +119,7 @@ class FindingViewSet(OwnedViewSet[Finding]):
     reopen = act_with("reopen", finding_reopen, "Put it back among the open ones, and take back what it taught.")
 
     def visible(self, rows: QuerySet[Finding]) -> QuerySet[Finding]:
-        mine = Q(session__owner_id=self.user.pk)
+        mine = self.of_own_runs()
         if self.user.has_perm(FINDING_PERMISSION):
             mine |= Q(assignee_id=self.user.pk)
         return rows.filter(mine).defer("document__text", "document__marks")

@@ -98,9 +98,9 @@ class ToolCallViewSet(OwnedViewSet[ToolCall]):
     shows_others_rows = True
 
     def visible(self, rows: QuerySet[ToolCall]) -> QuerySet[ToolCall]:
-        visible = Q(session__owner_id=self.user.pk)
+        visible = self.of_own_runs()
         if self.user.has_perm(PERMISSION):
-            visible |= Q(outcome=Outcome.UNKNOWN)
+            visible |= Q(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)
         return rows.filter(visible)
 
     @detail_action(body=ResolveBody)

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from agents.conf import clock
+from agents.api import base
 from agents.enums import QuestionStatus, Status
 from agents.models import AgentSession, ApiKey, Question
 from agents.sessions.halts import session_halt
@@ -37,6 +38,26 @@ def test_pending_questions_come_first_oldest_first(api, person):
     assert (found[0]["text"], found[0]["owner"]) == ("Which of the two?", person.username)
     assert api.get(QUESTIONS, {"status": "expired"}).json()["count"] == 1
     assert api.get(QUESTIONS, {"status": "nonsense"}).status_code == 422
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("named", [0, 1_000])
+def test_pages_go_from_the_pending_questions_on_to_the_others(api, person, monkeypatch, size, named):
+    monkeypatch.setattr(base, "MOST_NAMED", named)
+    session = open_chat(person)
+    statuses = ["answered", "pending", "expired", "pending", "cancelled"]
+    rows = [make_question(session, call_key=str(place), status=status) for place, status in enumerate(statuses)]
+    waiting(make_user())
+
+    seen, address = [], f"{QUESTIONS}?page_size={size}"
+    while address:
+        page = api.get(address).json()
+        seen += [row["id"] for row in page["results"]]
+        address = page["next"]
+
+    assert seen == [str(rows[place].public_id) for place in (1, 3, 4, 2, 0)]
+    assert page["count"] == 5
+    assert api.get(QUESTIONS, {"page": 4, "page_size": 2}).json()["results"] == []
 
 
 def test_answer_resumes_the_run_and_records_the_key(api, person):
