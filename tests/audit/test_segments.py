@@ -11,13 +11,14 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
-from audit import models, recorder
+from audit import models, recorder, segments
 from audit.checkpoints import read_lines, replace_key, write_checkpoint
 from audit.export import Selection, export_log
-from audit.keys import public_key
-from audit.models import SYSTEM_CHAIN, AuditEvent, DroppedSegment, Seal, SealedChain, SkillAudit
+from audit.keys import public_key, signed
+from audit.models import SYSTEM_CHAIN, AuditEvent, DroppedSegment, PendingEvent, Seal, SealedChain, SkillAudit
 from audit.recorder import append, chain_head
-from audit.seals import archived, newest_seam, unfinished
+from audit.rows import digest
+from audit.seals import archived, newest_seam, seal_faults, unfinished
 from audit.segments import (
     ArchiveError,
     archive,
@@ -344,7 +345,152 @@ def test_tampering_is_found_across_the_seam(log, folder, checkpoint_file, tamper
     assert not verified(checkpoint_file).verified
 
 
+def sign_again(number, secret="", **changes):
+    """What somebody with a key can write."""
+    seal = Seal.objects.get(number=number)
+    said = {name: value for name, value in seal.statement.items() if name != "signature"}
+    seal.statement = signed({**said, **changes}, secret)
+    seal.digest = digest(seal.statement)
+    seal.save()
+
+
+def forget(number):
+    DroppedSegment.objects.filter(seal_id=number).delete()
+    SealedChain.objects.filter(seal_id=number).delete()
+    Seal.objects.filter(number=number).delete()
+
+
+FORGERIES = {
+    "first seal is gone": (lambda: forget(1), "it is missing"),
+    "seal between others is gone": (lambda: forget(2), "it is missing"),
+    "other statement, signed": (lambda: sign_again(2, at="2026-01-01T00:00:00+00:00"), "seal after it names"),
+    "first one with something before it": (lambda: sign_again(1, prev="0" * 63 + "1"), "does not start from nothing"),
+    "other number of events, signed": (lambda: sign_again(3, events=1), "another number of events"),
+    "rows of system left out": (
+        lambda: SealedChain.objects.filter(chain=SYSTEM_CHAIN).update(first_seq=2),
+        "rows of `system` do not follow row 0",
+    ),
+}
+
+
+@pytest.mark.usefixtures("unguarded")
+@pytest.mark.parametrize(("forgery", "told"), FORGERIES.values(), ids=FORGERIES)
+def test_forged_seals_are_found(log, folder, checkpoint_file, forgery, told):
+    prune(folder, RUN)
+    prune(folder, OTHER, system=True)
+    assert verified(checkpoint_file).problems == []
+
+    forgery()
+
+    assert any(told in fault.what for fault in seal_faults())
+    assert not verified(checkpoint_file).verified
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_seal_of_a_foreign_key_is_found(log, folder):
+    prune(folder, RUN)
+    sign_again(1, NEW_SECRET)
+
+    assert ["a key that is not one of this installation" in fault.what for fault in seal_faults()] == [True]
+    assert list(seal_faults({public_key(NEW_SECRET)})) == []
+
+
+# --- Runs whose beginning or end stands in rows of `system` that were archived before them ---
+
+
+def test_run_that_was_closed_in_archived_rows_is_verified_and_archived_by_what_the_seal_carries(
+    log, folder, checkpoint_file
+):
+    prune(folder, system=True)
+    assert verified(checkpoint_file).problems == []
+    assert (chain_fault(RUN, signed_rows()), verify_chain(OTHER).problems) == ("", [])
+
+    prune(folder, RUN)
+
+    assert verified(checkpoint_file).problems == []
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_beginning_that_a_seal_no_longer_names_is_missed(log, folder):
+    prune(folder, system=True)
+    carried = Seal.objects.get().statement["carried"]
+    sign_again(1, carried={chain: ["", *end] for chain, (_, *end) in carried.items()})
+
+    found = {problem.chain for problem in verify_log().problems if problem.what == "no row in `system` opens it"}
+    assert {RUN, OTHER} <= found
+
+
+@pytest.mark.usefixtures("unguarded")
+@pytest.mark.parametrize("changed", ["first_hash", "last_hash"])
+def test_dropped_run_with_another_beginning_or_end_than_system_names_is_found(log, folder, changed):
+    prune(folder, RUN)
+    SealedChain.objects.filter(chain=RUN).update(**{changed: "0" * 64})
+
+    assert RUN in {problem.chain for problem in verify_log().problems}
+
+
+def test_seals_and_what_they_hold_have_names_that_people_can_read(log, folder):
+    sealed = prune(folder, RUN)
+    held = sealed.chains.get()
+
+    waiting = PendingEvent(kind="audit.exported", at=AFTER)
+    assert [str(row) for row in (sealed, held, sealed.dropped, waiting)] == [
+        "seal 1",
+        f"{RUN} 1 to {held.last_seq}",
+        f"segment 1, dropped {AFTER:%Y-%m-%d}",
+        f"audit.exported of {AFTER:%Y-%m-%d %H:%M:%S}",
+    ]
+
+
+def test_older_skill_audits_stay_accounted_for(log, folder, checkpoint_file):
+    sealed = {"rows": 2, "digest": "0" * 64}
+    append(SYSTEM_CHAIN, "audit.skill_audits_sealed", now=later(72), details=sealed)
+    append(SYSTEM_CHAIN, "audit.exported", now=later(73), details={"format": "csv"})
+    append(SYSTEM_CHAIN, "audit.exported", now=later(200), details={"format": "csv"})
+
+    prune(folder, RUN, system=True)
+
+    assert newest_seam().unlinked == (sealed,)
+
+
 # --- Files ---
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_nothing_is_dropped_if_rows_differ_from_the_file_or_the_seal(log, folder):
+    sealed = seal(folder, RUN)
+    sealed.statement["events"] += 1
+    with pytest.raises(ArchiveError, match="is for"):
+        drop(sealed, folder=folder, now=AFTER)
+    sealed.refresh_from_db()
+    edit(RUN, 2, actor="user:8")
+    with pytest.raises(ArchiveError, match="differ"):
+        drop(sealed, folder=folder, now=AFTER)
+    assert AuditEvent.objects.filter(chain=RUN).exists()
+
+
+def test_rows_that_are_not_there_are_not_archived(log, folder):
+    with pytest.raises(ArchiveError, match="its rows up to 99 are not there"):
+        archive([(RUN, 99)], folder=folder, agreed={}, by="user:1", now=AFTER)
+    assert not Seal.objects.exists()
+
+
+def test_file_that_the_disk_changed_is_not_sealed(log, folder, monkeypatch):
+    with gzip.open(folder / "other.gz", "wb") as file:
+        file.write(b"something else")
+    real = gzip.open
+    monkeypatch.setattr(segments.gzip, "open", lambda path, mode: real(folder / "other.gz", mode))
+
+    with pytest.raises(ArchiveError, match="does not hold what was written"):
+        seal(folder, RUN)
+    assert not Seal.objects.exists()
+
+
+def test_file_with_rows_other_than_a_checkpoint_signed_is_found(log, folder, checkpoint_file):
+    prune(folder, RUN)
+    report = verified(checkpoint_file)
+    verify_archive(folder, report, agreed={(RUN, 2): "0" * 64})
+    assert [problem.what for problem in report.problems if "holds another row 2" in problem.what]
 
 
 def test_files_of_the_archive_are_verified(log, folder, checkpoint_file):

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from agents.conf import clock
 from agents.api import base
+from agents.conf import clock
 from agents.enums import QuestionStatus, Status
 from agents.models import AgentSession, ApiKey, Question
 from agents.sessions.halts import session_halt

@@ -117,6 +117,16 @@ def test_a_group_of_calls_is_made_by_the_fallback_one_by_one():
     assert len(other.requests) == 2
 
 
+def test_a_group_whose_model_is_away_waits_if_it_has_no_fallback(settings):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"provider": "scripted"}}
+    session = make_session()
+    ModelOutage.objects.create(model=MODEL, since=NOW, next_try_at=NOW + timedelta(hours=1))
+    calls = [plan_call(session, ToolIntent.RUN_SKILL, ask(), key=f"turn:{number}", now=NOW) for number in (1, 2)]
+    with script(ANSWER) as main, pytest.raises(RetryLater):
+        guard.guarded_group(calls)
+    assert main.requests == []
+
+
 # --- Too dear ---
 
 

@@ -5,13 +5,13 @@ import pytest
 from agents.enums import Level, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.guard.intents import override, request_of
-from agents.guard.tools import Tool
+from agents.guard.tools import BadParams, Tool
 from agents.models import InferenceLog, Project, ToolCall
 from agents.providers.base import Chunk, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.types import Capability, RequestedCall, Usage
 from tests.agents.conftest import MODEL, ask, script
-from tests.factories import make_price, make_session, make_user
+from tests.factories import NOW, make_price, make_session, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -122,3 +122,9 @@ def test_a_listener_hears_one_end_for_each_attempt():
     assert [chunk.text for chunk in heard] == ["half", "", "whole", ""]
     assert sum(chunk.finished for chunk in heard) == 2
     assert issubclass(ProviderError, Exception)
+
+
+@pytest.mark.parametrize("parties", ["Anna", [1], {"Anna": 1}])
+def test_parties_of_a_request_that_are_no_names_are_refused(parties):
+    with pytest.raises(BadParams, match="'parties' must be a list of names"):
+        guarded_tool_call(make_session(), ToolIntent.RUN_SKILL, {**ask(), "parties": parties}, now=NOW)

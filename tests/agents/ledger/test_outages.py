@@ -7,9 +7,10 @@ import pytest
 import time_machine
 from django.contrib.auth.models import Permission
 
-from agents.enums import NoticeKind, Outcome, Status, TerminalReason, ToolIntent
+from agents.enums import Mode, NoticeKind, Outcome, Status, TerminalReason, ToolIntent
 from agents.exceptions import BudgetExceeded, InvalidTransition, NotFound, RetryLater, SessionHalted
 from agents.guard import guarded_tool_call, metering
+from agents.ledger import outages
 from agents.ledger.outages import model_wait_of, outage_note, outage_over, outage_probe, probers_due
 from agents.ledger.prices import model_accept
 from agents.models import AgentSession, ModelOutage, Notification, SuspendedModel
@@ -297,3 +298,22 @@ def test_refused_call_leaves_no_row_in_the_journal():
         guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="step:1", now=NOW)
     assert not model.requests
     assert not session.tool_calls.exists()
+
+
+def test_owner_whose_loop_another_process_told_of_meanwhile_is_not_told_again(monkeypatch):
+    loops = [make_waiting_for_model(MODEL, mode=Mode.LOOP) for _ in range(2)]
+    for loop in loops:
+        loop.metadata["model_wait"]["told"] = False
+        loop.save()
+    ModelOutage.objects.update(tries=2)
+    real = outages._tell_owner
+
+    def tell_with_another(row, *, now):
+        other = AgentSession.objects.get(pk=loops[1].pk)
+        other.metadata["model_wait"]["told"] = True
+        other.save()
+        return real(row, now=now)
+
+    monkeypatch.setattr(outages, "_tell_owner", tell_with_another)
+    assert outages.owners_tell(NOW, most=10) == 1
+    assert list(Notification.objects.values_list("owner", flat=True)) == [loops[0].owner_id]

@@ -185,3 +185,9 @@ def test_embeddings_and_chats_are_asked_of_different_models():
     models, problems = overridden(BASE, {"new": EMBEDDER, "big": {"fallback": ["new"]}})
     assert "neither has nor is one" in problems["big"]
     assert "new" in models.declared
+
+
+def test_what_is_wrong_in_the_file_does_not_refuse_a_change_of_another_model():
+    base = Models(BASE.declared, {**BASE.roles, "embeddings": ["other"]})
+    models, problems = overridden(base, {"big": {"max_tokens": 500}})
+    assert (models.declared["big"]["max_tokens"], problems) == (500, {})
