@@ -17,8 +17,8 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -58,11 +58,11 @@ class Written(NamedTuple):
 class Content:
     """What belongs to chains and is archived and dropped with them: lines for the second file, and how to drop it."""
 
-    lines: Callable[[list[str]], Iterator[str]]
+    lines: Callable[[list[str]], Generator[str, None, None]]
     drop: Callable[[list[Range], datetime], None]
 
 
-NOTHING: Final = Content(lines=lambda _: iter(()), drop=lambda _ranges, _now: None)
+NOTHING: Final = Content(lines=lambda _: (line for line in ()), drop=lambda _ranges, _now: None)
 Signed = Mapping[tuple[str, int], str]
 
 
@@ -349,15 +349,15 @@ def drop(seal: Seal, *, folder: Path, now: datetime, content: Content = NOTHING)
     return dropped
 
 
-def _rows_of(ranges: Iterable[Range]) -> Iterator[str]:
+def _rows_of(ranges: Iterable[Range]) -> Generator[str, None, None]:
     for one in ranges:
         for row in stream(AuditEvent.objects.filter(chain=one.chain, seq__gte=one.first_seq, seq__lte=one.last_seq)):
             yield event_line(row)
 
 
-def _require_same(path: Path, lines: Iterable[str], *, ends_with_manifest: bool = False) -> None:
-    """Refuse if the file does not hold exactly these lines."""
-    with gzip.open(path, "rt", encoding="ascii") as file:
+def _require_same(path: Path, lines: Generator[str, None, None], *, ends_with_manifest: bool = False) -> None:
+    """Refuse if the file does not hold exactly these lines. What reads them is closed within the transaction."""
+    with gzip.open(path, "rt", encoding="ascii") as file, closing(lines):
         for stored, line in zip_longest(file, lines):
             if stored == line or (ends_with_manifest and line is None and stored.startswith('{"manifest":')):
                 continue

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import sys
 import time
 
 
@@ -25,7 +26,8 @@ def seconds(act, rounds=1):
 
 
 def takes_at_most(limit, act, tries=5):
-    """Is it done in so many seconds at least once? A busy machine may need another try."""
+    """Is it done in so many seconds at least once? A busy machine may need another try, and coverage more time."""
+    limit *= 3 if sys.gettrace() else 1
     return any(seconds(act) <= limit for _ in range(tries))
 
 

@@ -6,7 +6,7 @@ do its findings, approvals, model calls and memories. Calls, transcript, skill a
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -98,7 +98,7 @@ def content(before: datetime) -> Content:
     return Content(lines=lines, drop=lambda ranges, now: drop(ranges, before=before, now=now))
 
 
-def lines(chains: list[str]) -> Iterator[str]:
+def lines(chains: list[str]) -> Generator[str, None, None]:
     """Yield the rows of runs, each with the name of its table; long texts once, where they are first named."""
     known: set[str] = set()
     runs = {str(run["public_id"]): run for run in AgentSession.objects.filter(public_id__in=chains).values("pk", *_RUN)}
