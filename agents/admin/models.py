@@ -20,12 +20,12 @@ from agents.admin.forms import REFUSALS, ArgumentsField, CodeEditor, StyledModel
 from agents.checks.model_test import CAP_USD, TEST_SECONDS, model_test
 from agents.conf import clock
 from agents.definitions.catalogue import declaration_of, file_models, rows_left_out
-from agents.enums import Purpose
 from agents.exceptions import Invalid
 from agents.ledger.declared_models import model_declare, model_restore
 from agents.models import DeclaredModel, ModelPrice
 from agents.people.access import START_PERMISSION, actor_of
 from agents.policy.model_catalogue import (
+    ANSWERED,
     KEY_PREFIX,
     LEAST_THINKING,
     PRICES,
@@ -113,7 +113,7 @@ THINKING_LABELS: Final = {
     UNOPENED: "Yes, and replies begin inside the thinking",
     BUDGET: "Yes, with a budget of tokens",
 }
-PURPOSES: Final = {f"max_tokens_{purpose}": purpose for purpose in Purpose.values}
+PURPOSES: Final = {f"max_tokens_{purpose}": purpose for purpose in ANSWERED}
 PURPOSES_TEXT: Final = (
     "Tokens. An empty field: as the models file says. Without that, Chat and Run (analyses, steps and turns) get the "
     "maximum answer above, and the others what their question asks for, 5 to 1,024; a model that thinks gets at least "

@@ -191,3 +191,7 @@ def test_what_is_wrong_in_the_file_does_not_refuse_a_change_of_another_model():
     base = Models(BASE.declared, {**BASE.roles, "embeddings": ["other"]})
     models, problems = overridden(base, {"big": {"max_tokens": 500}})
     assert (models.declared["big"]["max_tokens"], problems) == (500, {})
+
+
+def test_vectors_have_no_longest_answer():
+    assert "max_tokens.embedding is not a purpose" in refused(max_tokens={"default": 100, "embedding": 5})
