@@ -50,6 +50,7 @@ PAGES = {
     "api.chats": "/api/v1/chats",
     "api.unread_inputs": "/api/v1/unread-inputs",
 }
+A_FULL_PAGE = 200  # rows that there are at least, so that no page of the small database is shorter
 # A tenth or a hundredth as many rows as there are runs.
 FEWER = {
     "Document": 10,
@@ -87,7 +88,7 @@ def fill(rows: int) -> None:
         Question.objects.update(status="answered", answered_at=NOW)
         for name in GROWN:
             model = apps.get_model("agents", name)
-            cursor.execute(_copies(model, rows // FEWER.get(name, 1), rows))
+            cursor.execute(_copies(model, max(rows // FEWER.get(name, 1), A_FULL_PAGE), rows))
         cursor.execute(_copies(AuditEvent, rows, rows))
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
