@@ -1,7 +1,8 @@
 """Server-Sent Events: the parts that all streams of the API share.
 
-A stream is iterated asynchronously: an open one uses no worker thread between two reads. Few streams are open at once
-and none longer than some minutes: the client reconnects, as browsers do, with the id of the last event it received.
+A stream is iterated asynchronously: an open one uses no worker thread between two reads. The more are open, the longer
+are the pauses between reads. None is open for more than some minutes: the client reconnects, as browsers do, with the
+id of the last event it received.
 """
 
 import asyncio
@@ -33,7 +34,8 @@ GRACE_SECONDS: Final = 15.0  # until a stream is cancelled whose client reads no
 RECONNECT_MS: Final = 1_000
 RETRY_AFTER_SECONDS: Final = 2.0
 READERS: Final = 4  # threads that read for all streams of the process, each with a database connection
-MAX_OPEN: Final = 60
+READS_PER_SECOND: Final = 150  # of all streams together: what is left of a processor is for requests
+MAX_OPEN: Final = 1_000
 MAX_OPEN_PER_USER: Final = 8
 LARGEST_ID: Final = 2**63 - 1
 
@@ -58,9 +60,13 @@ class OpenStream:
         """New messages; empty if there are none."""
         raise NotImplementedError
 
+    def may_have_news(self) -> bool:
+        """Whether a read may find something. Asked in the event loop, so it must not wait for anything."""
+        return True
+
     def pause(self) -> float:
         """Seconds until the next read."""
-        return POLL_SECONDS
+        return max(POLL_SECONDS, len(_open) / READS_PER_SECOND)
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         task = asyncio.current_task()
@@ -72,7 +78,9 @@ class OpenStream:
         try:
             yield f"retry: {RECONNECT_MS}\nid: {self.after}\n\n".encode()
             while loop.time() < deadline and not stop_requested.is_set():
-                messages = await sync_to_async(self._read, thread_sensitive=False, executor=_readers)()
+                messages = b""
+                if self.may_have_news():
+                    messages = await sync_to_async(self._read, thread_sensitive=False, executor=_readers)()
                 if not messages and loop.time() - sent_at >= KEEP_ALIVE_SECONDS:
                     messages = f": still here\nid: {self.after}\n\n".encode()
                 if messages:

@@ -4,12 +4,13 @@ Both are Server-Sent Events for the owner. Activity is handed out in the order o
 event can still appear. It is a live feed of the newest events; the lasting history is the audit log.
 """
 
+import threading
+import time
 from typing import Any, Final
 from uuid import UUID
 
 import django_filters
 from django import forms
-from django.core.cache import cache
 from django.db.models import Max, QuerySet
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
@@ -34,7 +35,7 @@ from audit.redaction import redact_data
 
 IDLE_POLL_SECONDS: Final = 2.0  # while no worker has the session
 READ_LIMIT: Final = 200
-POSITION: Final = "api.activity_position"  # cached id up to which events can be read
+MOST_NEW: Final = 10_000  # events that are told apart by owner; after more, each stream looks for its own
 END: Final = ".end"  # suffix of the id of `finished`
 AT_WORK: Final = frozenset({Status.QUEUED, Status.RUNNING})
 
@@ -59,7 +60,7 @@ class SessionStream(sse.OpenStream):
         return b"".join(messages)
 
     def pause(self) -> float:
-        return super().pause() if self._session.status in AT_WORK else IDLE_POLL_SECONDS
+        return max(super().pause(), 0 if self._session.status in AT_WORK else IDLE_POLL_SECONDS)
 
     def _message(self, event: dict[str, Any]) -> bytes:
         self.after = event["id"]
@@ -153,19 +154,68 @@ class AgentEventViewSet(BaseView, viewsets.GenericViewSet[AgentEvent]):
         return self.get_paginated_response(AgentEventSerializer(rows, many=True).data)
 
 
+class News:
+    """Up to which id activity can be read, and the newest event of each owner, for all streams of the process.
+
+    The event loop reads it; one thread at a time writes it.
+    """
+
+    def __init__(self) -> None:
+        self.since = 0  # every event after this one is known here
+        self.until = 0
+        self.newest: dict[int, int] = {}
+        self._due_at = 0.0
+        self._lock = threading.Lock()
+
+    def is_due(self) -> bool:
+        """Whether the caller is to look, on behalf of all."""
+        now = time.monotonic()
+        if now < self._due_at:
+            return False
+        self._due_at = now + sse.POLL_SECONDS / 2
+        return True
+
+    def look(self) -> None:
+        with self._lock:
+            until = horizon.look()
+            moved = until - self.until
+            if not self.since or moved < 0 or moved > MOST_NEW:  # less than nothing: a restored database
+                self.since, self.newest = until, {}
+            elif moved:
+                rows = AgentEvent.objects.filter(id__gt=self.until, id__lte=until).order_by()
+                self.newest = self.newest | dict(rows.values_list("owner_id").annotate(Max("id")))
+            self.until = until
+
+
+_news: Final = News()
+
+
 class ActivityStream(sse.OpenStream):
     """One open stream of the activity of a user's agents, or of one of them."""
 
     def __init__(self, owner_id: int, *, agent: Agent | None, after: int) -> None:
         super().__init__(owner_id, after=after)
         self._agent = agent
+        self._looks = False
         self._has_more = False
+
+    def may_have_news(self) -> bool:
+        self._looks = _news.is_due()
+        return self._looks or self._is_behind()
+
+    def _is_behind(self) -> bool:
+        """Whether there is an event to send. If not, what others have done is passed over."""
+        if self.after < _news.since or self.after < _news.newest.get(self.owner_id, 0):
+            return True
+        self.after = max(self.after, _news.until)
+        return False
 
     def read(self) -> bytes:
         self._has_more = False
-        # Looked up once per poll for all streams of the process.
-        until = cache.get_or_set(POSITION, horizon.look, timeout=sse.POLL_SECONDS / 2) or 0
-        if until <= self.after:
+        if self._looks:
+            _news.look()
+        until = _news.until
+        if not self._is_behind() or until <= self.after:
             return b""
         events = events_between(self.after, until, owner_ids=[self.owner_id])
         if self._agent is not None:
@@ -176,7 +226,7 @@ class ActivityStream(sse.OpenStream):
         return b"".join(sse.message(AgentEventSerializer().to_representation(row), number=str(row.pk)) for row in rows)
 
     def pause(self) -> float:
-        return 0 if self._has_more else super().pause()
+        return 0 if self._has_more else sse.POLL_SECONDS
 
 
 def _start(after: int | None) -> int:
