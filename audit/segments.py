@@ -62,7 +62,11 @@ class Content:
     drop: Callable[[list[Range], datetime], None]
 
 
-NOTHING: Final = Content(lines=lambda _: (line for line in ()), drop=lambda _ranges, _now: None)
+def _no_lines(_: list[str]) -> Generator[str, None, None]:
+    yield from ()
+
+
+NOTHING: Final = Content(lines=_no_lines, drop=lambda _ranges, _now: None)
 Signed = Mapping[tuple[str, int], str]
 
 

@@ -77,7 +77,7 @@ class DecisionViewSet(OwnedViewSet[Row]):
         """Pending rows first, oldest first; then the others, newest first. Both models call the state "pending"."""
         is_pending = Q(status=ApprovalStatus.PENDING)
         pending, others = queryset.filter(is_pending), queryset.exclude(is_pending)
-        return super().paginate_queryset(InTurn(pending.order_by("id"), others))  # type: ignore[arg-type]
+        return super().paginate_queryset(InTurn(pending.order_by("id"), others))
 
     def retrieve(self, request: Request, **_: Any) -> Response:
         """One row, by its id. Viewing a row of another user's run is recorded in the audit log."""
