@@ -14,9 +14,9 @@ from django.conf import settings
 from agents.conf import default_session_cap
 from agents.definitions.catalogue import model_for
 from agents.definitions.loader import read_definition, sort_problems
-from agents.definitions.schema import AgentDefinition, Autonomy, DefinitionError, Problem
-from agents.enums import AnalysisMode, ApprovalMode
-from agents.models import Agent, AgentSession, Project
+from agents.definitions.schema import MONTH_CAP, AgentDefinition, Autonomy, DefinitionError, Problem
+from agents.enums import AnalysisMode, ApprovalMode, BudgetPeriod, BudgetScope
+from agents.models import Agent, AgentSession, Cap, Project
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from audit.redaction import redact
 
@@ -73,10 +73,14 @@ def checked_definition(text: str, *, file: str, name: str = "") -> AgentDefiniti
 def definition_drift(agent: Agent) -> list[str]:
     """Return the settings where the agent differs from its text, one sentence each."""
     stored = stored_definition(agent.definition)
+    here: dict[str, Any] = {name: getattr(agent, name) for name in COLUMN_SETTINGS if name in stored.model_fields_set}
+    if MONTH_CAP in stored.model_fields_set:
+        caps = Cap.objects.filter(scope=BudgetScope.AGENT, subject_id=agent.pk, period=BudgetPeriod.MONTH)
+        here[MONTH_CAP] = caps.values_list("cap_usd", flat=True).first()
     return [
-        f"{name} is {_format(getattr(agent, name))} here, and {_format(getattr(stored, name))} in its text"
-        for name in COLUMN_SETTINGS
-        if name in stored.model_fields_set and getattr(stored, name) != getattr(agent, name)
+        f"{name} is {_format(value)} here, and {_format(getattr(stored, name))} in its text"
+        for name, value in here.items()
+        if getattr(stored, name) != value
     ]
 
 

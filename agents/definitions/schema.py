@@ -165,6 +165,7 @@ REQUIRED_KEYS: Final[dict[TriggerKind, dict[tuple[str, ...], str]]] = {
     },
 }
 Named = Annotated[str, text(200, what="a name")]
+MONTH_CAP: Final = "max_cost_per_month_usd"  # no column of an agent or trigger, as other settings are
 
 
 class TriggerKeys(Section):
@@ -187,6 +188,7 @@ class TriggerKeys(Section):
     min_severity: Annotated[EventSeverity, one_of(tuple(EventSeverity.values))] = EventSeverity.INFO
     max_cost_usd: Amount | None = None
     max_cost_per_day_usd: Amount | None = None
+    max_cost_per_month_usd: Amount | None = None
     max_runs_per_hour: Annotated[int, whole("runs", least=1, most=10_000)] = 60
     pause_after: Annotated[int, whole("runs", most=1_000)] = 50
 
@@ -210,8 +212,8 @@ class TriggerKeys(Section):
             yield "cron", f"a schedule that can be due: {str(error).rstrip('.')}"
 
     def fields(self, zone: str) -> dict[str, Any]:
-        """Return the fields of the trigger, without its name, kind and what it binds to."""
-        bound = {"name", "kind", "collection", "playbook", "skill", "project"}
+        """Return the fields of the trigger's row, without its name, kind and what it binds to."""
+        bound = {"name", "kind", "collection", "playbook", "skill", "project", MONTH_CAP}
         unused = {key for key, kind in KEYS_OF_ONE_KIND.items() if kind != self.kind}
         given = {key: getattr(self, key) for key in type(self).model_fields if key not in bound | unused}
         return {**given, "zone": self.zone or zone} if "zone" in given else given
@@ -630,6 +632,7 @@ class AgentKeys(Section):
     enabled: Flag = True
     max_cost_usd: Amount | None = None
     max_cost_per_day_usd: Amount | None = None
+    max_cost_per_month_usd: Amount | None = None
     skills: Annotated[tuple[SkillName, ...], listed("names of skills", 200), one_word("all")] | None = None
     loop: LoopSettings = Field(default_factory=dict)
     guardrails: GuardrailSettings = Field(default_factory=dict)

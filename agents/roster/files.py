@@ -17,11 +17,11 @@ from django.db.models import Model, QuerySet
 
 from agents.definitions.in_force import COLUMN_SETTINGS, checked_definition, stored_definition
 from agents.definitions.loader import sort_problems, write_definition
-from agents.definitions.schema import AgentDefinition, DefinitionError, Problem, TriggerSpec
-from agents.enums import Level, TriggerKind
+from agents.definitions.schema import MONTH_CAP, AgentDefinition, DefinitionError, Problem, TriggerSpec
+from agents.enums import BudgetPeriod, BudgetScope, Level, TriggerKind
 from agents.exceptions import Superseded
 from agents.knowledge.documents import collection_create
-from agents.ledger.budgets import budgets_lock_all
+from agents.ledger.budgets import budgets_lock_all, cap_of, caps_set
 from agents.ledger.trigger_health import trigger_lock
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, SkillSetting, Trigger
 from agents.people.access import actor_of, require_access, require_may_loosen
@@ -52,6 +52,7 @@ class TriggerChange:
     spec: TriggerSpec
     trigger: Trigger | None
     fields: dict[str, Any]
+    caps: dict[str, Any]  # per month, if the text changes it
     collection: str | None = None  # to be created first
 
 
@@ -93,6 +94,7 @@ def definition_write(
     sensors_sync(row, stored_definition(new_text), now)  # problems name the file agent.yaml, as the agent's page does
     budgets_lock_all()  # a cap may change: locks come before audit events
     row = agent_edit(agent=row, by=by, now=now, **_settings(definition, before))
+    caps_set(subject=row, by=by, now=now, **_month_cap(definition, before))
     row.definition = new_text
     row.definition_version += 1
     row.definition_digest = hashlib.sha256(new_text.encode()).hexdigest()
@@ -149,6 +151,7 @@ def agent_export(agent: Agent) -> str:
     if agent.definition:
         return agent.definition
     known: dict[str, Any] = {name: getattr(agent, name) for name in COLUMN_SETTINGS}
+    known |= _month_cap_written(BudgetScope.AGENT, agent.pk)
     return write_definition({**known, "triggers": list(triggers_written(agent))})
 
 
@@ -221,6 +224,18 @@ def _settings(definition: AgentDefinition, before: AgentDefinition | None) -> di
     return {name: value for name, value in given.items() if name not in kept and value != getattr(before, name)}
 
 
+def _month_cap(given: AgentDefinition | TriggerSpec, before: AgentDefinition | TriggerSpec | None) -> dict[str, Any]:
+    """Return the cap per month of an agent or trigger, if the text changes it."""
+    cap = given.max_cost_per_month_usd
+    changed = cap != before.max_cost_per_month_usd if before else MONTH_CAP in given.model_fields_set
+    return {MONTH_CAP: cap} if changed else {}
+
+
+def _month_cap_written(scope: BudgetScope, pk: int) -> dict[str, Any]:
+    cap = cap_of(scope, pk, BudgetPeriod.MONTH)
+    return {} if cap is None else {MONTH_CAP: cap}
+
+
 # --- Triggers of a definition ---
 #
 # Only what a new text changes is applied; what people have set since in the admin stays. Everything is looked up, and
@@ -247,7 +262,8 @@ def triggers_plan(
         problems += _problems(definition, key, refused, file)
         fields = _changed_fields(spec, definition, old.get(spec.name), before, is_new=not found)
         missing = spec.collection if spec.collection is not None and "collection" not in bound else None
-        changes.append(TriggerChange(spec, found[0] if found else None, {**fields, **bound}, missing))
+        caps = _month_cap(spec, old.get(spec.name) if found else None)
+        changes.append(TriggerChange(spec, found[0] if found else None, {**fields, **bound}, caps, missing))
     if problems:
         raise DefinitionError(sort_problems(problems), rest=definition)
     named = {spec.name for spec in definition.triggers}
@@ -281,10 +297,12 @@ def triggers_apply(plan: TriggerPlan, *, agent: Agent, by: User | None, now: dat
             fields["collection"] = found
         if change.trigger is None:
             kind = change.spec.kind
-            trigger_create(owner=agent.owner, kind=kind, name=name, agent=agent, by=by, now=now, **fields)
+            made = trigger_create(owner=agent.owner, kind=kind, name=name, agent=agent, by=by, now=now, **fields)
+            caps_set(subject=made, by=by, now=now, **change.caps)
             yield f"Trigger {name!r} created."
-        elif any(getattr(change.trigger, key) != value for key, value in fields.items()):
+        elif change.caps or any(getattr(change.trigger, key) != value for key, value in fields.items()):
             trigger_edit(trigger=change.trigger, by=by, now=now, **fields)
+            caps_set(subject=change.trigger, by=by, now=now, **change.caps)
             yield f"Trigger {name!r} changed."
     for trigger in plan.dropped:
         trigger_edit(trigger=trigger, by=by, now=now, enabled=False)
@@ -309,7 +327,8 @@ def triggers_written(agent: Agent) -> Iterator[dict[str, Any]]:
         known.add(name)
         bound = {key: getattr(trigger, key).name for key in _BOUND if getattr(trigger, key) is not None}
         fields = {key: getattr(trigger, key) for key, value in defaults.items() if getattr(trigger, key) != value}
-        yield {"name": name, "kind": trigger.kind, **bound, **fields}
+        month = _month_cap_written(BudgetScope.TRIGGER, trigger.pk)
+        yield {"name": name, "kind": trigger.kind, **bound, **fields, **month}
 
 
 def _locked_triggers(agent: Agent) -> list[Trigger]:

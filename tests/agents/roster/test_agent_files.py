@@ -9,16 +9,18 @@ from django.contrib.auth.models import Permission
 from django.db import transaction
 
 from agents.definitions.in_force import definition_drift, definition_of
+from agents.definitions.loader import read_definition
 from agents.definitions.schema import DefinitionError
-from agents.enums import ApprovalMode, BudgetScope, SensorState
-from agents.exceptions import InvalidTransition, NotFound
-from agents.models import Agent, Budget
+from agents.enums import ApprovalMode, BudgetPeriod, BudgetScope, SensorState
+from agents.exceptions import InvalidTransition, NotAllowed, NotFound
+from agents.ledger.budgets import cap_of, caps_set
+from agents.models import Agent, Budget, Playbook
 from agents.roster.agents import agent_edit
 from agents.roster.files import agent_export, agent_import, definition_write
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_create
 from audit.models import AuditEvent
-from tests.factories import NOW, make_agent, make_session, make_user
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 TEXT = "name: Watch\nmode: manual\nmax_cost_per_day_usd: 2.5\nautonomy: {enabled: true, idle_timeout: 60}\n"
@@ -75,6 +77,58 @@ def test_changed_text_becomes_the_next_version_and_is_applied():
     assert Budget.objects.get(scope=BudgetScope.AGENT, subject_id=agent.pk).cap_usd == 3
     assert definition_of(agent).autonomy is None
     assert kinds()[2:] == ["budget.cap_set", "agent.edited", "agent.defined"]
+
+
+def months(agent):
+    """The caps per month of an agent and its triggers."""
+    rows = [
+        (BudgetScope.AGENT, agent.pk),
+        *((BudgetScope.TRIGGER, pk) for pk in agent.triggers.values_list("pk", flat=True)),
+    ]
+    return [cap_of(scope, pk, BudgetPeriod.MONTH) for scope, pk in rows]
+
+
+def test_caps_per_month_are_set_by_the_text_that_changes_them():
+    owner = make_user(is_superuser=True)
+    Playbook.objects.create(owner=owner, name="Review")
+    go = "- {name: Go, kind: manual, playbook: Review, max_cost_per_month_usd: 9}\n"
+    text = f"name: Watch\nmax_cost_per_month_usd: 30\ntriggers:\n{go}"
+    agent = imported(owner, text).agent
+    assert months(agent) == [30, 9]
+
+    caps_set(subject=agent, by=owner, now=NOW, max_cost_per_month_usd=Decimal(20))
+    agent = imported(owner, text + "description: more\n").agent
+    assert months(agent) == [20, 9], "people have set it since"
+    assert definition_drift(agent) == ["max_cost_per_month_usd is 20 here, and 30 in its text"]
+
+    agent = imported(owner, text.replace("30", "40").replace("usd: 9", "usd: 8")).agent
+    assert months(agent) == [40, 8]
+    assert definition_drift(agent) == []
+
+    agent = imported(owner, "name: Watch\ntriggers:\n- {name: Go, kind: manual, playbook: Review}\n").agent
+    assert months(agent) == [None, None]
+
+
+def test_higher_cap_per_month_in_a_text_is_a_loosening():
+    owner = make_user()
+    text = "name: Watch\nmax_cost_per_month_usd: 30\n"
+    agent = imported(owner, text).agent
+    with pytest.raises(NotAllowed):
+        imported(owner, text.replace("30", "31"))
+    imported(owner, text.replace("30", "29"))
+    assert months(agent) == [29]
+
+
+def test_caps_per_month_are_exported_with_an_agent_that_has_no_text():
+    owner = make_user(is_superuser=True)
+    agent = make_agent(owner=owner)
+    trigger = make_trigger(owner=owner, agent=agent)
+    for row, cap in ((agent, 30), (trigger, 9)):
+        caps_set(subject=row, by=owner, now=NOW, max_cost_per_month_usd=Decimal(cap))
+
+    written = read_definition(agent_export(agent))
+
+    assert (written.max_cost_per_month_usd, written.triggers[0].max_cost_per_month_usd) == (30, 9)
 
 
 def test_import_with_a_known_name_is_the_next_version():
