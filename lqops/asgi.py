@@ -5,7 +5,7 @@ import warnings
 
 import django
 
-from lqops.env import private_process
+from lqops.env import allow_open_files, private_process
 
 # Static files are small and read at once; the warning is meant for streams of unknown length.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
@@ -13,6 +13,7 @@ warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume sy
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
 os.environ["LQOPS_CONN_MAX_AGE"] = "0"  # each request has a thread of its own: nobody would use a connection it kept
 private_process()
+allow_open_files()
 django.setup(set_prefix=False)
 
 from agents.ticker import StandIn  # noqa: E402 needs the settings, which are loaded above

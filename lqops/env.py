@@ -9,6 +9,7 @@ import ipaddress
 import json
 import os
 import re
+import resource
 import secrets
 import stat
 from collections.abc import Callable, Mapping
@@ -30,12 +31,24 @@ from django.core.exceptions import ImproperlyConfigured
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 OTHERS: Final = 0o077
+OPEN_FILES: Final = 4_096
 SQLITE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 
 
 def private_process() -> None:
     """Make every file that this process or its children create private. Each entry point calls it first."""
     os.umask(OTHERS)
+
+
+def allow_open_files() -> None:
+    """Raise the number of files and connections that this process may have open, as far as the system allows.
+
+    Most systems begin with 1,024: too few for a thousand streams with requests beside them.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def private_folder(folder: Path) -> Path:

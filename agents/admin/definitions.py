@@ -31,6 +31,7 @@ UNSET: Final = {
     "autonomy": "off",
     "heartbeat": "off",
     "max_cost_per_day_usd": "none",
+    "max_cost_per_month_usd": "none",
 }
 
 

@@ -29,7 +29,7 @@ from agents.api.fields import (
     WordField,
     ref,
 )
-from agents.api.paging import InTurn, public_id_filter
+from agents.api.paging import RowsInTurn, public_id_filter
 from agents.api.schema import describe, detail_action, list_action
 from agents.conf import clock
 from agents.enums import ApprovalStatus, QuestionStatus, RuleEffect
@@ -77,7 +77,8 @@ class DecisionViewSet(OwnedViewSet[Row]):
         """Pending rows first, oldest first; then the others, newest first. Both models call the state "pending"."""
         is_pending = Q(status=ApprovalStatus.PENDING)
         pending, others = queryset.filter(is_pending), queryset.exclude(is_pending)
-        return super().paginate_queryset(InTurn(pending.order_by("id"), others))
+        rows: Any = RowsInTurn(pending.order_by("id"), others)
+        return super().paginate_queryset(rows)
 
     def retrieve(self, request: Request, **_: Any) -> Response:
         """One row, by its id. Viewing a row of another user's run is recorded in the audit log."""

@@ -26,7 +26,7 @@ from agents.models import AgentSession, Cap
 from agents.people.access import record_list, record_row_view
 
 Row = TypeVar("Row", bound=models.Model)
-MOST_NAMED: Final = 1_000  # runs whose rows are looked up by them
+MOST_NAMED_RUNS: Final = 1_000  # in one query
 
 
 class BaseView(views.APIView):
@@ -125,11 +125,14 @@ class OwnedViewSet(BaseView, viewsets.GenericViewSet[Row]):
         return rows.filter(owner_id=self.user.pk)
 
     def of_own_runs(self) -> Q:
-        """Rows of the user's runs. Few runs are named, as the database would look for their rows among all others'."""
+        """Return the filter for rows of the user's runs.
+
+        A list names the runs if they are few: the database then starts with them, not with everybody's newest rows.
+        """
         if self.action == "list":
             runs = AgentSession.objects.filter(owner_id=self.user.pk).order_by("-pk").values_list("pk", flat=True)
-            named = [*runs[: MOST_NAMED + 1]]
-            if len(named) <= MOST_NAMED:
+            named = [*runs[: MOST_NAMED_RUNS + 1]]
+            if len(named) <= MOST_NAMED_RUNS:
                 return Q(session_id__in=named)
         return Q(session__owner_id=self.user.pk)
 

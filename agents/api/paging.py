@@ -20,17 +20,40 @@ MOST_COUNTED: Final = 10_000  # rows that are counted: a list takes as long with
 PAGE_PARAMETERS: Final = frozenset({"page", "page_size"})
 
 
+class RowsInTurn:
+    """The rows of one queryset after those of another, each in an order for which it has an index."""
+
+    def __init__(self, *parts: QuerySet[Any]) -> None:
+        self._parts = parts
+
+    def slice(self, start: int, stop: int) -> list[Any]:
+        found: dict[Any, Any] = {}  # by id: a row may have changed from one part to the next meanwhile
+        for part in self._parts:
+            rows = list(part[start:stop])
+            for row in rows:
+                found.setdefault(row.pk, row)
+            size = start + len(rows) if rows or not start else part.order_by().count()
+            start, stop = max(start - size, 0), stop - size
+            if stop <= 0:
+                break
+        return [*found.values()]
+
+    def count(self) -> int:
+        return min(sum(part.order_by()[:MOST_COUNTED].count() for part in self._parts), MOST_COUNTED)
+
+
+Listed = QuerySet[Any] | Sequence[Any] | RowsInTurn
+
+
 class PagePagination(BasePagination):
     """`?page=2&page_size=100`. A page after the last one is empty, not an error."""
 
-    def paginate_queryset(
-        self, queryset: QuerySet[Any] | Sequence[Any], request: Request, view: Any = None
-    ) -> list[Any]:
+    def paginate_queryset(self, queryset: Listed, request: Request, view: Any = None) -> list[Any]:
         self.page = _integer(request, "page", default=1, maximum=LAST_PAGE)
         self.size = _integer(request, "page_size", default=DEFAULT_SIZE, maximum=LARGEST_SIZE)
         self.url = request.build_absolute_uri()
         start = (self.page - 1) * self.size
-        rows = list(queryset[start : start + self.size + 1])
+        rows = _sliced(queryset, start, start + self.size + 1)
         self.has_more = len(rows) > self.size
         self.count = _counted(queryset, at_least=start + len(rows) if rows else 0)
         return rows[: self.size]
@@ -71,31 +94,19 @@ class PagePagination(BasePagination):
         ]
 
 
-class InTurn(Sequence[Any]):
-    """The rows of one queryset after those of another, each in an order for which it has an index."""
-
-    def __init__(self, *parts: QuerySet[Any]) -> None:
-        self.parts = parts
-
-    def __len__(self) -> int:
-        return min(sum(part.order_by()[:MOST_COUNTED].count() for part in self.parts), MOST_COUNTED)
-
-    def __getitem__(self, wanted: Any) -> list[Any]:
-        start, stop = wanted.start, wanted.stop
-        found: list[Any] = []
-        for part in self.parts:
-            rows = list(part[start:stop])
-            found += rows
-            size = start + len(rows) if rows or not start else part.order_by().count()
-            start, stop = max(start - size, 0), stop - size
-            if stop <= 0:
-                break
-        return found
+def _sliced(rows: Listed, start: int, stop: int) -> list[Any]:
+    return rows.slice(start, stop) if isinstance(rows, RowsInTurn) else list(rows[start:stop])
 
 
-def _counted(rows: QuerySet[Any] | Sequence[Any], *, at_least: int) -> int:
+def _counted(rows: Listed, *, at_least: int) -> int:
     """Return how many rows there are; of very many, as many as are known of."""
-    known = rows.order_by()[:MOST_COUNTED].count() if isinstance(rows, QuerySet) else len(rows)
+    match rows:
+        case RowsInTurn():
+            known = rows.count()
+        case QuerySet():
+            known = rows.order_by()[:MOST_COUNTED].count()
+        case _:
+            return len(rows)
     return max(known, at_least)
 
 

@@ -1,13 +1,14 @@
 """Server-Sent Events: the parts that all streams of the API share.
 
-A stream is iterated asynchronously: an open one uses no worker thread between two reads. The more are open, the longer
-are the pauses between reads. None is open for more than some minutes: the client reconnects, as browsers do, with the
-id of the last event it received.
+A stream is iterated asynchronously: an open one uses no worker thread between two reads. All streams together read at a
+limited rate, so many of them are read less often. None is open for more than some minutes: the client reconnects, as
+browsers do, with the id of the last event it received.
 """
 
 import asyncio
 import json
 import logging
+import random
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ GRACE_SECONDS: Final = 15.0  # until a stream is cancelled whose client reads no
 RECONNECT_MS: Final = 1_000
 RETRY_AFTER_SECONDS: Final = 2.0
 READERS: Final = 4  # threads that read for all streams of the process, each with a database connection
-READS_PER_SECOND: Final = 150  # of all streams together: what is left of a processor is for requests
+READS_PER_SECOND: Final = 300  # of all streams together: the rest of the processor is for requests
 MAX_OPEN: Final = 1_000
 MAX_OPEN_PER_USER: Final = 8
 LARGEST_ID: Final = 2**63 - 1
@@ -65,21 +66,23 @@ class OpenStream:
         return True
 
     def pause(self) -> float:
-        """Seconds until the next read."""
-        return max(POLL_SECONDS, len(_open) / READS_PER_SECOND)
+        """Seconds until the next look."""
+        return POLL_SECONDS
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 Django iterates it in the request's task
         loop = asyncio.get_running_loop()
         timeout = loop.call_later(LIFETIME_SECONDS + GRACE_SECONDS, task.cancel)
-        deadline = loop.time() + LIFETIME_SECONDS
+        # Those that were opened together do not come back together.
+        deadline = loop.time() + LIFETIME_SECONDS * random.uniform(0.9, 1)  # noqa: S311 no secret depends on it
         sent_at = loop.time()
         try:
             yield f"retry: {RECONNECT_MS}\nid: {self.after}\n\n".encode()
             while loop.time() < deadline and not stop_requested.is_set():
                 messages = b""
                 if self.may_have_news():
+                    await asyncio.sleep(_turn(loop.time()))
                     messages = await sync_to_async(self._read, thread_sensitive=False, executor=_readers)()
                 if not messages and loop.time() - sent_at >= KEEP_ALIVE_SECONDS:
                     messages = f": still here\nid: {self.after}\n\n".encode()
@@ -105,6 +108,17 @@ class OpenStream:
         """Called by Django when the response has ended, however it ended."""
         with _counting:
             _open.discard(self)
+
+
+_next_read_at = 0.0
+
+
+def _turn(now: float) -> float:
+    """Return how many seconds a read has to wait for its turn."""
+    global _next_read_at  # noqa: PLW0603 the event loop alone uses it
+    turn = max(now, _next_read_at)
+    _next_read_at = turn + 1 / READS_PER_SECOND
+    return turn - now
 
 
 _readers: Final = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="stream")

@@ -6,7 +6,8 @@ event can still appear. It is a live feed of the newest events; the lasting hist
 
 import threading
 import time
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import django_filters
@@ -35,7 +36,7 @@ from audit.redaction import redact_data
 
 IDLE_POLL_SECONDS: Final = 2.0  # while no worker has the session
 READ_LIMIT: Final = 200
-MOST_NEW: Final = 10_000  # events that are told apart by owner; after more, each stream looks for its own
+MOST_NEW: Final = 10_000  # new events of which the owners are looked up; after more, each stream looks for itself
 END: Final = ".end"  # suffix of the id of `finished`
 AT_WORK: Final = frozenset({Status.QUEUED, Status.RUNNING})
 
@@ -60,7 +61,7 @@ class SessionStream(sse.OpenStream):
         return b"".join(messages)
 
     def pause(self) -> float:
-        return max(super().pause(), 0 if self._session.status in AT_WORK else IDLE_POLL_SECONDS)
+        return super().pause() if self._session.status in AT_WORK else IDLE_POLL_SECONDS
 
     def _message(self, event: dict[str, Any]) -> bytes:
         self.after = event["id"]
@@ -154,40 +155,50 @@ class AgentEventViewSet(BaseView, viewsets.GenericViewSet[AgentEvent]):
         return self.get_paginated_response(AgentEventSerializer(rows, many=True).data)
 
 
-class News:
-    """Up to which id activity can be read, and the newest event of each owner, for all streams of the process.
+class Position(NamedTuple):
+    """Up to which id activity can be read, and the newest event of each owner after the id `since`."""
 
-    The event loop reads it; one thread at a time writes it.
+    since: int
+    until: int
+    newest: Mapping[int, int]
+
+    def is_news_for(self, owner_id: int, *, after: int) -> bool:
+        return after < self.since or after < self.newest.get(owner_id, 0)
+
+
+class SharedPosition:
+    """The position that all streams of the process go by; one of them refreshes it for all.
+
+    A new position replaces the old one as a whole, since the event loop reads it while a thread refreshes it.
     """
 
     def __init__(self) -> None:
-        self.since = 0  # every event after this one is known here
-        self.until = 0
-        self.newest: dict[int, int] = {}
+        self.now = Position(0, 0, {})
         self._due_at = 0.0
         self._lock = threading.Lock()
 
     def is_due(self) -> bool:
-        """Whether the caller is to look, on behalf of all."""
+        """Whether the caller is to refresh it, on behalf of all."""
         now = time.monotonic()
         if now < self._due_at:
             return False
         self._due_at = now + sse.POLL_SECONDS / 2
         return True
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         with self._lock:
-            until = horizon.look()
-            moved = until - self.until
-            if not self.since or moved < 0 or moved > MOST_NEW:  # less than nothing: a restored database
-                self.since, self.newest = until, {}
+            since, until, newest = self.now
+            reached = horizon.look()
+            moved = reached - until
+            if not since or moved < 0 or moved > MOST_NEW:  # less than nothing: a restored database
+                self.now = Position(reached, reached, {})
             elif moved:
-                rows = AgentEvent.objects.filter(id__gt=self.until, id__lte=until).order_by()
-                self.newest = self.newest | dict(rows.values_list("owner_id").annotate(Max("id")))
-            self.until = until
+                rows = AgentEvent.objects.filter(id__gt=until, id__lte=reached).order_by()
+                latest = dict(rows.values_list("owner_id").annotate(Max("id")))
+                self.now = Position(since, reached, {**newest, **latest})
 
 
-_news: Final = News()
+_position: Final = SharedPosition()
 
 
 class ActivityStream(sse.OpenStream):
@@ -196,37 +207,39 @@ class ActivityStream(sse.OpenStream):
     def __init__(self, owner_id: int, *, agent: Agent | None, after: int) -> None:
         super().__init__(owner_id, after=after)
         self._agent = agent
-        self._looks = False
+        self._refreshes = True
         self._has_more = False
 
     def may_have_news(self) -> bool:
-        self._looks = _news.is_due()
-        return self._looks or self._is_behind()
-
-    def _is_behind(self) -> bool:
-        """Whether there is an event to send. If not, what others have done is passed over."""
-        if self.after < _news.since or self.after < _news.newest.get(self.owner_id, 0):
+        self._refreshes = _position.is_due()
+        known = _position.now
+        if self._refreshes or known.is_news_for(self.owner_id, after=self.after):
             return True
-        self.after = max(self.after, _news.until)
+        self._pass_over(known)
         return False
 
-    def read(self) -> bytes:
+    def _pass_over(self, known: Position) -> None:
+        """Go on after what others have done."""
+        self.after = max(self.after, known.until)
         self._has_more = False
-        if self._looks:
-            _news.look()
-        until = _news.until
-        if not self._is_behind() or until <= self.after:
+
+    def read(self) -> bytes:
+        if self._refreshes:
+            _position.refresh()
+        known = _position.now
+        if known.until <= self.after or not known.is_news_for(self.owner_id, after=self.after):
+            self._pass_over(known)
             return b""
-        events = events_between(self.after, until, owner_ids=[self.owner_id])
+        events = events_between(self.after, known.until, owner_ids=[self.owner_id])
         if self._agent is not None:
             events = events.filter(agent=self._agent)
         rows = list(events[:READ_LIMIT])
-        self.after = rows[-1].pk if len(rows) == READ_LIMIT else until
-        self._has_more = self.after < until
+        self.after = rows[-1].pk if len(rows) == READ_LIMIT else known.until
+        self._has_more = self.after < known.until
         return b"".join(sse.message(AgentEventSerializer().to_representation(row), number=str(row.pk)) for row in rows)
 
     def pause(self) -> float:
-        return 0 if self._has_more else sse.POLL_SECONDS
+        return 0 if self._has_more else super().pause()
 
 
 def _start(after: int | None) -> int:

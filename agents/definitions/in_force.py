@@ -26,7 +26,10 @@ CACHED_DEFINITIONS: Final = 64
 
 
 def definition_of(agent: Agent) -> AgentDefinition:
-    """Return the definition in force. An agent without a text has an empty definition, which starts nothing."""
+    """Return the definition in force, but for the cap per month, which is the text's.
+
+    An agent without a text has an empty definition, which starts nothing.
+    """
     columns = {name: getattr(agent, name) for name in COLUMN_SETTINGS}
     return stored_definition(agent.definition).model_copy(update={**columns, "mode": ApprovalMode(agent.mode)})
 
@@ -75,13 +78,17 @@ def definition_drift(agent: Agent) -> list[str]:
     stored = stored_definition(agent.definition)
     here: dict[str, Any] = {name: getattr(agent, name) for name in COLUMN_SETTINGS if name in stored.model_fields_set}
     if MONTH_CAP in stored.model_fields_set:
-        caps = Cap.objects.filter(scope=BudgetScope.AGENT, subject_id=agent.pk, period=BudgetPeriod.MONTH)
-        here[MONTH_CAP] = caps.values_list("cap_usd", flat=True).first()
+        here[MONTH_CAP] = _month_cap(agent)
     return [
         f"{name} is {_format(value)} here, and {_format(getattr(stored, name))} in its text"
         for name, value in here.items()
         if getattr(stored, name) != value
     ]
+
+
+def _month_cap(agent: Agent) -> Decimal | None:
+    caps = Cap.objects.filter(scope=BudgetScope.AGENT, subject_id=agent.pk, period=BudgetPeriod.MONTH)
+    return caps.values_list("cap_usd", flat=True).first()
 
 
 def _format(value: object) -> str:
@@ -120,8 +127,8 @@ DEFAULT: Final = "default"
 
 _INSTALLATION_DEFAULTS: Final = frozenset({"model", "max_cost_usd"})
 _LISTED: Final = (
-    "project", "model", "mode", "enabled", "zone", "max_cost_usd", "max_cost_per_day_usd", "skills", "autonomy",
-    "heartbeat", "loop", "guardrails",
+    "project", "model", "mode", "enabled", "zone", "max_cost_usd", "max_cost_per_day_usd", MONTH_CAP, "skills",
+    "autonomy", "heartbeat", "loop", "guardrails",
 )  # fmt: skip
 
 
@@ -136,7 +143,7 @@ class ResolvedSetting:
 
 def resolved_settings(agent: Agent) -> list[ResolvedSetting]:
     """Return the resolved settings. Raises DefinitionError for a text that can no longer be read."""
-    definition = definition_of(agent)
+    definition = definition_of(agent).model_copy(update={MONTH_CAP: _month_cap(agent)})
     stored = stored_definition(agent.definition)
     values = definition.model_dump(mode="json", include=set(_LISTED))
     values |= {
@@ -162,7 +169,7 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _source(key: str, definition: AgentDefinition, stored: AgentDefinition) -> str:
     section, _, name = key.partition(".")
-    if key in COLUMN_SETTINGS:
+    if key in COLUMN_SETTINGS or key == MONTH_CAP:
         return _column_source(key, definition, stored)
     if definition.line_of(key):
         return TEXT
@@ -171,11 +178,11 @@ def _source(key: str, definition: AgentDefinition, stored: AgentDefinition) -> s
 
 
 def _column_source(key: str, definition: AgentDefinition, stored: AgentDefinition) -> str:
-    """Return the source of a column: the text if it says the same, the default if nobody changed it, else people."""
+    """Return the source of what people can set: the text if it says the same, the default if nobody changed it, else people."""
     value = getattr(definition, key)
     if key in stored.model_fields_set:
         return TEXT if getattr(stored, key) == value else PEOPLE
-    return DEFAULT if getattr(Agent(), key) == value else PEOPLE
+    return DEFAULT if getattr(Agent(), key, None) == value else PEOPLE
 
 
 # --- Settings of a run: the trigger's win over the agent's, and those over the installation's ---

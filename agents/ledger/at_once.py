@@ -56,7 +56,7 @@ _HELD: Final = """
 _warned, _of = Fraction(str(WARN_FRACTION)).as_integer_ratio()
 _FITS: Final = (
     "({cap} IS NULL OR ({charged} + {reserved} + %(estimate)s <= {cap} AND {actual} + {held} + %(worst)s <= {cap} "
-    f"AND ({{warned}} OR ({{charged}} + {{reserved}} + %(estimate)s) * {_of} < {{cap}} * {_warned})))"
+    f"AND ({{cap}} = 0 OR {{warned}} OR ({{charged}} + {{reserved}} + %(estimate)s) * {_of} < {{cap}} * {_warned})))"
 )
 _SESSION_FITS: Final = _FITS.format(
     cap="s.max_cost_usd",

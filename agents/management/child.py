@@ -5,7 +5,6 @@ returns: the child gets SIGTERM and, some seconds later, it and everything that 
 """
 
 import os
-import resource
 import signal
 import socket
 import sys
@@ -20,7 +19,6 @@ from agents.process_end import stop_requested
 
 GRACE_SECONDS = 15
 GRACE_FOR_REQUESTS = 5
-OPEN_FILES = 4_096  # connections too: a thousand streams, and requests beside them
 
 
 def end_with_parent(pipe: int) -> None:
@@ -30,17 +28,8 @@ def end_with_parent(pipe: int) -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)  # its own group: the supervisor starts each child in a session of its own
 
 
-def allow_open_files() -> None:
-    """Raise the limit that most systems begin with, 1,024, as far as this process may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < OPEN_FILES <= hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))
-
-
 def serve(listening: int, application: str) -> None:
     import uvicorn
-
-    allow_open_files()
 
     # Django logs errors for the server too. No access log: it would push the address off the screen.
     config = uvicorn.Config(

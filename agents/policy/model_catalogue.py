@@ -23,7 +23,7 @@ JUDGES: Final = "judges"  # all models of this role are asked, of the others the
 EMBEDDINGS: Final = "embeddings"  # search by meaning; at most one model, which does nothing else
 ROLES: Final = (MAIN, SMALL, JUDGES, CONSOLE, EMBEDDINGS)
 EMBEDDING_PROVIDER: Final = "openai_embeddings"
-ANSWERED: Final = tuple(purpose for purpose in Purpose.values if purpose != Purpose.EMBEDDING)  # by so many tokens
+ANSWERED: Final = tuple(purpose for purpose in Purpose.values if purpose != Purpose.EMBEDDING)  # a vector is no answer
 # Fields of a request that decide what is asked and what it may cost; `extra` may not set them.
 OWN_FIELDS: Final = {
     "openai_compatible": frozenset({
@@ -198,7 +198,7 @@ def _check_form(where: str, entry: Mapping[str, Any]) -> None:
 def _check_sizes(where: str, entry: Mapping[str, Any]) -> None:
     declared = entry.get("max_tokens", {})
     answers = declared if isinstance(declared, dict) else {"default": declared}
-    if unknown := sorted(answers.keys() - {"default", *ANSWERED}):
+    if unknown := sorted(answers.keys() - {"default", *Purpose.values}):
         known = ", ".join(["default", *ANSWERED])
         raise ModelError(f"{where}.max_tokens.{unknown[0]} is not a purpose; known: {known}.")
     window = entry.get("context_window", MOST_WINDOW)

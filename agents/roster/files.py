@@ -125,6 +125,7 @@ def agent_import(
     definition = _checked(_normalized(text), Agent(owner=owner), file=file)
     agent = Agent.objects.filter(owner=owner, name=definition.name).first()
     if agent is None:
+        budgets_lock_all()  # before the first audit event
         given = _settings(definition, None)
         agent = agent_create(owner=owner, by=by, now=now, **{**given, "name": definition.name})
     return definition_write(agent=agent, text=text, by=by, now=now, file=file)
@@ -263,6 +264,8 @@ def triggers_plan(
         fields = _changed_fields(spec, definition, old.get(spec.name), before, is_new=not found)
         missing = spec.collection if spec.collection is not None and "collection" not in bound else None
         caps = _month_cap(spec, old.get(spec.name) if found else None)
+        if found and caps == dict.fromkeys(caps, cap_of(BudgetScope.TRIGGER, found[0].pk, BudgetPeriod.MONTH)):
+            caps = {}
         changes.append(TriggerChange(spec, found[0] if found else None, {**fields, **bound}, caps, missing))
     if problems:
         raise DefinitionError(sort_problems(problems), rest=definition)
@@ -298,11 +301,13 @@ def triggers_apply(plan: TriggerPlan, *, agent: Agent, by: User | None, now: dat
         if change.trigger is None:
             kind = change.spec.kind
             made = trigger_create(owner=agent.owner, kind=kind, name=name, agent=agent, by=by, now=now, **fields)
-            caps_set(subject=made, by=by, now=now, **change.caps)
+            if change.caps:
+                caps_set(subject=made, by=by, now=now, **change.caps)
             yield f"Trigger {name!r} created."
         elif change.caps or any(getattr(change.trigger, key) != value for key, value in fields.items()):
             trigger_edit(trigger=change.trigger, by=by, now=now, **fields)
-            caps_set(subject=change.trigger, by=by, now=now, **change.caps)
+            if change.caps:
+                caps_set(subject=change.trigger, by=by, now=now, **change.caps)
             yield f"Trigger {name!r} changed."
     for trigger in plan.dropped:
         trigger_edit(trigger=trigger, by=by, now=now, enabled=False)

@@ -13,7 +13,7 @@ from django.db import models, transaction
 from pydantic import TypeAdapter, ValidationError
 
 from agents.conf import default_session_cap
-from agents.definitions.schema import KEYS_OF_ONE_KIND, REQUIRED_KEYS, TRIGGER_KINDS, TriggerSpec
+from agents.definitions.schema import KEYS_OF_ONE_KIND, MONTH_CAP, REQUIRED_KEYS, TRIGGER_KINDS, TriggerSpec
 from agents.definitions.values import Amount, Zone
 from agents.enums import ApprovalMode, BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
@@ -52,7 +52,7 @@ _AMOUNT: Final = TypeAdapter[Decimal | None](Amount | None)
 _TYPES: Final[Mapping[str, TypeAdapter[Any]]] = {
     name: TypeAdapter(field.rebuild_annotation())
     for name, field in TriggerSpec.model_fields.items()
-    if name != "kind" and name not in _BOUND
+    if name not in {"kind", MONTH_CAP} and name not in _BOUND
 } | {"zone": TypeAdapter(Zone)}
 
 Row = TypeVar("Row", bound=models.Model)

@@ -1,12 +1,13 @@
 """Files of an installation are private from the start, and existing ones are tightened."""
 
 import os
+import resource
 import sqlite3
 import stat
 
 import pytest
 
-from lqops.env import private_database, private_folder, private_process
+from lqops.env import allow_open_files, private_database, private_folder, private_process
 
 from .processes import environment, read_settings, run, run_python
 
@@ -100,3 +101,18 @@ def test_folder_that_cannot_be_created_raises_nothing(tmp_path):
     assert private_folder(tmp_path / "file" / "var") == tmp_path / "file" / "var"
     private_database(str(tmp_path / "absent" / "x.sqlite3"))
     assert not (tmp_path / "absent").exists()
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "then"),
+    [(1_024, 20_000, 4_096), (1_024, 2_048, 2_048), (1_024, -1, 4_096), (8_192, 20_000, None), (-1, -1, None)],
+)
+def test_limit_of_open_files_is_raised_as_far_as_the_system_allows(monkeypatch, soft, hard, then):
+    """-1 stands for no limit."""
+    limits = []
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, both: limits.append(both))
+
+    allow_open_files()
+
+    assert limits == ([] if then is None else [(then, hard)])

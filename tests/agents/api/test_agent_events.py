@@ -1,12 +1,13 @@
 """Activity through the API: the user's own events in order, with a cursor, and the reads of a stream."""
 
+import math
 from unittest.mock import Mock
 
 import pytest
 from django.db import DatabaseError
 
 from agents.api import sse, streams
-from agents.api.streams import ActivityStream
+from agents.api.streams import ActivityStream, SharedPosition
 from agents.models import AgentEvent
 from agents.people.activity import event_emit
 from tests.factories import NOW, make_agent, make_session, make_user
@@ -116,6 +117,80 @@ def test_backlog_is_read_without_pauses_until_its_end(person, agent, monkeypatch
     assert stream.pause() == 0
     assert stream.read().count(b"data: ") == 2
     assert (stream.after, stream.pause()) == (sent[-1], sse.POLL_SECONDS)
+
+
+@pytest.mark.django_db
+def test_event_that_is_noticed_while_a_stream_decides_is_sent(person, agent, monkeypatch):
+    """A reader's thread may refresh the position at any moment: it is replaced as a whole."""
+    position = SharedPosition()
+    monkeypatch.setattr(streams, "_position", position)
+    emit(agent)
+    position.refresh()
+    stream = ActivityStream(person.pk, agent=None, after=position.now.until)
+    position.is_due()  # another stream refreshes it
+    position.now = position.now._replace(newest=Overtaken(position.refresh))
+    sent = emit(agent)
+
+    assert not stream.may_have_news()
+    assert stream.after < sent
+    assert stream.may_have_news()
+    assert f"id: {sent}\n" in stream.read().decode()
+
+
+class Overtaken(dict):
+    """Does something else at the moment when it is read."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.act = act
+
+    def get(self, key, default=None):
+        self.act()
+        return super().get(key, default)
+
+
+@pytest.mark.django_db
+def test_activity_of_others_is_passed_over_without_a_read_or_a_spin(person, agent, monkeypatch):
+    position = SharedPosition()
+    monkeypatch.setattr(streams, "_position", position)
+    monkeypatch.setattr(streams, "READ_LIMIT", 2)
+    own = [emit(agent) for _ in range(2)]
+    theirs = emit(make_agent())
+    stream = ActivityStream(person.pk, agent=None, after=0)
+
+    assert stream.may_have_news()
+    assert stream.read().count(b"data: ") == 2
+    assert (stream.after, stream.pause()) == (own[-1], 0)
+    stream.read()
+    assert (stream.after, stream.pause()) == (theirs, sse.POLL_SECONDS)
+    theirs = emit(make_agent())
+    position.refresh()
+    position._due_at = math.inf
+    assert not stream.may_have_news()
+    assert (stream.after, stream.pause()) == (theirs, sse.POLL_SECONDS)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("most", [0, 10_000])
+def test_very_many_new_events_and_restored_databases_leave_it_to_each_stream(person, agent, monkeypatch, most):
+    position = SharedPosition()
+    monkeypatch.setattr(streams, "MOST_NEW", most)
+    emit(agent)
+    position.refresh()
+    first = position.now
+    last = emit(agent)
+    position.refresh()
+    assert position.now == (last if not most else first.since, last, {} if not most else {person.pk: last})
+    monkeypatch.setattr(streams.horizon, "look", lambda: 1)
+    position.refresh()
+    assert position.now == (1, 1, {})
+
+
+def test_reads_of_all_streams_take_turns(monkeypatch):
+    monkeypatch.setattr(sse, "_next_read_at", 0.0)
+    waits = [sse._turn(100.0) for _ in range(4)]
+    assert waits == pytest.approx([place / sse.READS_PER_SECOND for place in range(4)])
+    assert sse._turn(200.0) == 0
 
 
 @pytest.mark.django_db

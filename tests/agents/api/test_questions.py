@@ -43,7 +43,7 @@ def test_pending_questions_come_first_oldest_first(api, person):
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("named", [0, 1_000])
 def test_pages_go_from_the_pending_questions_on_to_the_others(api, person, monkeypatch, size, named):
-    monkeypatch.setattr(base, "MOST_NAMED", named)
+    monkeypatch.setattr(base, "MOST_NAMED_RUNS", named)
     session = open_chat(person)
     statuses = ["answered", "pending", "expired", "pending", "cancelled"]
     rows = [make_question(session, call_key=str(place), status=status) for place, status in enumerate(statuses)]

@@ -73,6 +73,7 @@ STATES = {
     "room for half the answer": {"max_cost_usd": Decimal("0.0065"), "budget_warned": True},
     "room for all of it": {"max_cost_usd": Decimal(5)},
     "without a cap": {"max_cost_usd": None},
+    "reserved to the cap": {"max_cost_usd": Decimal(1), "cost_reserved_usd": Decimal(1), "budget_warned": True},
     "spent": {"max_cost_usd": Decimal(1), "cost_total_usd": Decimal(1), "budget_warned": True},
     "nearly spent": {"max_cost_usd": Decimal(1), "cost_total_usd": Decimal("0.9"), "budget_warned": True},
     "nearly spent, not warned": {"max_cost_usd": Decimal(1), "cost_total_usd": Decimal("0.9")},
@@ -85,6 +86,7 @@ BUDGETS = {
     "busy": {"cap_usd": Decimal(1), "held_usd": Decimal(1)},
     "of nothing": {"cap_usd": Decimal(0)},
     "billed": {"cap_usd": Decimal(1), "actual_usd": Decimal(1)},
+    "reserved to the cap": {"cap_usd": Decimal(1), "reserved_usd": Decimal(1), "warned": True},
     "spent, and warned": {"cap_usd": Decimal(1), "charged_usd": Decimal(1), "warned": True},
     "nearly spent": {"cap_usd": Decimal(1), "charged_usd": Decimal("0.9"), "warned": True},
     "nearly spent, not warned": {"cap_usd": Decimal(1), "charged_usd": Decimal("0.9")},
@@ -103,7 +105,7 @@ MEANWHILE = {
     "it is taken over": lambda rows: rows.update(fencing=9),
     "it ends": lambda rows: rows.update(**STATES["over"]),
 }
-PRICES = ("known", "changed", "a longer one", "none")
+PRICES = ("known", "changed", "a longer one", "none", "free")
 BY_ANOTHER = "by another run"
 REPLIES = {
     "usual": Step("ok", usage=Usage(10, 10)),
@@ -179,8 +181,9 @@ class World:
             capped = {"scope": case.scope, "subject_id": subject_id, "period": case.period}
             budget_set_cap(**capped, cap_usd=Decimal(5), by=None, now=NOW)
         recorder.append(self.session.chain, "autonomous_session.started", now=NOW)
-        make_price(MODEL, input_usd="1", output_usd="1")
-        with serving(MODEL, ScriptedProvider([REPLIES["usual"]])):
+        rate = "0" if case.price == "free" else "1"
+        make_price(MODEL, input_usd=rate, output_usd=rate)
+        with serving(MODEL, ScriptedProvider([REPLIES["usual"]])), self.estimated():
             guarded_tool_call(self.session, ToolIntent.RUN_SKILL, ask(), now=NOW)  # opens the day, shows the price
         self.change_budget(Budget.objects.filter(scope=case.scope, period=case.period))
         AgentSession.objects.filter(pk=self.session.pk).update(**STATES[case.state])
@@ -191,6 +194,11 @@ class World:
             ModelOutage.objects.create(model=MODEL, since=NOW, next_try_at=NOW + timedelta(minutes=1), error="503")
         if case.all_work:
             halt_all_work(by=None, reason="test", now=NOW)
+
+    def estimated(self):
+        """A model that costs nothing, and of which that is known."""
+        free = patch.object(guard, "estimate_tool_cost", return_value=Decimal(0))
+        return free if self.case.price == "free" else nullcontext()
 
     def change_budget(self, rows):
         assert rows.count() == 1
@@ -238,7 +246,12 @@ class World:
         held.current_phase = Phase.TURN
         params = ask() if self.case.kind == "priced" else {"step": 1}
         tools = {} if self.case.kind == "priced" else {ToolIntent.RUN_SKILL: self.tool()}
-        with serving(MODEL, ScriptedProvider([REPLIES[self.case.reply]])), override(tools), persisting(1):
+        with (
+            serving(MODEL, ScriptedProvider([REPLIES[self.case.reply]])),
+            override(tools),
+            persisting(1),
+            self.estimated(),
+        ):
             try:
                 if self.case.made_before:
                     self.make_before(held, params)

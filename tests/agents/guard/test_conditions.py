@@ -8,7 +8,7 @@ from functools import partial
 from unittest.mock import patch
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, IntegrityError, connection
 
 from agents.enums import BudgetPeriod, BudgetScope, Outcome
 from agents.ledger import at_once
@@ -50,10 +50,12 @@ PRICED = [
         "",
         Case(state="billed to the cap"),
     ),
+    ("s.cost_total_usd + s.cost_reserved_usd", "s.cost_total_usd", Case(state="reserved to the cap")),
     ("s.cost_actual_usd + ", "", Case(state="billed to the cap")),
     ("+ s.cost_held_usd", "", Case(state="held to the cap")),
+    ("s.max_cost_usd = 0 OR", "", Case(state="cap of nothing", price="free")),
     ("s.budget_warned OR", "", Case(state="nearly spent")),
-    ("AND (s.budget_warned", "OR (s.budget_warned", Case(state="nearly spent, not warned")),
+    ("AND (s.max_cost_usd = 0", "OR (s.max_cost_usd = 0", Case(state="nearly spent, not warned")),
     ("s.token_budget = 0 OR", "", Case()),
     ("AND (s.token_budget = 0 OR s.total_tokens < s.token_budget)", "", Case(state="tokens used up")),
     ("AND NOT EXISTS (SELECT 1 FROM agents_suspendedmodel x WHERE x.model = %(model)s)", "", Case(model="suspended")),
@@ -90,10 +92,12 @@ PRICED = [
     *([] if ON_POSTGRES else [("b.cap_usd IS NULL OR", "", Case())]),  # PostgreSQL leaves unknown ones out of bool_and
     ("(b.charged_usd + b.reserved_usd + %(estimate)s <= b.cap_usd AND", "(", Case(budget="spent, and warned")),
     ("AND b.actual_usd + b.held_usd + %(worst)s <= b.cap_usd", "", Case(budget="billed")),
+    ("b.charged_usd + b.reserved_usd", "b.charged_usd", Case(budget="reserved to the cap")),
     ("b.actual_usd + ", "", Case(budget="billed")),
+    ("b.cap_usd = 0 OR", "", Case(budget="of nothing", price="free")),
     ("+ b.held_usd", "", Case(budget="busy")),
     ("b.warned OR", "", Case(budget="nearly spent")),
-    ("AND (b.warned", "OR (b.warned", Case(budget="nearly spent, not warned")),
+    ("AND (b.cap_usd = 0", "OR (b.cap_usd = 0", Case(budget="nearly spent, not warned")),
 ]
 SETTLING = [
     ("AND s.fencing = %(fencing)s", "", Case(**REMOTE, within="it is taken over")),
@@ -121,16 +125,25 @@ WHICH = (
     ]
 )
 AMOUNT = re.compile(r"(\w+) = (?:\w\.)?\1 [+-] %\(\w+\)s")
+CHARGED = ("charged_usd = %(charged)s", "charged_usd = 0", Case())  # in the journal
 
 
 def changed(change, seen):
-    """Have every statement run as `change` makes it, and note which it changed."""
+    """Have every statement run as `change` makes it, and note which it changed.
+
+    A change that makes no statement of SQL proves nothing; what the tables do not accept does.
+    """
 
     def run_changed(real):
         def run(sql, params):
             new = change(sql)
             seen.append(new != sql)
-            return real(new, params)
+            try:
+                return real(new, params)
+            except IntegrityError:
+                raise
+            except DatabaseError as error:
+                raise AssertionError(f"not a statement: {new}") from error
 
         return run
 
@@ -138,7 +151,7 @@ def changed(change, seen):
     return patch.object(at_once, name, run_changed(getattr(at_once, name)))
 
 
-@pytest.mark.parametrize(("condition", "instead", "case"), [*OPENING, *PRICED, *SETTLING, *WHICH])
+@pytest.mark.parametrize(("condition", "instead", "case"), [*OPENING, *PRICED, *SETTLING, *WHICH, CHARGED])
 def test_without_one_of_its_conditions_the_statement_does_something_else(condition, instead, case):
     plain, short, written = undone(lambda: judged(case, 0))
     assert plain == short
@@ -150,18 +163,19 @@ def test_without_one_of_its_conditions_the_statement_does_something_else(conditi
 
 def noticed(change, case, written, seen=None):
     """Tell whether a case comes to something else with changed statements, or breaks what the tables demand."""
+    during = partial(changed, change, [] if seen is None else seen)
     try:
-        plain, short, now_written = undone(
-            lambda: judged(case, 0, partial(changed, change, [] if seen is None else seen))
-        )
-    except DatabaseError:
+        plain, short, now_written = undone(lambda: judged(case, 0, during))
+    except DatabaseError:  # the transaction is of no more use after what the tables did not accept
         return True
+    assert "AssertionError" not in short[0], short[0]
     return plain != short or now_written != written
 
 
 def test_every_amount_that_the_statements_book_matters():
     texts = []
     undone(lambda: judged(Case(), 0, partial(changed, lambda sql: texts.append(sql) or sql, [])))
+    assert not noticed(lambda sql: sql, Case(), 1)
     amounts = {(sql, found.span()) for sql in texts for found in AMOUNT.finditer(sql)}
     unnoticed = []
     for text, (start, end) in amounts:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.policy.model_catalogue import Models, origin_of, overridden
+from agents.policy.model_catalogue import ANSWERED, Models, origin_of, overridden
 
 SERVED = {"provider": "openai_compatible", "input_usd": "1", "output_usd": "2"}
 BASE = Models(
@@ -193,5 +193,6 @@ def test_what_is_wrong_in_the_file_does_not_refuse_a_change_of_another_model():
     assert (models.declared["big"]["max_tokens"], problems) == (500, {})
 
 
-def test_vectors_have_no_longest_answer():
-    assert "max_tokens.embedding is not a purpose" in refused(max_tokens={"default": 100, "embedding": 5})
+def test_longest_answer_of_vectors_is_not_asked_for_and_breaks_no_model_that_has_one():
+    assert "embedding" not in ANSWERED
+    assert applied(big={"max_tokens": {"default": 50, "embedding": 5}}).declared["big"]["max_tokens"]["default"] == 50

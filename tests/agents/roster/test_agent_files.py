@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.db import transaction
 
-from agents.definitions.in_force import definition_drift, definition_of
+from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
 from agents.definitions.loader import read_definition
 from agents.definitions.schema import DefinitionError
 from agents.enums import ApprovalMode, BudgetPeriod, BudgetScope, SensorState
@@ -111,12 +111,28 @@ def test_caps_per_month_are_set_by_the_text_that_changes_them():
 
 def test_higher_cap_per_month_in_a_text_is_a_loosening():
     owner = make_user()
-    text = "name: Watch\nmax_cost_per_month_usd: 30\n"
+    Playbook.objects.create(owner=owner, name="Review")
+    go = "triggers:\n- {name: Go, kind: manual, playbook: Review, max_cost_per_month_usd: 9}\n"
+    text = f"name: Watch\nmax_cost_per_month_usd: 30\n{go}"
     agent = imported(owner, text).agent
-    with pytest.raises(NotAllowed):
-        imported(owner, text.replace("30", "31"))
-    imported(owner, text.replace("30", "29"))
-    assert months(agent) == [29]
+    for now, then in (("30", "31"), ("usd: 9", "usd: 10"), (", max_cost_per_month_usd: 9", "")):
+        with pytest.raises(NotAllowed), transaction.atomic():
+            imported(owner, text.replace(now, then))
+    imported(owner, text.replace("30", "29").replace("usd: 9", "usd: 8"))
+    assert months(agent) == [29, 8]
+
+
+def test_cap_per_month_is_listed_with_its_source():
+    owner = make_user(is_superuser=True)
+    agent = imported(owner, "name: Watch\nmax_cost_per_month_usd: 30\n").agent
+
+    def listed():
+        [found] = [one for one in resolved_settings(agent) if one.key == "max_cost_per_month_usd"]
+        return found.value, found.said_by
+
+    assert listed() == ("30.000000", "its text")
+    caps_set(subject=agent, by=owner, now=NOW, max_cost_per_month_usd=Decimal(20))
+    assert listed() == ("20.000000", "set here")
 
 
 def test_caps_per_month_are_exported_with_an_agent_that_has_no_text():
