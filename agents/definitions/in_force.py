@@ -178,7 +178,7 @@ def _source(key: str, definition: AgentDefinition, stored: AgentDefinition) -> s
 
 
 def _column_source(key: str, definition: AgentDefinition, stored: AgentDefinition) -> str:
-    """Return the source of what people can set: the text if it says the same, the default if nobody changed it, else people."""
+    """Return who says it: the text if it says the same, the default if nobody changed it, or else people."""
     value = getattr(definition, key)
     if key in stored.model_fields_set:
         return TEXT if getattr(stored, key) == value else PEOPLE
