@@ -98,6 +98,7 @@ SHOWN_REFUSED: Final = 3
 SHOWN_ALIKE: Final = 25
 GOAL_SHOWN: Final = 200
 REFRESH_SECONDS: Final = 4
+MOST_BY_ID: Final = 1_000  # runs whose id begins with what was searched for
 DATABASE_ID: Final = re.compile(r"[0-9]{1,18}")
 # The names of the sidebar, as headings of the pages.
 AgentSession._meta.verbose_name = "run"
@@ -701,8 +702,10 @@ class AgentSessionAdmin(FormAdmin):
         if not term:
             return queryset, False
         found = newest(AgentSession) & (titled(term) | Q(owner__username__iexact=term))
-        ids = id_range(term)
-        return queryset.filter(found | Q(public_id__range=ids) if ids else found), False
+        if ids := id_range(term):
+            begin_so = AgentSession.objects.filter(public_id__range=ids).order_by("-pk").values_list("pk", flat=True)
+            found |= Q(pk__in=list(begin_so[:MOST_BY_ID]))  # looked up first: no index serves both
+        return queryset.filter(found), False
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["halt_link"] if current_user(request).has_perm(CHANGE) else [])]
