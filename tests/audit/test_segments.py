@@ -346,7 +346,7 @@ def test_tampering_is_found_across_the_seam(log, folder, checkpoint_file, tamper
 
 
 def sign_again(number, secret="", **changes):
-    """What somebody with a key can write."""
+    """Change a seal and sign it, with the key of the installation or another one."""
     seal = Seal.objects.get(number=number)
     said = {name: value for name, value in seal.statement.items() if name != "signature"}
     seal.statement = signed({**said, **changes}, secret)

@@ -128,7 +128,7 @@ def test_daily_totals_show_names(framed, client):
 
 
 def _caps_shown(answer):
-    """What a form holds, with what each field showed at first."""
+    """Return the values of the caps in a form, and the hidden ones that they began with."""
     return dict(re.findall(r'name="((?:initial-)?max_cost_per_\w+)" value="([^"]*)"', text_of(answer)))
 
 
