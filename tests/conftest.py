@@ -150,3 +150,4 @@ def _models_as_the_file_says(monkeypatch):
     monkeypatch.setattr(catalogue, "KEPT_SECONDS", math.inf)
     monkeypatch.setattr(catalogue, "_seen", catalogue._Seen())
     monkeypatch.setattr(import_module("agents.ledger.at_once"), "_price_rows", {})
+    monkeypatch.setattr(import_module("agents.sessions.figures"), "_past", {})

@@ -4,6 +4,7 @@ Rows are written by the functions of their subject, so Django's own ways to writ
 row itself and opens no transaction: a subject may write files before it writes rows.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from copy import copy
 from datetime import datetime, timedelta
@@ -32,7 +33,7 @@ from unfold.decorators import display
 
 from agents.admin.actions import MAX_ROWS, ActionRequest, ActionResult, RowAction
 from agents.admin.display import cut, exact_usd, moment, pretty, run_link, short_id, words
-from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal, error_text
+from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal, error_text, seen_digest
 from agents.ask.naming import id_range
 from agents.conf import clock
 from agents.exceptions import NotFound
@@ -49,6 +50,7 @@ LONG_CHARS: Final = 120
 MOST_NEWER: Final = 99
 MOST_VIEWS: Final = 2 * MAX_VIEWS
 ID_DIGITS: Final = 19  # every id has fewer
+SEEN: Final = "_seen"  # the field that notes the values which a form showed
 VIEW_LASTS: Final = timedelta(minutes=30)
 SIGNER: Final = TimestampSigner(salt="lqops.look")
 
@@ -537,6 +539,33 @@ class FormAdmin(DetailAdmin):
             options = {"instance": self.model._meta.default_manager.get(pk=row.pk)}
         return self.form(*given, **options | self.form_options(request, row))
 
+    def shown_beside(self, row: Any) -> dict[str, Any]:
+        """Return by name what the page of a row lets one change beside the fields of its form."""
+        return {}
+
+    def _seen(self, row: Any, form: Any) -> dict[str, str]:
+        return form.seen() | {name: seen_digest(value) for name, value in self.shown_beside(row).items()}
+
+    def _seen_text(self, request: HttpRequest, row: Any, form: Any) -> str:
+        """Return the note of the values shown. A page that is shown again keeps its own, unless it told of changes."""
+        if SEEN in request.POST and not form.was_overtaken:
+            return request.POST[SEEN]
+        return json.dumps(self._seen(row, form))
+
+    def _refuse_if_changed_since(self, request: HttpRequest, row: Any, form: Any) -> None:
+        """Refuse to undo what somebody else has saved since this page was opened. Saved again, it is overwritten."""
+        seen = _read_seen(request.POST.get(SEEN, ""))
+        now = self._seen(row, form)
+        changed = form.changed_since(seen)
+        changed += [name for name in self.shown_beside(row) if seen.get(name, now[name]) != now[name]]
+        if changed:
+            form.was_overtaken = True
+            form.add_error(
+                None,
+                f"Somebody else has changed since you opened this page: {', '.join(changed)}. Nothing was saved. "
+                "Check the values, and save again to replace theirs.",
+            )
+
     def add_view(self, request: HttpRequest, **_: Any) -> HttpResponse:
         if not self.has_add_permission(request):
             raise PermissionDenied
@@ -552,6 +581,8 @@ class FormAdmin(DetailAdmin):
         if request.method == "POST" and not may_save:
             raise PermissionDenied
         form = self.build_form(request, row)
+        if request.method == "POST" and row is not None and form.is_valid():
+            self._refuse_if_changed_since(request, row, form)
         if request.method == "POST" and form.is_valid():
             try:
                 saved = self.create(request, form) if row is None else self.update(request, row, form)
@@ -576,6 +607,7 @@ class FormAdmin(DetailAdmin):
             form=form,
             parts=_parts(form, self.fieldsets or ()),
             original=row,
+            seen="" if row is None else self._seen_text(request, row, form),
             may_save=may_save,
             save_label=self.save_label,
             buttons=[] if row is None else self.buttons(request, row),
@@ -602,6 +634,15 @@ class NamedAdmin(FormAdmin):
     search_fields: ClassVar[Sequence[str]] = ["name", "owner__username"]
     ordering: ClassVar[Sequence[str]] = ["name", "id"]
     sortable_by: ClassVar[Sequence[str] | None] = ("name",)
+
+
+def _read_seen(text: str) -> dict[str, str]:
+    """What a page noted of the values that it showed; nothing, if somebody tampered with it."""
+    try:
+        seen = json.loads(text)
+    except ValueError:
+        return {}
+    return {name: str(value) for name, value in seen.items()} if isinstance(seen, dict) else {}
 
 
 def _parts(form: BaseForm, fieldsets: Any) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -39,7 +40,7 @@ from agents.sessions.figures import (
 from agents.text.shown import visible
 
 VIEW: Final = "agents.view_agentsession"
-MOST_CHOICES: Final = 500
+MOST_CHOICES: Final = 200
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # a cell that a spreadsheet would run
 # Colours of room.css; all others take the next one of the palette.
 COLORS: Final[Mapping[str, str]] = {
@@ -223,6 +224,14 @@ def _query(days: int, subject: Subject) -> str:
     return query.urlencode()
 
 
+def _choices(rows: QuerySet[Any], chosen: int | None) -> list[Any]:
+    """The first by name, with the one that is chosen; the others have charts on their own pages."""
+    named = rows.order_by("name", "pk").only("name")
+    found = list(named[:MOST_CHOICES])
+    is_missing = chosen is not None and all(row.pk != chosen for row in found)
+    return [*found, *named.filter(pk=chosen)] if is_missing else found
+
+
 @never_cache
 def charts_page(request: HttpRequest) -> TemplateResponse:
     by = require_permission(request, VIEW)
@@ -238,10 +247,11 @@ def charts_page(request: HttpRequest) -> TemplateResponse:
         charts=[chart(kind, kind.read(period, choice.subject), query=choice.query) for kind in kinds],
         choice=choice,
         ranges=[(days, f"?{_query(days, choice.subject)}") for days in RANGES],
-        agents=Agent.objects.order_by("name", "pk")[:MOST_CHOICES] if by.has_perm("agents.view_agent") else (),
-        triggers=Trigger.objects.filter(deleted_at__isnull=True).order_by("name", "pk")[:MOST_CHOICES]
+        agents=_choices(Agent.objects.all(), choice.subject.agent_id) if by.has_perm("agents.view_agent") else (),
+        triggers=_choices(Trigger.objects.filter(deleted_at__isnull=True), choice.subject.trigger_id)
         if by.has_perm("agents.view_trigger")
         else (),
+        most_choices=MOST_CHOICES,
         everything=choice.subject == ALL,
     )
 

@@ -5,7 +5,8 @@ A form is never saved. Its cleaned values go to one function of the subject, whi
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final
 
 from django import forms
@@ -25,6 +26,8 @@ from agents.policy.costs import MOST_USD
 from audit.rows import unique_names
 
 ARGUMENT_CHARS: Final = 100_000
+SEEN_CHARS: Final = 16  # of the digest of a value that a page showed
+MOST_TOLD_CHARS: Final = 60
 LIGHT_THEME: Final = "github_light_default"
 DARK_THEME: Final = "tomorrow_night"
 MAX_CHOICES: Final = 1_000
@@ -126,10 +129,38 @@ class StyledForm(StyledFields, forms.Form):
 
 
 class StyledModelForm(StyledFields, forms.ModelForm):  # type: ignore[type-arg]
-    """Fields as the model declares them."""
+    """Fields as the model declares them. `was_overtaken`: somebody else saved other values meanwhile."""
+
+    was_overtaken = False
 
     def changes(self) -> dict[str, Any]:
         return {name: self.cleaned_data[name] for name in self.changed_data}
+
+    def seen(self) -> dict[str, str]:
+        """A digest of each value as the row has it now: what the page shows."""
+        return {name: seen_digest(self._stored_value(name)) for name in self.fields}
+
+    def _stored_value(self, name: str) -> Any:
+        field = self.fields[name]
+        return field.prepare_value(self.get_initial_for_field(field, name))
+
+    def changed_since(self, seen: Mapping[str, str]) -> list[str]:
+        """The values that somebody else has changed since the page was opened and that saving would change back."""
+        now = self.seen()
+        changed = [name for name in self.changed_data if seen.get(name, now[name]) != now[name]]
+        return [
+            _as_told(str(self[name].label), self._stored_value(name)) for name in changed if not self[name].is_hidden
+        ]
+
+
+def seen_digest(value: Any) -> str:
+    return sha256(str(value).encode()).hexdigest()[:SEEN_CHARS]
+
+
+def _as_told(label: str, value: Any) -> str:
+    """The name of a field, with its value if that is short enough to be told."""
+    text = str("none" if value in (None, "", []) else value)
+    return f"{label} (now {text})" if len(text) <= MOST_TOLD_CHARS else label
 
 
 class OwnerForm(StyledModelForm):

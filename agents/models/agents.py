@@ -47,7 +47,7 @@ class Agent(models.Model):
     """A named worker with one owner, one approval mode and one budget."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_agents")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_agents", db_index=False)
     name = models.CharField(max_length=120)
     mode = models.CharField(
         max_length=8,

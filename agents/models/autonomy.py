@@ -16,7 +16,7 @@ from agents.models.sessions import AgentSession
 class Turn(models.Model):
     """One waking of a loop, from its snapshot to its yield, or one that the gate skipped."""
 
-    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="turns")
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="turns", db_index=False)
     number = models.PositiveIntegerField()
     state = models.CharField(max_length=12, choices=TurnState, default=TurnState.OPEN)
     started_at = models.DateTimeField()
@@ -46,7 +46,7 @@ class Turn(models.Model):
 class HotField(models.Model):
     """One field of the hot state of one loop run. A new run begins with none."""
 
-    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="hot_fields")
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="hot_fields", db_index=False)
     name = models.CharField(max_length=64)
     value = models.JSONField(null=True, blank=True)
     previous = models.JSONField(null=True, blank=True, help_text="What it was before the last change.")
@@ -113,7 +113,7 @@ class Sensor(models.Model):
     Slices of up to 250 sensors hold them under a lease; the fencing number stands in every write of a slice.
     """
 
-    agent = models.ForeignKey(Agent, models.CASCADE, related_name="sensors")
+    agent = models.ForeignKey(Agent, models.CASCADE, related_name="sensors", db_index=False)
     name = models.CharField(max_length=64)
     kind = models.CharField(max_length=8, choices=SensorKind)
     config = models.JSONField(default=dict, help_text="As the agent's definition says.")
@@ -155,7 +155,7 @@ class Sensor(models.Model):
 class GateDay(models.Model):
     """Wakes that the gate spared an agent on one UTC day, and what they would have cost."""
 
-    agent = models.ForeignKey(Agent, models.CASCADE, related_name="gate_days")
+    agent = models.ForeignKey(Agent, models.CASCADE, related_name="gate_days", db_index=False)
     day = models.DateField()
     asked = models.PositiveIntegerField(default=0, help_text="Times that the small model was asked.")
     opened = models.PositiveIntegerField(default=0)
@@ -174,8 +174,10 @@ class GateDay(models.Model):
 class AgentEvent(models.Model):
     """An event of the live activity: ordered by id, bounded per agent. It is not part of the audit log."""
 
-    agent = models.ForeignKey(Agent, models.CASCADE, null=True, blank=True, related_name="happenings")
-    session = models.ForeignKey(AgentSession, models.CASCADE, null=True, blank=True, related_name="happenings")
+    agent = models.ForeignKey(Agent, models.CASCADE, null=True, blank=True, related_name="happenings", db_index=False)
+    session = models.ForeignKey(
+        AgentSession, models.CASCADE, null=True, blank=True, related_name="happenings", db_index=False
+    )
     owner_id = models.BigIntegerField()
     kind = models.CharField(max_length=64)
     data = models.JSONField(default=dict)

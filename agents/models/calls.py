@@ -35,7 +35,7 @@ class ToolCall(models.Model):
     """
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="tool_calls")
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="tool_calls", db_index=False)
     key = models.CharField(max_length=96)
     attempt = models.PositiveIntegerField(default=1)
     intent = models.CharField(max_length=24, choices=ToolIntent)
@@ -145,7 +145,7 @@ class Approval(models.Model):
     """
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="approvals")
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="approvals", db_index=False)
     call_key = models.CharField(max_length=96)
     intent = models.CharField(max_length=24, choices=ToolIntent)
     action = models.CharField(max_length=128)
@@ -189,7 +189,7 @@ class Approval(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["created_at"], condition=Q(status=ApprovalStatus.PENDING), name="approval_pending"),
+            models.Index(fields=["status", "created_at"], name="approval_by_status"),
             models.Index(fields=["session", "signature"], name="approval_signature"),
             models.Index(fields=["resolved_at"], condition=Q(resolved_by__isnull=False), name="approval_decided"),
             models.Index(
@@ -212,7 +212,7 @@ class ApprovalVote(models.Model):
     `holder` is the person in whose right it was said: the same, or the one who named them while away.
     """
 
-    approval = models.ForeignKey(Approval, models.CASCADE, related_name="votes")
+    approval = models.ForeignKey(Approval, models.CASCADE, related_name="votes", db_index=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
     holder = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
     digest = models.CharField(max_length=64)
@@ -315,7 +315,7 @@ class Question(models.Model):
     """
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="questions")
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="questions", db_index=False)
     call_key = models.CharField(max_length=96)
     text = models.TextField()
     status = models.CharField(max_length=12, choices=QuestionStatus, default=QuestionStatus.PENDING)
@@ -344,7 +344,7 @@ class Question(models.Model):
 class Message(models.Model):
     """One entry of a transcript. It is never changed or left out; what is sent to a model is chosen from it."""
 
-    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="messages")
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="messages", db_index=False)
     seq = models.PositiveIntegerField()
     turn = models.PositiveIntegerField(default=0, help_text="The turn of a loop in which it was said.")
     role = models.CharField(max_length=12)

@@ -76,7 +76,7 @@ class Attachment(models.Model):
     """A document in a collection, from when to when. Attaching again after detaching is a new event, and a new row."""
 
     document = models.ForeignKey(Document, models.CASCADE, related_name="attachments")
-    collection = models.ForeignKey(Collection, models.CASCADE, related_name="attachments")
+    collection = models.ForeignKey(Collection, models.CASCADE, related_name="attachments", db_index=False)
     attached_at = models.DateTimeField(db_default=Now())
     attached_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
     detached_at = models.DateTimeField(null=True, blank=True)
@@ -100,7 +100,7 @@ class Attachment(models.Model):
 class Chunk(models.Model):
     """A piece of a document: `document.text[start:end] == text`. Full-text search indexes this table."""
 
-    document = models.ForeignKey(Document, models.CASCADE, related_name="chunks")
+    document = models.ForeignKey(Document, models.CASCADE, related_name="chunks", db_index=False)
     number = models.PositiveIntegerField()
     start = models.PositiveIntegerField()
     end = models.PositiveIntegerField()
@@ -119,8 +119,8 @@ class ChunkVector(models.Model):
     Vectors compare only within one space: one model with one set of request fields.
     """
 
-    chunk = models.ForeignKey(Chunk, models.CASCADE, related_name="vectors")
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    chunk = models.ForeignKey(Chunk, models.CASCADE, related_name="vectors", db_index=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", db_index=False)
     space = models.CharField(max_length=160)
     vector = models.BinaryField()
 
@@ -136,7 +136,7 @@ class ChunkVector(models.Model):
 class QueryVector(models.Model):
     """The vector of a query that its owner has asked. The query itself is not kept."""
 
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", db_index=False)
     space = models.CharField(max_length=160)
     digest = models.CharField(max_length=64, help_text="SHA-256 of the query.")
     vector = models.BinaryField()

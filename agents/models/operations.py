@@ -158,7 +158,7 @@ class OutboxMessage(models.Model):
     """A copy of a notification for a channel, written with it and sent afterwards. A failed one is a dead letter."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    notification = models.ForeignKey(Notification, models.CASCADE, related_name="copies")
+    notification = models.ForeignKey(Notification, models.CASCADE, related_name="copies", db_index=False)
     channel = models.ForeignKey(Channel, models.CASCADE, related_name="copies")
     status = models.CharField(max_length=8, choices=OutboxStatus, default=OutboxStatus.PENDING)
     digest_for = models.DateTimeField(null=True, blank=True, help_text="The digest that it is a part of.")
@@ -188,7 +188,7 @@ class InboundEvent(models.Model):
     """An event that was received, and its outcome. A signed id is stored, so that a replay spawns nothing."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_events")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_events", db_index=False)
     trigger = models.ForeignKey(Trigger, models.SET_NULL, null=True, blank=True, related_name="events")
     session = models.ForeignKey(AgentSession, models.SET_NULL, null=True, blank=True, related_name="events")
     webhook_id = models.CharField(max_length=255, blank=True)
@@ -264,7 +264,7 @@ class Delegation(models.Model):
 class SavedView(models.Model):
     """The search, filters and sorting of a list under a name: for its owner, or for everybody who may view the list."""
 
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_views")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_views", db_index=False)
     list_name = models.CharField(max_length=40, help_text="The model that the list is of.")
     name = models.CharField(max_length=60)
     query = models.CharField(max_length=1000, blank=True)

@@ -119,7 +119,7 @@ class Memory(models.Model):
     """A memory that an agent proposes. Only a person keeps it."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_memories")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_memories", db_index=False)
     session = models.ForeignKey(AgentSession, models.SET_NULL, null=True, blank=True, related_name="memories")
     content = models.TextField()
     content_hash = models.CharField(
@@ -261,7 +261,7 @@ class ContextProposal(models.Model):
 class ContextRevision(models.Model):
     """A project's context at one version; runs record the version they read."""
 
-    project = models.ForeignKey(Project, models.CASCADE, related_name="revisions")
+    project = models.ForeignKey(Project, models.CASCADE, related_name="revisions", db_index=False)
     version = models.PositiveIntegerField()
     text = models.TextField(blank=True)
     proposal = models.ForeignKey(ContextProposal, models.SET_NULL, null=True, blank=True, related_name="revisions")

@@ -77,9 +77,11 @@ class AgentSession(models.Model):
     """
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_sessions")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_sessions", db_index=False)
     agent = models.ForeignKey(Agent, models.SET_NULL, null=True, blank=True, related_name="sessions")
-    trigger = models.ForeignKey(Trigger, models.SET_NULL, null=True, blank=True, related_name="sessions")
+    trigger = models.ForeignKey(
+        Trigger, models.SET_NULL, null=True, blank=True, related_name="sessions", db_index=False
+    )
     project = models.ForeignKey(Project, models.SET_NULL, null=True, blank=True, related_name="sessions")
     parent = models.ForeignKey(
         "self", models.SET_NULL, null=True, blank=True, related_name="children", help_text="The run that started it."
@@ -204,6 +206,8 @@ class AgentSession(models.Model):
             models.Index(fields=["next_wake_at"], condition=Q(status=Status.WAITING), name="session_waiting"),
             models.Index(fields=["id"], condition=Q(paused_at__isnull=False), name="session_paused"),
             models.Index(fields=["trigger", "-id"], name="session_trigger"),
+            models.Index(fields=["run_result", "-id"], name="session_by_result"),
+            models.Index(fields=["status", "-id"], name="session_by_status"),
             models.Index(
                 fields=["parent"], condition=Q(parent__isnull=False, handed_back_at__isnull=True), name="session_lent"
             ),

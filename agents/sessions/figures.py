@@ -1,15 +1,17 @@
 """Figures by UTC day: spend, outcomes, durations, waiting times, wakes avoided, cost per finding.
 
-Each reads a bounded range of days through an index and is grouped by the database, so that it costs the same however
-long the installation has run. *Spent* is the larger of approved and reported cost.
+Each reads a bounded range of days through an index and is grouped by the database. Days that are over do not change:
+each process remembers them for an hour, and reads those that may change. *Spent* is the larger of approved and reported
+cost.
 """
 
 from calendar import monthrange
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import wraps
 from typing import Any, Final
 
 from django.db.models import (
@@ -29,6 +31,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Greatest, RowNumber
 
+from agents.conf import clock
 from agents.enums import BudgetScope, Mode, RunResult
 from agents.models import Agent, AgentSession, Approval, Budget, Finding, GateDay
 from agents.models.fields import MicroUSDField
@@ -128,6 +131,46 @@ class SecondsBetween(Func):
     def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
         end, begin = (compiler.compile(one) for one in self.get_source_expressions())
         return f"((julianday({end[0]}) - julianday({begin[0]})) * 86400.0)", (*end[1], *begin[1])
+
+
+# --- Days that are over ---
+
+# A run that ended just before midnight may be committed after it.
+SETTLES_AFTER: Final = timedelta(hours=1)
+REMEMBERED: Final = timedelta(hours=1)
+MOST_REMEMBERED: Final = 20_000
+
+_Read = Callable[[Period, Subject], Figures]
+_past: dict[tuple[str, Subject, date], tuple[datetime, dict[str, Value]]] = {}
+
+
+def past_days_once(read: _Read) -> Callable[..., Figures]:
+    """Remember the figures of days that are over; of the others, and of those that are not known yet, read them."""
+
+    @wraps(read)
+    def remembering(period: Period, subject: Subject = ALL) -> Figures:
+        now = clock()
+        name = read.__name__
+        settled = [day for day in period.days if day < (now - SETTLES_AFTER).astimezone(UTC).date()]
+        kept = {day: _past.get((name, subject, day)) for day in settled}
+        found = {day: one[1] for day, one in kept.items() if one and now - one[0] < REMEMBERED}
+        unknown = [day for day in period.days if day not in found]
+        if unknown:
+            read_now = _days_of(read(Period(unknown[0], unknown[-1]), subject))
+            if len(_past) + len(settled) > MOST_REMEMBERED:
+                _past.clear()
+            _past.update({(name, subject, day): (now, read_now[day]) for day in settled if day in read_now})
+            found |= read_now
+        names = next(iter(found.values()))
+        return Figures(period.days, tuple(Series(one, tuple(found[day][one] for day in period.days)) for one in names))
+
+    return remembering
+
+
+def _days_of(figures: Figures) -> dict[date, dict[str, Value]]:
+    return {
+        day: {series.name: series.values[place] for series in figures.series} for place, day in enumerate(figures.days)
+    }
 
 
 # --- Spend ---
@@ -275,7 +318,8 @@ def _ended(period: Period, subject: Subject) -> QuerySet[AgentSession]:
     )
 
 
-def outcomes_by_day(period: Period, subject: Subject = ALL) -> Figures:
+@past_days_once
+def outcomes_by_day(period: Period, subject: Subject) -> Figures:
     """Return the number of runs that ended on each day, by result."""
     rows = _ended(period, subject).order_by().values(day=UtcDay("completed_at"), name=F("run_result"))
     found: dict[str, dict[date, int]] = {result: {} for result in RunResult.values}
@@ -285,13 +329,15 @@ def outcomes_by_day(period: Period, subject: Subject = ALL) -> Figures:
     return _figures(period, found, 0)
 
 
-def durations_by_day(period: Period, subject: Subject = ALL) -> Figures:
+@past_days_once
+def durations_by_day(period: Period, subject: Subject) -> Figures:
     """Return how long runs took from their start to their end, waits included, in seconds: p50 and p95."""
     rows = _ended(period, subject).filter(started_at__isnull=False)
     return _percentiles(period, rows, "completed_at", SecondsBetween("started_at", "completed_at"))
 
 
-def approval_waits_by_day(period: Period, subject: Subject = ALL) -> Figures:
+@past_days_once
+def approval_waits_by_day(period: Period, subject: Subject) -> Figures:
     """Return how long calls waited until somebody approved or denied them, in seconds: p50 and p95."""
     rows = Approval.objects.filter(
         subject.of_session("session"),
@@ -320,7 +366,8 @@ def _percentiles(period: Period, rows: QuerySet[Any], at: str, length: Func) -> 
     return _figures(period, found, None)
 
 
-def cost_per_finding_by_day(period: Period, subject: Subject = ALL) -> Figures:
+@past_days_once
+def cost_per_finding_by_day(period: Period, subject: Subject) -> Figures:
     """Return the cost of the runs that ended on each day, divided by the number of their findings."""
     rows = _ended(period, subject).order_by()
     costs = rows.values(day=UtcDay("completed_at")).annotate(cost=Sum(spent_by_run())).values_list("day", "cost")

@@ -38,6 +38,7 @@ PAGES = {
     "audit": "/admin/audit/auditevent/",
     "api.sessions": "/api/v1/sessions",
     "api.sessions.by_status": "/api/v1/sessions?status=completed",
+    "api.sessions.failed": "/api/v1/sessions?status=failed",
     "api.tool_calls": "/api/v1/tool-calls",
     "api.findings": "/api/v1/findings",
     "api.approvals": "/api/v1/approvals",
@@ -50,6 +51,10 @@ PAGES = {
     "api.chats": "/api/v1/chats",
     "api.unread_inputs": "/api/v1/unread-inputs",
 }
+SECONDS_APART = (
+    8.64  # ten thousand a day, back from now: a month of a busy installation lies in the range of the charts
+)
+OF_ITS_TIME = {"created_at", "at", "started_at", "completed_at", "resolved_at", "settled_at"}
 A_FULL_PAGE = 200  # rows that there are at least, so that no page of the small database is shorter
 # A tenth or a hundredth as many rows as there are runs.
 FEWER = {
@@ -84,7 +89,9 @@ def fill(rows: int) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         made = make_everything()
         AgentSession.objects.filter(pk=made.session.pk).update(**ENDED, completed_at=NOW)
-        Approval.objects.update(status=ApprovalStatus.APPROVED, resolved_at=NOW, consumed_at=NOW)
+        Approval.objects.update(
+            status=ApprovalStatus.APPROVED, resolved_at=NOW, resolved_by=made.session.owner, consumed_at=NOW
+        )
         Question.objects.update(status="answered", answered_at=NOW)
         for name in GROWN:
             model = apps.get_model("agents", name)
@@ -119,11 +126,11 @@ def _copies(model: Any, copies: int, sessions: int) -> str:
             columns[column] = "lower(hex(randomblob(16)))" if lite else "gen_random_uuid()"
         elif field.related_model is AgentSession and column == "session_id":
             columns[column] = f"{first} + k.n % {sessions}"
-        elif isinstance(field, models.DateTimeField) and field.name in {"created_at", "at", "started_at"}:
+        elif isinstance(field, models.DateTimeField) and field.name in OF_ITS_TIME:
             columns[column] = (
-                f"datetime(one.{column}, '-' || k.n || ' seconds')"
+                f"strftime('%Y-%m-%d %H:%M:%f', 'now', '-' || (k.n * {SECONDS_APART}) || ' seconds')"
                 if lite
-                else f"one.{column} - k.n * interval '1 second'"
+                else f"now() - k.n * interval '{SECONDS_APART} seconds'"
             )
         elif (
             isinstance(field, models.CharField)

@@ -103,6 +103,18 @@ def test_filters_by_agent_and_trigger(client):
     assert f"?days=7&amp;trigger={trigger.pk}" in by_trigger
 
 
+def test_of_very_many_the_first_are_offered_and_the_one_that_is_chosen(client, monkeypatch):
+    monkeypatch.setattr("agents.admin.charts.MOST_CHOICES", 2)
+    sign_in(client)
+    rows = [make_agent(name=name) for name in ("Ada", "Ben", "Cid", "Dan")]
+
+    first, chosen = shown(client), shown(client, agent=rows[3].pk)
+
+    names = [[name for name in ("Ada", "Ben", "Cid", "Dan") if f">{name}</option>" in text] for text in (first, chosen)]
+    assert names == [["Ada", "Ben"], ["Ada", "Ben", "Dan"]]
+    assert "Others: on their own pages" in first
+
+
 def test_names_are_data_and_not_markup(client):
     sign_in(client)
     agent = make_agent(name="</script><img src=x>\u202e")

@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 
 from agents.models import AgentSession, Approval, Budget, Finding, GateDay, ToolCall
+from agents.sessions import figures
 from agents.sessions.figures import (
     ALL,
     Period,
@@ -251,3 +252,66 @@ def test_ranges_of_days_are_read_by_an_index():
     assert "budget_day" in indexes_for(Budget.objects.filter(day__range=(WEEK.first, WEEK.last)))
     assert "tool_call_unknown" in indexes_for(unknown[:8])
     assert "approval_decided" in indexes_for(decided)
+
+
+def test_lists_by_state_and_result_are_read_by_an_index():
+    runs = AgentSession.objects.order_by("-pk")
+    pending = Approval.objects.filter(status="pending").order_by("created_at")
+
+    assert "session_by_result" in indexes_for(runs.filter(run_result="failed")[:26])
+    assert "session_by_status" in indexes_for(runs.filter(status="failed")[:26])
+    assert "approval_by_status" in indexes_for(pending[:26])
+
+
+# --- Days that are over ---
+
+
+def test_days_that_are_over_are_read_once_an_hour_and_the_others_each_time(monkeypatch, django_assert_num_queries):
+    now = datetime(2026, 5, 4, 12, tzinfo=UTC)
+    monkeypatch.setattr("agents.sessions.figures.clock", lambda: now)
+    period = Period.last_days(7, now)
+    ended(period.begin)
+    ended(now)
+    with django_assert_num_queries(1):
+        first = by_name(outcomes_by_day(period))["ok"]
+    ended(period.begin)
+    ended(now)
+
+    with django_assert_num_queries(1):
+        again = by_name(outcomes_by_day(period))["ok"]
+    now += timedelta(hours=1)
+    later = by_name(outcomes_by_day(period))["ok"]
+
+    assert [(days[0], days[-1]) for days in (first, again, later)] == [(1, 1), (1, 2), (2, 2)]
+
+
+def test_day_that_has_just_ended_is_read_again(monkeypatch):
+    midnight = datetime(2026, 5, 4, tzinfo=UTC)
+    monkeypatch.setattr("agents.sessions.figures.clock", lambda: midnight + timedelta(minutes=59))
+    yesterday = Period(midnight.date() - timedelta(days=1), midnight.date() - timedelta(days=1))
+    assert by_name(outcomes_by_day(yesterday))["ok"] == (0,)
+
+    ended(midnight - timedelta(seconds=1))
+
+    assert by_name(outcomes_by_day(yesterday))["ok"] == (1,)
+
+
+def test_each_agent_trigger_and_chart_is_remembered_for_itself():
+    one, other = make_agent(), make_agent()
+    period = Period(date(2026, 5, 3), date(2026, 5, 3))
+    ended(period.begin, seconds=8, agent=one)
+
+    found = [by_name(outcomes_by_day(period, Subject(agent.pk)))["ok"] for agent in (one, other)]
+    lengths = by_name(durations_by_day(period, Subject(one.pk)))["p50"]
+
+    assert (found, lengths) == ([(1,), (0,)], (8.0,))
+
+
+def test_very_many_days_are_forgotten_instead_of_kept(monkeypatch):
+    monkeypatch.setattr("agents.sessions.figures.MOST_REMEMBERED", 5)
+    days = [Period(date(2026, 5, day), date(2026, 5, day + 2)) for day in (1, 8, 15)]
+
+    for period in days:
+        outcomes_by_day(period)
+
+    assert len(figures._past) == 3

@@ -1,0 +1,128 @@
+"""A page that shows old values does not undo what somebody else has saved since."""
+
+import html
+import json
+import re
+
+import pytest
+
+from agents.models import Agent, Playbook, Project, Trigger
+from tests.agents.admin.rows import make_playbook, page, sign_in, text_of
+from tests.factories import make_agent, make_project, make_trigger
+
+pytestmark = pytest.mark.django_db
+
+OVERTAKEN = "Somebody else has changed since you opened this page"
+
+
+def as_shown(client, url):
+    """Return what a browser would send of a form that nobody touched."""
+    answer = client.get(url)
+    form = answer.context["form"]
+    assert f'name="_seen" value="{html.escape(answer.context["seen"])}"' in text_of(answer)
+    rows = getattr(form, "positions", None)
+    forms = [form, *rows, rows.management_form] if rows is not None else [form]
+    shown = {one.add_prefix(name): one[name] for one in forms for name in one.fields}
+    values = {name: field.field.prepare_value(field.value()) for name, field in shown.items()}
+    sent = {name: "on" if value is True else value for name, value in values.items() if value not in {None, False}}
+    return {**sent, "_seen": answer.context["seen"]}
+
+
+def test_value_that_somebody_else_set_is_not_set_back(client):
+    sign_in(client)
+    agent = make_agent(name="Night watch", mode="auto")
+    url = page(Agent, "change", agent.pk)
+    opened = as_shown(client, url)
+    Agent.objects.filter(pk=agent.pk).update(mode="manual")
+
+    answer = client.post(url, {**opened, "name": "Day watch"})
+
+    assert f"{OVERTAKEN}: Mode (now manual). Nothing was saved." in text_of(answer)
+    agent.refresh_from_db()
+    assert (agent.name, agent.mode) == ("Night watch", "manual")
+
+
+def test_saved_again_it_replaces_the_other_value(client):
+    sign_in(client)
+    agent = make_agent(mode="auto")
+    url = page(Agent, "change", agent.pk)
+    opened = as_shown(client, url)
+    Agent.objects.filter(pk=agent.pk).update(mode="manual")
+    told = client.post(url, {**opened, "mode": "semi"})
+    noted = html.unescape(re.search(r'name="_seen" value="([^"]*)"', text_of(told))[1])
+
+    answer = client.post(url, {**opened, "mode": "semi", "_seen": noted})
+
+    assert answer.status_code == 302
+    agent.refresh_from_db()
+    assert agent.mode == "semi"
+
+
+def test_page_that_is_shown_again_for_an_error_still_knows_what_it_showed_first(client):
+    sign_in(client)
+    agent = make_agent(mode="auto")
+    url = page(Agent, "change", agent.pk)
+    opened = as_shown(client, url)
+    Agent.objects.filter(pk=agent.pk).update(mode="manual")
+    again = client.post(url, {**opened, "max_cost_per_day_usd": "much"})
+    noted = html.unescape(re.search(r'name="_seen" value="([^"]*)"', text_of(again))[1])
+
+    answer = client.post(url, {**opened, "max_cost_per_day_usd": "2", "_seen": noted})
+
+    assert noted == opened["_seen"]
+    assert OVERTAKEN in text_of(answer)
+
+
+def test_change_of_something_else_or_to_the_same_value_is_no_conflict(client):
+    sign_in(client)
+    agent = make_agent(name="Night watch", mode="auto")
+    url = page(Agent, "change", agent.pk)
+    opened = as_shown(client, url)
+    Agent.objects.filter(pk=agent.pk).update(mode="manual")
+
+    answer = client.post(url, {**opened, "name": "Day watch", "mode": "manual"})
+
+    assert answer.status_code == 302
+    agent.refresh_from_db()
+    assert (agent.name, agent.mode) == ("Day watch", "manual")
+
+
+def test_cap_that_somebody_else_set_stays(client):
+    sign_in(client)
+    trigger = make_trigger(name="Inbox")
+    url = page(Trigger, "change", trigger.pk)
+    opened = as_shown(client, url)
+    Trigger.objects.filter(pk=trigger.pk).update(max_cost_per_day_usd=2)
+
+    answer = client.post(url, {**opened, "name": "Outbox"})
+
+    assert f"{OVERTAKEN}: Cap per day (USD) (now 2" in text_of(answer)
+    trigger.refresh_from_db()
+    assert (trigger.name, trigger.max_cost_per_day_usd) == ("Inbox", 2)
+
+
+def test_positions_of_a_playbook_and_a_long_text_are_named_without_their_value(client):
+    user = sign_in(client)
+    playbook = make_playbook(user, "NDA")
+    url = page(Playbook, "change", playbook.pk)
+    opened = as_shown(client, url)
+    playbook.positions.update(guidance="Ask legal.")
+    project = make_project(owner=user, context_md="old " * 40)
+    of_project = page(Project, "change", project.pk)
+    shown = as_shown(client, of_project)
+    Project.objects.filter(pk=project.pk).update(context_md="new " * 40)
+
+    assert f"{OVERTAKEN}: Positions. " in text_of(client.post(url, {**opened, "name": "Other"}))
+    assert f"{OVERTAKEN}: Context. " in text_of(client.post(of_project, {**shown, "name": "Other"}))
+
+
+@pytest.mark.parametrize("noted", ["", "no JSON", "[]", json.dumps({"mode": 7}), json.dumps({"else": "1"})])
+def test_note_that_was_tampered_with_breaks_nothing(client, noted):
+    sign_in(client)
+    agent = make_agent(mode="auto")
+    url = page(Agent, "change", agent.pk)
+    opened = as_shown(client, url)
+
+    answer = client.post(url, {**opened, "name": "Day watch", "_seen": noted})
+
+    assert answer.status_code == 302
