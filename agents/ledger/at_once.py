@@ -480,15 +480,24 @@ _CAST: Final = re.compile(r"(?<=[)sL])::\w+")
 
 def _fetch(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Run one statement that the server keeps prepared. Outside of a transaction it is one of its own."""
-    import psycopg  # it is not installed with the embedded default
-
     numbered, names = _numbered(sql)
     database = connections[DEFAULT_DB_ALIAS]
     database.ensure_connection()
-    with database.wrap_database_errors, psycopg.RawCursor(database.connection) as cursor:
+    with database.wrap_database_errors:
+        cursor = _cursor_of(database.connection, numbered)
         cursor.execute(numbered, [params[name] for name in names], prepare=True)
         found: tuple[Any, ...] | None = cursor.fetchone()
     return found
+
+
+def _cursor_of(opened: Any, numbered: bytes) -> Any:
+    """Return the cursor of this connection for this statement: used again, it knows how to send the parameters."""
+    import psycopg  # it is not installed with the embedded default
+
+    kept = vars(opened).setdefault("lqops_cursors", {})
+    if numbered not in kept:
+        kept[numbered] = psycopg.RawCursor(opened)
+    return kept[numbered]
 
 
 @lru_cache(maxsize=32)
