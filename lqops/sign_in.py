@@ -63,6 +63,10 @@ def _refuse(wait: timedelta, what: str) -> ValidationError:
 class SignInForm(LoginForm):  # type: ignore[misc]  # allauth ships no types
     """User name and password."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["login"].widget.attrs["autofocus"] = True
+
     def clean(self) -> Any:
         username = self.cleaned_data.get("login")
         if username is None or not self.cleaned_data.get("password"):

@@ -1,7 +1,8 @@
 """Pictures of the main pages for the documentation: `make screenshots` writes them to docs/images.
 
-An installation of its own runs with its samples, on a free port. Home and the lists are taken while it is busy, in the
-dark, on a phone and while all work is halted.
+An installation of its own runs with its samples, on a free port. Home, a run and the lists are taken as they are, in
+the dark, on a phone and while all work is halted; Home and the lists also in an installation without any work, and in
+one after a busy night.
 """
 
 import re
@@ -12,7 +13,7 @@ from typing import Any
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.conftest import chromium_path
-from tests.browser.product import Product, running
+from tests.browser.product import Product, printed_by, running
 from tests.browser.room import Room
 from tests.browser.watch import Watch
 from tests.lqops.processes import environment, run
@@ -20,6 +21,11 @@ from tests.lqops.processes import environment, run
 OUT = Path("docs/images")
 WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
+EMPTY = """
+from agents.models import AgentSession, Collection, Notification, Trigger
+for model in (AgentSession, Notification, Trigger, Collection):
+    model.objects.all().delete()
+"""
 LISTS = {
     "home": "/admin/",
     "runs": "/admin/agents/agentsession/",
@@ -73,17 +79,30 @@ def take_all(browser: Browser, product: Product) -> None:
     room.page.get_by_role("link", name="Halt everything").first.click()
     room.page.get_by_role("button", name=re.compile("Halt everything")).first.click()
     take_lists(room, "halted")
+    take(room, "session-halted", run_page)
+    room.open("/admin/")
+    room.page.get_by_role("link", name="Release").first.click()
+    room.page.get_by_role("button", name="Release").first.click()
+    printed_by(product, "from tests.browser.furniture import make_busy; make_busy()")
+    take_lists(room, "busy")
+
+
+def take_empty(browser: Browser, product: Product) -> None:
+    """Pages that have nothing to show yet."""
+    printed_by(product, EMPTY)
+    take_lists(signed_in(browser, product), "empty")
 
 
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        var = Path(folder)
-        done = run("migrate", "--verbosity=0", env=environment(var))
-        assert done.returncode == 0, done.stderr
         browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
-        with running(var) as product:
-            take_all(browser, product)
+        for take_them in (take_empty, take_all):
+            var = Path(folder) / take_them.__name__
+            done = run("migrate", "--verbosity=0", env=environment(var))
+            assert done.returncode == 0, done.stderr
+            with running(var) as product:
+                take_them(browser, product)
         browser.close()
 
 
