@@ -98,6 +98,7 @@ SHOWN_REFUSED: Final = 3
 SHOWN_ALIKE: Final = 25
 GOAL_SHOWN: Final = 200
 REFRESH_SECONDS: Final = 4
+LARGEST_ID: Final = 2**63 - 1  # after which no piece of text comes
 MOST_BY_ID: Final = 1_000  # runs whose id begins with what was searched for
 DATABASE_ID: Final = re.compile(r"[0-9]{1,18}")
 # The names of the sidebar, as headings of the pages.
@@ -228,7 +229,13 @@ def session_context(session: AgentSession, by: User, *, to_scale: bool = False) 
         "has_receipt": session.started_at is not None or over,
         "every": None if over else REFRESH_SECONDS,
         "token": view_token(by, session),
+        "status_stream": _status_stream(session) if session.owner_id == by.pk else "",
     }
+
+
+def _status_stream(session: AgentSession) -> str:
+    """The address of the stream that the owner's page follows: changes of the status alone, no text."""
+    return f"{reverse('api:stream', args=[session.public_id])}?after={LARGEST_ID}"
 
 
 def _instructions(session: AgentSession) -> list[Instruction]:

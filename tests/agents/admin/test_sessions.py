@@ -384,8 +384,26 @@ def test_deleted_input_is_shown_by_id(client):
 def test_only_the_page_of_an_active_run_refreshes(client):
     owner = sign_in(client)
 
-    assert 'class="lq-stack" data-every="4"' in text_of(show(client, make_session(owner=owner)))
-    assert '<div id="session-live" class="lq-stack">' in text_of(show(client, make_session(owner=owner, **OVER)))
+    assert '<span id="run-refresh" hidden data-every="4"' in text_of(show(client, make_session(owner=owner)))
+    assert '<span id="run-refresh" hidden></span>' in text_of(show(client, make_session(owner=owner, **OVER)))
+
+
+def test_each_part_of_the_page_is_refreshed_by_its_id(client):
+    found = text_of(show(client, full_session(sign_in(client))))
+
+    [names] = re.findall(r'data-with="(run-[^"]+)"', found)
+    for name in (name for name in names.split() if name.startswith("run-")):
+        assert found.count(f'id="{name}"') == 1, name
+    assert "<details>" not in found
+    assert '<details class="lq-raw"' not in found.partition('id="session-live"')[2]
+
+
+def test_owner_follows_the_status_of_the_run_and_others_poll(client):
+    session = make_session(owner=sign_in(client))
+    stream = reverse("api:stream", args=[session.public_id])
+
+    assert f'data-status="{stream}?after=' in text_of(show(client, session))
+    assert "data-status" not in text_of(show(client, make_session()))
 
 
 def test_long_session_shows_its_latest_part(client, monkeypatch):

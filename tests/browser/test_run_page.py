@@ -1,0 +1,86 @@
+"""The page of a run in use: it refreshes part by part, can be copied from, and works by keyboard."""
+
+import pytest
+
+from tests.browser.product import printed_by
+from tests.browser.room import CONTRACT, PRIVILEGED
+from tests.browser.sight import expect
+
+pytestmark = pytest.mark.browser
+
+ELSEWHERE = """
+from datetime import timedelta
+from django.contrib.auth.models import User
+from agents.conf import clock
+from agents.models import Approval, AgentSession, Question
+from agents.sessions.approvals import approval_approve
+now = clock()
+session = AgentSession.objects.get(public_id={session!r})
+"""
+APPROVE = """
+row = Approval.objects.get(session=session, status="pending")
+approval_approve(row.pk, by=User.objects.get(username="admin"), digest=row.digest, now=now)
+"""
+ASK = (
+    "Question.objects.create(session=session, text='Which office?', asked_at=now, expires_at=now + timedelta(hours=1))"
+)
+
+
+def waiting_run(room, document):
+    """A run that waits for approval, with its page open; its public id."""
+    room.add_document(document, PRIVILEGED + CONTRACT)
+    session = room.open_session(document)
+    room.until(room.chip("waiting for approval"))
+    return session
+
+
+def elsewhere(room, session, code):
+    printed_by(room.product, ELSEWHERE.format(session=session) + code)
+
+
+def test_open_details_and_focus_stay_while_the_page_tells_the_new_state(admin):
+    session = waiting_run(admin, "open-details.md")
+    page = admin.page
+    page.evaluate("window.isSamePage = true")
+    summary = page.get_by_text("Cost details")
+    summary.click()
+    expect(summary).to_be_focused()
+
+    elsewhere(admin, session, APPROVE)
+
+    expect(admin.chip("completed")).to_be_visible(timeout=20_000)
+    expect(page.get_by_role("heading", name="Needs attention")).to_have_count(0)
+    expect(page.get_by_text("by providers")).to_be_visible()
+    expect(summary).to_be_focused()
+    assert page.evaluate("window.isSamePage")
+
+
+def test_typed_answer_stays_and_holds_back_nothing_else(admin):
+    session = waiting_run(admin, "typed-answer.md")
+    elsewhere(admin, session, ASK)
+    admin.page.reload()
+    answer = admin.card("Question").get_by_role("textbox")
+    answer.fill("The one in Ber")
+
+    elsewhere(admin, session, APPROVE)
+
+    expect(admin.chip("completed")).to_be_visible(timeout=20_000)
+    expect(answer).to_have_value("The one in Ber")
+    expect(answer).to_be_focused()
+
+
+def test_page_follows_the_status_without_waiting_for_the_next_refresh(admin):
+    session = waiting_run(admin, "followed.md")
+    page = admin.page
+
+    def without_polls(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, body=answer.text().replace('data-every="4"', 'data-every="3600"'))
+
+    page.route("**/agentsession/*/change/*", without_polls)
+    page.reload()
+
+    elsewhere(admin, session, APPROVE)
+
+    expect(admin.chip("waiting for approval")).to_have_count(0, timeout=20_000)
+    expect(admin.chip("completed")).to_be_visible(timeout=20_000)
