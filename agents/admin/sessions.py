@@ -93,6 +93,7 @@ from audit.receipts import ENDINGS, RESULT_ENDINGS, outcome_sentence
 
 CHANGE: Final = "agents.change_agentsession"
 SHOWN_FINDINGS: Final = 100
+SHOWN_NOTES: Final = 20
 SHOWN_CALLS: Final = 200
 SHOWN_REFUSED: Final = 3
 SHOWN_ALIKE: Final = 25
@@ -191,16 +192,12 @@ class HaltAdmin(DetailAdmin):
 
 def session_context(session: AgentSession, by: User, *, to_scale: bool = False) -> dict[str, Any]:
     """Return the context of a run's page with a fixed number of statements."""
-    findings = (
-        session.findings.select_related("document")
-        .defer("document__text", "document__marks")
-        .order_by("created_at", "id")
-    )
+    rows = session.findings.select_related("document").defer("document__text", "document__marks")
+    findings = rows.filter(about_run=False).order_by("created_at", "id")
     calls = ToolCall.objects.filter(session=session).order_by("pk")
     approvals = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING)
     over = session.status in TERMINAL
     line, known = timeline(session), list(calls[:SHOWN_CALLS])
-    found = list(findings[:SHOWN_FINDINGS])
     return {
         "session": session,
         "over": over,
@@ -210,8 +207,9 @@ def session_context(session: AgentSession, by: User, *, to_scale: bool = False) 
         "line": line,
         "fall": waterfall(session, line, known, now=clock(), folds_waits=not to_scale),
         "to_scale": to_scale,
-        "findings": found,
-        "finding_count": sum(not finding.about_run for finding in found),
+        "findings": list(findings[:SHOWN_FINDINGS]),
+        "finding_count": findings.count(),
+        "notes": list(rows.filter(about_run=True).order_by("created_at", "id")[:SHOWN_NOTES]),
         "calls": known,
         "pending": list(approvals.order_by("created_at")),
         "questions": list(questions_open([session])),

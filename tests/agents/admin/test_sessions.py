@@ -318,6 +318,29 @@ def test_page_shows_phases_calls_cost_halts_and_findings(client):
         assert words in found, words
 
 
+def test_findings_are_counted_alike_everywhere_and_notes_are_named_apart(client, monkeypatch):
+    session = full_session(sign_in(client))
+    Finding.objects.create(session=session, title="Two pages were not read", about_run=True)
+
+    found = text_of(show(client, session))
+
+    assert '<dt>Findings</dt><dd>2 <span class="lq-faint">and 1 note</span></dd>' in found
+    assert '<h2>Findings</h2><span class="lq-faint">2</span>' in found
+    notes = found.partition("Notes about the run")[2]
+    assert "Two pages were not read" in notes
+    monkeypatch.setattr("agents.admin.sessions.SHOWN_FINDINGS", 1)
+    assert '<span class="lq-faint">2, the first 1 are shown</span>' in text_of(show(client, session))
+
+
+def test_cost_of_the_run_is_shown_once(client):
+    session = make_session(owner=sign_in(client), cost_total_usd="0.0194", max_cost_usd="0.50")
+
+    head = text_of(show(client, session)).partition('id="run-status"')[2].partition("Cost details")[0]
+
+    assert head.count("$0.0194") == 1
+    assert head.count("$0.50") == 1
+
+
 def test_page_shows_the_end_and_who_halted_it(client):
     owner = sign_in(client)
     session = make_session(owner=owner, status=Status.QUEUED)
