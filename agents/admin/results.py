@@ -91,7 +91,7 @@ from agents.knowledge.projects import (
 )
 from agents.knowledge.recall import near_duplicates, precedents_alike
 from agents.models import AgentSession, Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
-from agents.people.notifications import approval_path, findings_path, notification_mark_read
+from agents.people.notifications import approval_path, finding_path, findings_path, notification_mark_read
 from agents.policy.transitions import FINDING_MOVES
 from agents.sessions.reads import SEVERITIES, asked_by
 from agents.text.shown import visible
@@ -359,6 +359,7 @@ class FindingAdmin(DetailAdmin):
             "comments": list(row.comments.select_related("author").order_by("pk")[:SHOWN_COMMENTS]),
             "next_open": nearby.filter(pk__gt=row.pk).first() or nearby.exclude(pk=row.pk).first(),
             "open_of_run": nearby.count(),
+            "address": request.build_absolute_uri(finding_path(row)),
         }
 
     def export_view(self, request: HttpRequest) -> HttpResponse:

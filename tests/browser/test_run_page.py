@@ -69,6 +69,23 @@ def test_typed_answer_stays_and_holds_back_nothing_else(admin):
     expect(answer).to_be_focused()
 
 
+def test_ids_are_copied_by_keyboard_and_the_page_says_so(admin):
+    session = waiting_run(admin, "copied.md")
+    page = admin.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=admin.product.address)
+    button = page.get_by_role("button", name="Copy run id")
+
+    button.press("Enter")
+
+    expect(page.locator("#run-status").get_by_role("status").filter(has_text="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == session
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined, configurable: true})")
+    page.evaluate("document.addEventListener('copy', () => { window.copied = String(document.activeElement.value) })")
+    page.get_by_text("Raw data").click()
+    page.get_by_role("button", name="Copy parameters").click()
+    assert '"document"' in page.evaluate("window.copied")
+
+
 def test_page_follows_the_status_without_waiting_for_the_next_refresh(admin):
     session = waiting_run(admin, "followed.md")
     page = admin.page

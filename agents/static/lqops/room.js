@@ -1,4 +1,4 @@
-/* Refreshes parts of a page, streams replies and activity, counts new rows of lists, reads schedules, and adds rows to formsets. Pages work without it. */
+/* Refreshes parts of a page, streams replies and activity, copies texts, counts new rows of lists, reads schedules, and adds rows to formsets. Pages work without it. */
 (function () {
   "use strict";
 
@@ -17,9 +17,9 @@
       return fresh.querySelector("#" + CSS.escape(node.parentElement.id) + " > summary");
     }
     var alike = Array.prototype.slice.call(fresh.querySelectorAll(node.localName));
-    var link = node.getAttribute("href");
+    var name = ["id", "href", "aria-label"].find(function (one) { return node.hasAttribute(one); });
     return alike.find(function (one) { return one.isEqualNode(node); }) ||
-      alike.find(function (one) { return node.id ? one.id === node.id : link && one.getAttribute("href") === link; });
+      alike.find(function (one) { return name && one.getAttribute(name) === node.getAttribute(name); });
   }
 
   // Replaces a part, unless it is busy or unchanged, so that nothing is read out twice. What is open stays open, and
@@ -336,6 +336,40 @@
       ask();
     }
   }
+
+  // Without a secure connection browsers have no clipboard for scripts: then the text is selected and copied.
+  function copyText(text) {
+    if (navigator.clipboard) {
+      return navigator.clipboard.writeText(text);
+    }
+    var focused = document.activeElement;
+    var field = document.createElement("textarea");
+    field.value = text;
+    field.className = "lq-hidden";
+    document.body.append(field);
+    field.select();
+    var isDone = document.execCommand("copy");
+    field.remove();
+    focused.focus({ preventScroll: true });
+    return isDone ? Promise.resolve() : Promise.reject(new Error("refused"));
+  }
+
+  // A button copies the text that it names, or that of the element before it, and says so after it.
+  document.addEventListener("click", function (event) {
+    var button = event.target.closest("[data-copy]");
+    if (!button) {
+      return;
+    }
+    var status = button.nextElementSibling;
+    function say(text) {
+      status.textContent = text;
+      setTimeout(function () { status.textContent = ""; }, 2500);
+    }
+    copyText(button.dataset.copy || button.previousElementSibling.textContent).then(
+      function () { say("Copied"); },
+      function () { say("Not copied. Select the text and copy it."); }
+    );
+  });
 
   // The receipt runs no script: whoever opened it for printing prints it.
   document.addEventListener("click", function (event) {

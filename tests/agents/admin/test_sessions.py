@@ -12,7 +12,7 @@ from agents.admin import base
 from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
 from agents.guard.refusals import refuse_call
 from agents.ledger.journal import journal_record
-from agents.models import Agent, AgentSession, Finding, Halt, Message, Project
+from agents.models import Agent, AgentSession, Finding, Halt, Message, Project, ToolCall
 from agents.sessions.halts import session_halt
 from agents.sessions.lifecycle import session_enter_phase
 from agents.sessions.pauses import agent_pause
@@ -330,6 +330,20 @@ def test_findings_are_counted_alike_everywhere_and_notes_are_named_apart(client,
     assert "Two pages were not read" in notes
     monkeypatch.setattr("agents.admin.sessions.SHOWN_FINDINGS", 1)
     assert '<span class="lq-faint">2, the first 1 are shown</span>' in text_of(show(client, session))
+
+
+def test_ids_digests_errors_and_data_have_buttons_to_copy_them(client):
+    session = full_session(sign_in(client))
+    AgentSession.objects.filter(pk=session.pk).update(error="The model did not answer.")
+    call = session.tool_calls.first()
+
+    run, one = text_of(show(client, session)), text_of(client.get(page(ToolCall, "change", call.pk)))
+
+    for what in ("run id", "error", "parameters", "digest", "arguments"):
+        assert f'aria-label="Copy {what}"' in run, what
+    assert f'data-copy="{call.digest}"' in run
+    for what in ("run id", "error", "digest", "arguments"):
+        assert f'aria-label="Copy {what}"' in one, what
 
 
 def test_cost_of_the_run_is_shown_once(client):
