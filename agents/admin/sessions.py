@@ -70,6 +70,7 @@ from agents.models import (
     Document,
     Finding,
     Halt,
+    InboundEvent,
     Playbook,
     PromptSkill,
     ToolCall,
@@ -236,6 +237,13 @@ def _status_stream(session: AgentSession) -> str:
     return f"{reverse('api:stream', args=[session.public_id])}?after={LARGEST_ID}"
 
 
+def neighbours(session: AgentSession) -> tuple[int | None, int | None]:
+    """The next newer and the next older run of the list, by their keys."""
+    pks = AgentSession.objects.values_list("pk", flat=True)
+    newer = pks.filter(pk__gt=session.pk).order_by("pk").first()
+    return newer, pks.filter(pk__lt=session.pk).order_by("-pk").first()
+
+
 def _instructions(session: AgentSession) -> list[Instruction]:
     """Return what crossed between a chat and a loop, on the page of either."""
     if session.mode == Mode.CHAT:
@@ -266,11 +274,13 @@ def _inputs(session: AgentSession) -> dict[str, Any]:
     """Return the inputs of the run by their recorded ids; a deleted row is shown by its id."""
     recorded = session.metadata.get("inputs") or {}
     playbook_id = recorded.get("playbook_id") or session.params.get("playbook")
-    public_id = as_uuid(playbook_id)
+    public_id, event_id = as_uuid(playbook_id), as_uuid(session.spec.event)
     return {
         **recorded,
         "playbook": Playbook.objects.filter(public_id=public_id).first() if public_id else None,
         "playbook_ref": playbook_id,
+        "event": InboundEvent.objects.filter(public_id=event_id).first() if event_id else None,
+        "event_ref": session.spec.event,
         "read": read_by(session),
         "context_version": session.context_version,
         "given": session.params,
@@ -725,9 +735,16 @@ class AgentSessionAdmin(FormAdmin):
         by = current_user(request)
         [session] = with_purposes([row])
         may = {"may_resolve": by.has_perm(PERMISSION), "may_decide": is_approver(by, clock())}
+        newer, older = neighbours(session)
         may["may_change"] = row.owner_id == by.pk and row.mode == Mode.PHASED and by.has_perm("agents.add_agentsession")
         to_scale = request.GET.get("scale") == "time"
-        return {**session_context(session, by, to_scale=to_scale), "title": session.purpose, **may}
+        return {
+            **session_context(session, by, to_scale=to_scale),
+            "title": session.purpose,
+            "newer": newer,
+            "older": older,
+            **may,
+        }
 
     def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         like = self._like(request)

@@ -86,6 +86,40 @@ def test_ids_are_copied_by_keyboard_and_the_page_says_so(admin):
     assert '"document"' in page.evaluate("window.copied")
 
 
+def test_bars_of_all_rows_have_the_same_scale_and_show_their_times_by_keyboard(admin):
+    waiting_run(admin, "to-scale.md")
+    page = admin.page
+    tracks = page.locator(".lq-fall-track:visible")
+    boxes = tracks.evaluate_all("all => all.map(one => one.getBoundingClientRect()).map(box => [box.left, box.width])")
+    assert page.locator(".lq-fall-took .lq-chip").count() > 0
+    assert len(boxes) > 3
+    assert len({(round(left), round(width)) for left, width in boxes}) == 1
+
+    page.locator("#run-waterfall").get_by_role("link").first.focus()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")
+    times = page.locator(".lq-fall-row:has(:focus), .lq-fall-row:focus").locator(".lq-fall-times").first
+    assert times.bounding_box()["height"] > 10
+    admin.shoot("waterfall")
+
+
+def test_keys_of_the_page_are_listed_and_lead_to_other_runs(admin):
+    waiting_run(admin, "older-by-key.md")
+    waiting_run(admin, "newer-by-key.md")
+    page = admin.page
+
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
+    for words in ("Compare", "Pause run", "Older run"):
+        expect(dialog).to_contain_text(words)
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+
+    expect(page.get_by_role("heading", name="older-by-key.md").first).to_be_visible()
+    page.keyboard.press("p")
+    expect(page.get_by_role("button", name="Pause run", exact=True)).to_be_visible()
+
+
 def test_page_follows_the_status_without_waiting_for_the_next_refresh(admin):
     session = waiting_run(admin, "followed.md")
     page = admin.page

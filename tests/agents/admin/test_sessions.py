@@ -12,7 +12,7 @@ from agents.admin import base
 from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
 from agents.guard.refusals import refuse_call
 from agents.ledger.journal import journal_record
-from agents.models import Agent, AgentSession, Finding, Halt, Message, Project, ToolCall
+from agents.models import Agent, AgentSession, Finding, Halt, InboundEvent, Message, Project, ToolCall
 from agents.sessions.halts import session_halt
 from agents.sessions.lifecycle import session_enter_phase
 from agents.sessions.pauses import agent_pause
@@ -407,6 +407,37 @@ def test_page_shows_inputs_with_versions(client):
     assert "summarise" in found
 
 
+def test_page_of_a_run_that_an_event_started_shows_the_event(client):
+    owner = sign_in(client)
+    event = InboundEvent.objects.create(
+        owner=owner,
+        outcome="spawned",
+        title="Signed \u202e<i>",
+        source="crm",
+        event_type="contract.signed",
+        data={"no": 7},
+    )
+    session = make_session(owner=owner, params={"event": {"id": str(event.public_id)}})
+
+    found = text_of(show(client, session)).partition('id="run-inputs"')[2].partition("</section>")[0]
+
+    for words in ("Signed ⟨U+202E⟩&lt;i&gt;", "from crm, type contract.signed, received ", "&quot;no&quot;: 7"):
+        assert words in found, words
+    assert page(InboundEvent, "change", event.pk) in found
+    event.delete()
+    assert f"{event.public_id}</span>" in text_of(show(client, session)).partition('id="run-inputs"')[2]
+
+
+def test_page_shows_the_agent_with_the_version_of_its_definition(client):
+    agent = make_agent(name="Reader", definition_version=5)
+    session = make_session(owner=sign_in(client), agent=agent, definition_version=3)
+
+    found = text_of(show(client, session)).partition('id="run-inputs"')[2]
+
+    assert "Reader</a>, definition version 3" in found
+    assert "(now 5)" in found
+
+
 def test_deleted_input_is_shown_by_id(client):
     owner = sign_in(client)
     gone = "0b2d1c9e-0000-4000-8000-000000000000"
@@ -441,6 +472,33 @@ def test_owner_follows_the_status_of_the_run_and_others_poll(client):
 
     assert f'data-status="{stream}?after=' in text_of(show(client, session))
     assert "data-status" not in text_of(show(client, make_session()))
+
+
+def test_run_has_keys_for_its_buttons_and_its_neighbours(client):
+    owner = sign_in(client)
+    agent = make_agent(owner=owner)
+    older, session, newer = (make_session(owner=owner, agent=agent, mode="phased", **OVER) for _ in range(3))
+
+    keys = dict(re.findall(r'data-key="(\w)" href="([^"]+)"', text_of(show(client, session))))
+
+    assert keys == {
+        "k": page(AgentSession, "change", newer.pk),
+        "j": page(AgentSession, "change", older.pk),
+        "r": act_page(session, "restart"),
+        "c": page(AgentSession, "compare", session.pk),
+    }
+    active = make_session(owner=owner)
+    assert f'data-key="p" href="{act_page(active, "pause")}"' in text_of(show(client, active))
+
+
+def test_rows_of_the_waterfall_are_reached_by_keyboard_and_say_their_times(client):
+    found = text_of(show(client, full_session(sign_in(client)))).partition('id="run-waterfall"')[2]
+    rows = found.partition("</section>")[0].split('<div role="listitem">')[1:]
+
+    assert rows
+    for row in rows:
+        assert 'tabindex="0"' in row or "<a href=" in row or "<summary" in row
+        assert re.search(r'lq-fall-times lq-faint">[^<]*from \d\d:\d\d:\d\d to \d\d:\d\d:\d\d UTC', row)
 
 
 def test_long_session_shows_its_latest_part(client, monkeypatch):
