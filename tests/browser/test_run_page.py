@@ -98,10 +98,10 @@ def test_bars_of_all_rows_have_the_same_scale_and_show_their_times_by_keyboard(a
     assert len({(round(left), round(width)) for left, width in boxes}) == 1
 
     page.keyboard.press("Tab")
-    row = page.locator(".lq-fall-row[tabindex]").last  # the wait, which grows
+    row = page.locator(".lq-fall-row[tabindex]").filter(has_text="Waiting for approval")  # it grows
     row.focus()
     assert row.locator(".lq-fall-times").bounding_box()["height"] > 10
-    told = row.inner_text()
+    told = row.text_content()
     admin.shoot("waterfall")
     expect(row).not_to_have_text(told)
     expect(row).to_be_focused()
