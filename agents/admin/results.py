@@ -10,6 +10,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Substr
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
@@ -90,12 +91,24 @@ from agents.knowledge.projects import (
     proposal_trace,
 )
 from agents.knowledge.recall import near_duplicates, precedents_alike
-from agents.models import AgentSession, Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
-from agents.people.notifications import approval_path, findings_path, notification_mark_read
+from agents.models import (
+    AgentSession,
+    Approval,
+    ContextProposal,
+    Document,
+    Finding,
+    Memory,
+    Notification,
+    Precedent,
+    Project,
+)
+from agents.people.notifications import approval_path, finding_path, findings_path, notification_mark_read
 from agents.policy.transitions import FINDING_MOVES
 from agents.sessions.reads import SEVERITIES, asked_by
 from agents.text.shown import visible
 
+AROUND_CHARS: Final = 400  # of a document, before and after a quote
+QUOTE_CHARS: Final = 4_000
 SHOWN_RUNS = 50
 SHOWN_PEOPLE = 50
 SHOWN_COMMENTS = 200
@@ -209,6 +222,27 @@ def _finding_action(name: str, title: str, run: Any, description: str, **more: A
 
 def _can_become(state: FindingState) -> Any:
     return lambda row: state in FINDING_MOVES[row.state]
+
+
+def _around_quote(row: Finding) -> dict[str, Any]:
+    """The quote with the text before and after it, as its document has them; nothing if it is not there."""
+    start, end = row.quote_start, row.quote_end
+    if row.document_id is None or start is None or end is None or not 0 <= start < end:
+        return {}
+    first, length = max(start - AROUND_CHARS, 0), min(end - start, QUOTE_CHARS)
+    documents = Document.objects.filter(pk=row.document_id, deleted_at__isnull=True)
+    text = documents.values_list(Substr("text", first + 1, start - first + length + AROUND_CHARS), flat=True).first()
+    if not text or len(text) <= start - first:
+        return {}
+    before, rest = text[: start - first], text[start - first :]
+    around = {
+        "before": before,
+        "starts": first == 0,
+        "quote": rest[:length],
+        "is_cut": end - start > length,
+        "after": "" if end - start > length else rest[length:],
+    }
+    return {"around": around, "shown_rows": [row.document]}
 
 
 _ROW_ICONS: Final = {"acknowledge": "visibility", "dismiss": "block", "resolve": "check"}
@@ -359,6 +393,8 @@ class FindingAdmin(DetailAdmin):
             "comments": list(row.comments.select_related("author").order_by("pk")[:SHOWN_COMMENTS]),
             "next_open": nearby.filter(pk__gt=row.pk).first() or nearby.exclude(pk=row.pk).first(),
             "open_of_run": nearby.count(),
+            **(_around_quote(row) if by.has_perm("agents.view_document") else {}),
+            "address": request.build_absolute_uri(finding_path(row)),
         }
 
     def export_view(self, request: HttpRequest) -> HttpResponse:

@@ -70,6 +70,7 @@ from agents.models import (
     Document,
     Finding,
     Halt,
+    InboundEvent,
     Playbook,
     PromptSkill,
     ToolCall,
@@ -93,11 +94,13 @@ from audit.receipts import ENDINGS, RESULT_ENDINGS, outcome_sentence
 
 CHANGE: Final = "agents.change_agentsession"
 SHOWN_FINDINGS: Final = 100
+SHOWN_NOTES: Final = 20
 SHOWN_CALLS: Final = 200
 SHOWN_REFUSED: Final = 3
 SHOWN_ALIKE: Final = 25
 GOAL_SHOWN: Final = 200
 REFRESH_SECONDS: Final = 4
+LARGEST_ID: Final = 2**63 - 1  # after which no piece of text comes
 MOST_BY_ID: Final = 1_000  # runs whose id begins with what was searched for
 DATABASE_ID: Final = re.compile(r"[0-9]{1,18}")
 # The names of the sidebar, as headings of the pages.
@@ -190,16 +193,12 @@ class HaltAdmin(DetailAdmin):
 
 def session_context(session: AgentSession, by: User, *, to_scale: bool = False) -> dict[str, Any]:
     """Return the context of a run's page with a fixed number of statements."""
-    findings = (
-        session.findings.select_related("document")
-        .defer("document__text", "document__marks")
-        .order_by("created_at", "id")
-    )
+    rows = session.findings.select_related("document").defer("document__text", "document__marks")
+    findings = rows.filter(about_run=False).order_by("created_at", "id")
     calls = ToolCall.objects.filter(session=session).order_by("pk")
     approvals = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING)
     over = session.status in TERMINAL
     line, known = timeline(session), list(calls[:SHOWN_CALLS])
-    found = list(findings[:SHOWN_FINDINGS])
     return {
         "session": session,
         "over": over,
@@ -209,8 +208,9 @@ def session_context(session: AgentSession, by: User, *, to_scale: bool = False) 
         "line": line,
         "fall": waterfall(session, line, known, now=clock(), folds_waits=not to_scale),
         "to_scale": to_scale,
-        "findings": found,
-        "finding_count": sum(not finding.about_run for finding in found),
+        "findings": list(findings[:SHOWN_FINDINGS]),
+        "finding_count": findings.count(),
+        "notes": list(rows.filter(about_run=True).order_by("created_at", "id")[:SHOWN_NOTES]),
         "calls": known,
         "pending": list(approvals.order_by("created_at")),
         "questions": list(questions_open([session])),
@@ -228,7 +228,20 @@ def session_context(session: AgentSession, by: User, *, to_scale: bool = False) 
         "has_receipt": session.started_at is not None or over,
         "every": None if over else REFRESH_SECONDS,
         "token": view_token(by, session),
+        "status_stream": _status_stream(session) if session.owner_id == by.pk else "",
     }
+
+
+def _status_stream(session: AgentSession) -> str:
+    """The address of the stream that the owner's page follows: changes of the status alone, no text."""
+    return f"{reverse('api:stream', args=[session.public_id])}?after={LARGEST_ID}"
+
+
+def neighbours(session: AgentSession) -> tuple[int | None, int | None]:
+    """The next newer and the next older run of the list, by their keys."""
+    pks = AgentSession.objects.values_list("pk", flat=True)
+    newer = pks.filter(pk__gt=session.pk).order_by("pk").first()
+    return newer, pks.filter(pk__lt=session.pk).order_by("-pk").first()
 
 
 def _instructions(session: AgentSession) -> list[Instruction]:
@@ -261,11 +274,13 @@ def _inputs(session: AgentSession) -> dict[str, Any]:
     """Return the inputs of the run by their recorded ids; a deleted row is shown by its id."""
     recorded = session.metadata.get("inputs") or {}
     playbook_id = recorded.get("playbook_id") or session.params.get("playbook")
-    public_id = as_uuid(playbook_id)
+    public_id, event_id = as_uuid(playbook_id), as_uuid(session.spec.event)
     return {
         **recorded,
         "playbook": Playbook.objects.filter(public_id=public_id).first() if public_id else None,
         "playbook_ref": playbook_id,
+        "event": InboundEvent.objects.filter(public_id=event_id).first() if event_id else None,
+        "event_ref": session.spec.event,
         "read": read_by(session),
         "context_version": session.context_version,
         "given": session.params,
@@ -720,9 +735,16 @@ class AgentSessionAdmin(FormAdmin):
         by = current_user(request)
         [session] = with_purposes([row])
         may = {"may_resolve": by.has_perm(PERMISSION), "may_decide": is_approver(by, clock())}
+        newer, older = neighbours(session)
         may["may_change"] = row.owner_id == by.pk and row.mode == Mode.PHASED and by.has_perm("agents.add_agentsession")
         to_scale = request.GET.get("scale") == "time"
-        return {**session_context(session, by, to_scale=to_scale), "title": session.purpose, **may}
+        return {
+            **session_context(session, by, to_scale=to_scale),
+            "title": session.purpose,
+            "newer": newer,
+            "older": older,
+            **may,
+        }
 
     def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         like = self._like(request)

@@ -29,7 +29,7 @@ def notices_of(room, session):
 def test_approved_call_is_made_and_the_run_delivers(admin):
     session = waiting_call(admin, "approved.md")
     expect(admin.page.locator(".lq-tree").first).to_contain_text(f"/receipts/{session}/")
-    digest = admin.page.locator("dt", has_text="Digest").locator("+ dd").inner_text()
+    digest = admin.page.locator("dt", has_text="Digest").locator("+ dd .lq-code").inner_text()
     assert re.fullmatch(r"[0-9a-f]{64}", digest)
     form = admin.page.locator("form").filter(has=admin.page.get_by_role("button", name="Approve once"))
     expect(form.locator("input[name=digest]")).to_have_value(digest)

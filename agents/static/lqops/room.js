@@ -1,60 +1,123 @@
-/* Refreshes parts of a page, streams replies and activity, counts new rows of lists, reads schedules, and adds rows to formsets. Pages work without it. */
+/* Refreshes parts of a page, streams replies and activity, copies texts, counts new rows of lists, reads schedules, and adds rows to formsets. Pages work without it. */
 (function () {
   "use strict";
 
+  // What somebody types into holds its part back; so does an open part that the next page has no name for.
   function isBusy(part) {
-    var typed = Array.prototype.some.call(part.querySelectorAll("textarea"), function (field) {
-      return field.value !== field.defaultValue;
+    var typed = Array.prototype.some.call(part.querySelectorAll("textarea, input:not([type=hidden])"), function (field) {
+      return field.value !== field.defaultValue || field.checked !== field.defaultChecked;
     });
-    return typed || part.querySelector("details[open]") || part.contains(document.activeElement);
+    var focused = document.activeElement;
+    return typed || (part.contains(focused) && focused.closest("form")) || part.querySelector("details[open]:not([id])");
   }
 
-  // Updates the other parts of the page that data-with names. An unchanged part stays, so that nothing is read out twice.
+  // The node of a fresh part that stands for one of the part before it.
+  function counterpart(node, fresh) {
+    if (node.matches("details[id] > summary")) {
+      return fresh.querySelector("#" + CSS.escape(node.parentElement.id) + " > summary");
+    }
+    var alike = Array.prototype.slice.call(fresh.querySelectorAll(node.localName));
+    var name = ["id", "href", "aria-label"].find(function (one) { return node.hasAttribute(one); });
+    return alike.find(function (one) { return one.isEqualNode(node); }) ||
+      alike.find(function (one) { return name && one.getAttribute(name) === node.getAttribute(name); });
+  }
+
+  // Replaces a part, unless it is busy or unchanged, so that nothing is read out twice. What is open stays open, and
+  // the focus stays where it was, or goes to the part if its place is gone.
+  function swap(shown, fresh) {
+    if (isBusy(shown)) {
+      return false;
+    }
+    [fresh].concat(Array.prototype.slice.call(fresh.querySelectorAll("details[id]"))).forEach(function (node) {
+      var before = node.matches("details") && document.getElementById(node.id);
+      if (before) {
+        node.open = before.open;
+      }
+    });
+    if (shown.hasAttribute("tabindex")) {
+      fresh.tabIndex = -1;
+    }
+    if (shown.isEqualNode(fresh)) {
+      return false;
+    }
+    var focused = shown.contains(document.activeElement) ? document.activeElement : null;
+    var next = focused && focused !== shown ? counterpart(focused, fresh) : null;
+    shown.replaceWith(fresh);
+    if (focused && !next) {
+      fresh.tabIndex = -1;
+    }
+    if (focused) {
+      (next || fresh).focus({ preventScroll: true });
+    }
+    return true;
+  }
+
+  // Updates the other parts of the page that data-with names; returns whether one of them has to wait.
   function bringAlong(part, page) {
+    var waits = false;
     (part.dataset.with || "").split(" ").forEach(function (id) {
       var shown = document.getElementById(id);
       var fresh = page.getElementById(id);
-      if (shown && fresh && !isBusy(shown) && !shown.isEqualNode(fresh)) {
-        shown.replaceWith(fresh);
+      if (shown && fresh) {
+        swap(shown, fresh);
+        waits = waits || (shown.isConnected && Boolean(isBusy(shown)));
       }
     });
+    return waits;
   }
+
+  var timers = new WeakMap();
 
   function refresh(part, soon) {
     var wait = soon ? 0 : Number(part.dataset.every || 10) * 1000;
-    setTimeout(function () {
-      if (!part.isConnected) {
-        return;
-      }
-      var rests = isBusy(part) && !part.dataset.with;
-      if (document.hidden || rests || part.querySelector("[data-listening]")) {
-        refresh(part);
-        return;
-      }
-      fetch(part.dataset.from || location.href, { credentials: "same-origin" })
-        .then(function (answer) {
-          return answer.ok && !answer.redirected ? answer.text() : Promise.reject(new Error("gone"));
-        })
-        .then(function (text) {
-          var page = new DOMParser().parseFromString(text, "text/html");
-          var fresh = page.getElementById(part.id);
-          if (!fresh || !part.isConnected) {
-            return;
-          }
-          bringAlong(part, page);
-          if (isBusy(part) || part.isEqualNode(fresh)) {
-            refresh(part);
-            return;
-          }
-          part.replaceWith(fresh);
-          if (fresh.dataset.every) {
-            refresh(fresh);
-          }
-          fresh.querySelectorAll("[data-stream]").forEach(listen);
-        })
-        .catch(function () {
+    clearTimeout(timers.get(part));
+    timers.set(part, setTimeout(fetchPart, wait, part));
+  }
+
+  function fetchPart(part) {
+    if (!part.isConnected) {
+      return;
+    }
+    var rests = isBusy(part) && !part.dataset.with;
+    if (document.hidden || rests || part.querySelector("[data-listening]")) {
+      refresh(part);
+      return;
+    }
+    fetch(part.dataset.from || location.href, { credentials: "same-origin" })
+      .then(function (answer) {
+        return answer.ok && !answer.redirected ? answer.text() : Promise.reject(new Error("gone"));
+      })
+      .then(function (text) {
+        var page = new DOMParser().parseFromString(text, "text/html");
+        var fresh = page.getElementById(part.id);
+        if (!fresh || !part.isConnected) {
+          return;
+        }
+        var waits = bringAlong(part, page);
+        if ((waits && !fresh.dataset.every) || !swap(part, fresh)) {
           refresh(part);
-        });
+          return;
+        }
+        if (fresh.dataset.every) {
+          refresh(fresh);
+        }
+        fresh.querySelectorAll("[data-stream]").forEach(listen);
+      })
+      .catch(function () {
+        refresh(part);
+      });
+  }
+
+  var woken = {};
+
+  // Refreshes a part soon after an event; more events until then change nothing.
+  function wake(id, wait) {
+    woken[id] = woken[id] || setTimeout(function () {
+      delete woken[id];
+      var part = document.getElementById(id);
+      if (part) {
+        refresh(part, true);
+      }
     }, wait);
   }
 
@@ -124,8 +187,8 @@
     list.parentElement.querySelectorAll("[data-empty]").forEach(function (hint) { hint.hidden = true; });
   }
 
-  // Streams activity. A hidden page does not listen; it continues after its last event.
-  function follow(list) {
+  // Keeps a stream open while the page is shown. A listener that returns true ends it.
+  function stream(address, listeners) {
     var source = null;
     var pause = 0;
     function close() {
@@ -140,15 +203,14 @@
       if (document.hidden) {
         return;
       }
-      source = new EventSource(list.dataset.follow + "&after=" + list.dataset.after);
-      source.addEventListener("message", function (event) {
-        list.dataset.after = event.lastEventId;
-        addEvent(list, JSON.parse(event.data));
-        var part = document.getElementById(list.dataset.refreshes);
-        if (part && !part.dataset.soon) {
-          part.dataset.soon = "yes";
-          setTimeout(refresh, 1500, part, true);
-        }
+      source = new EventSource(address());
+      Object.keys(listeners).forEach(function (name) {
+        source.addEventListener(name, function (event) {
+          if (listeners[name](event)) {
+            document.removeEventListener("visibilitychange", open);
+            close();
+          }
+        });
       });
       source.addEventListener("error", function () {
         if (source && source.readyState === EventSource.CLOSED) {
@@ -159,6 +221,27 @@
     document.addEventListener("visibilitychange", open);
     window.addEventListener("pagehide", close);
     open();
+  }
+
+  // Streams activity, and continues after its last event.
+  function follow(list) {
+    stream(function () { return list.dataset.follow + "&after=" + list.dataset.after; }, {
+      message: function (event) {
+        list.dataset.after = event.lastEventId;
+        addEvent(list, JSON.parse(event.data));
+        wake(list.dataset.refreshes, 1500);
+      },
+    });
+  }
+
+  // Refreshes a part as soon as the run that it shows changes its status; until then, it is refreshed now and then.
+  function watchStatus(part) {
+    var address = part.dataset.status;
+    var id = part.id;
+    stream(function () { return address; }, {
+      status: function () { wake(id, 100); },
+      finished: function () { wake(id, 100); return true; },
+    });
   }
 
   // Says in a list, in the title and in the icon of the tab how many rows are newer than those that the list shows.
@@ -254,6 +337,40 @@
     }
   }
 
+  // Without a secure connection browsers have no clipboard for scripts: then the text is selected and copied.
+  function copyText(text) {
+    if (navigator.clipboard) {
+      return navigator.clipboard.writeText(text);
+    }
+    var focused = document.activeElement;
+    var field = document.createElement("textarea");
+    field.value = text;
+    field.className = "lq-hidden";
+    document.body.append(field);
+    field.select();
+    var isDone = document.execCommand("copy");
+    field.remove();
+    focused.focus({ preventScroll: true });
+    return isDone ? Promise.resolve() : Promise.reject(new Error("refused"));
+  }
+
+  // A button copies the text that it names, or that of the element before it, and says so after it.
+  document.addEventListener("click", function (event) {
+    var button = event.target.closest("[data-copy]");
+    if (!button) {
+      return;
+    }
+    var status = button.nextElementSibling;
+    function say(text) {
+      status.textContent = text;
+      setTimeout(function () { status.textContent = ""; }, 2500);
+    }
+    copyText(button.dataset.copy || button.previousElementSibling.textContent).then(
+      function () { say("Copied"); },
+      function () { say("Not copied. Select the text and copy it."); }
+    );
+  });
+
   // The receipt runs no script: whoever opened it for printing prints it.
   document.addEventListener("click", function (event) {
     var link = event.target.closest("[data-prints]");
@@ -277,6 +394,7 @@
     document.querySelectorAll("[data-every]").forEach(function (part) { refresh(part); });
     document.querySelectorAll("[data-stream]").forEach(listen);
     document.querySelectorAll("[data-follow]").forEach(follow);
+    document.querySelectorAll("[data-status]").forEach(watchStatus);
     document.querySelectorAll("[data-newer]").forEach(countNewer);
     document.querySelectorAll("[data-counts]").forEach(countViews);
     document.querySelectorAll("[data-reads]").forEach(readSchedule);

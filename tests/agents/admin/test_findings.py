@@ -273,6 +273,49 @@ def test_page_shows_the_quote_its_document_the_comments_and_the_next_open_findin
     assert page(Finding, "change", following.pk) in shown
 
 
+def test_page_shows_the_quote_in_its_document(client):
+    user = sign_in(client, "operator")
+    session = make_session()
+    text = "a" * 1000 + "\u202efive years" + "z" * 1000
+    document = make_document(session.owner, text=text)
+    row = make_finding(session, document=document, quote="five years", quote_start=1001, quote_end=1011)
+
+    answer = client.get(page(Finding, "change", row.pk))
+    shown = text_of(answer).partition('id="around-quote"')[2].partition("</section>")[0]
+
+    assert f"…{'a' * 399}⟨U+202E⟩<mark>five years</mark>{'z' * 400}</div>" in shown
+    assert f"?finding={row.pk}#finding-{row.pk}" in shown
+    assert AuditEvent.objects.filter(actor=f"user:{user.pk}", kind="row.viewed").exists()
+
+
+@pytest.mark.parametrize(("start", "end"), [(None, None), (5000, 5010), (10, 5)])
+def test_quote_that_is_not_in_the_document_has_no_surroundings(client, start, end):
+    sign_in(client)
+    session = make_session()
+    row = make_finding(session, document=make_document(session.owner), quote="x", quote_start=start, quote_end=end)
+    assert "around-quote" not in text_of(client.get(page(Finding, "change", row.pk)))
+
+
+def test_very_long_quote_is_cut(client, monkeypatch):
+    monkeypatch.setattr("agents.admin.results.QUOTE_CHARS", 5)
+    sign_in(client)
+    session = make_session()
+    row = make_finding(
+        session, document=make_document(session.owner, text="one two three"), quote="x", quote_start=0, quote_end=13
+    )
+    shown = text_of(client.get(page(Finding, "change", row.pk)))
+    assert "<mark>one t</mark>" in shown
+    assert "Cut here; the quote is longer." in shown
+
+
+def test_id_and_link_of_a_finding_can_be_copied(client):
+    sign_in(client)
+    row = make_finding()
+    shown = text_of(client.get(page(Finding, "change", row.pk)))
+    assert f"http://testserver{finding_path(row)}</span><button" in shown
+    assert f"{row.public_id}</span><button" in shown
+
+
 def test_link_by_public_id_leads_to_the_page(client):
     row = make_finding()
     assert client.get(finding_path(row)).headers["Location"].startswith(reverse("admin:login"))

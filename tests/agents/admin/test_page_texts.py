@@ -40,7 +40,7 @@ def shown(client, row):
 def test_status_chips_say_each_fact_once(client, fields, chips):
     session = make_session(owner=sign_in(client), **fields)
 
-    found = shown(client, session).split('<section class="lq-card">')[1].split("<h2")[0]
+    found = shown(client, session).split('id="run-status"')[1].split("<h2")[0]
 
     assert re.findall(r'class="lq-chip [a-z]*">([^<]*)<', found) == chips
 

@@ -12,7 +12,7 @@ from agents.admin import base
 from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
 from agents.guard.refusals import refuse_call
 from agents.ledger.journal import journal_record
-from agents.models import Agent, AgentSession, Finding, Halt, Message, Project
+from agents.models import Agent, AgentSession, Finding, Halt, InboundEvent, Message, Project, ToolCall
 from agents.sessions.halts import session_halt
 from agents.sessions.lifecycle import session_enter_phase
 from agents.sessions.pauses import agent_pause
@@ -318,6 +318,43 @@ def test_page_shows_phases_calls_cost_halts_and_findings(client):
         assert words in found, words
 
 
+def test_findings_are_counted_alike_everywhere_and_notes_are_named_apart(client, monkeypatch):
+    session = full_session(sign_in(client))
+    Finding.objects.create(session=session, title="Two pages were not read", about_run=True)
+
+    found = text_of(show(client, session))
+
+    assert '<dt>Findings</dt><dd>2 <span class="lq-faint">and 1 note</span></dd>' in found
+    assert '<h2>Findings</h2><span class="lq-faint">2</span>' in found
+    notes = found.partition("Notes about the run")[2]
+    assert "Two pages were not read" in notes
+    monkeypatch.setattr("agents.admin.sessions.SHOWN_FINDINGS", 1)
+    assert '<span class="lq-faint">2, the first 1 are shown</span>' in text_of(show(client, session))
+
+
+def test_ids_digests_errors_and_data_have_buttons_to_copy_them(client):
+    session = full_session(sign_in(client))
+    AgentSession.objects.filter(pk=session.pk).update(error="The model did not answer.")
+    call = session.tool_calls.first()
+
+    run, one = text_of(show(client, session)), text_of(client.get(page(ToolCall, "change", call.pk)))
+
+    for what in ("run id", "error", "parameters", "digest", "arguments"):
+        assert f'aria-label="Copy {what}"' in run, what
+    assert f'data-copy="{call.digest}"' in run
+    for what in ("run id", "error", "digest", "arguments"):
+        assert f'aria-label="Copy {what}"' in one, what
+
+
+def test_cost_of_the_run_is_shown_once(client):
+    session = make_session(owner=sign_in(client), cost_total_usd="0.0194", max_cost_usd="0.50")
+
+    head = text_of(show(client, session)).partition('id="run-status"')[2].partition("Cost details")[0]
+
+    assert head.count("$0.0194") == 1
+    assert head.count("$0.50") == 1
+
+
 def test_page_shows_the_end_and_who_halted_it(client):
     owner = sign_in(client)
     session = make_session(owner=owner, status=Status.QUEUED)
@@ -370,6 +407,37 @@ def test_page_shows_inputs_with_versions(client):
     assert "summarise" in found
 
 
+def test_page_of_a_run_that_an_event_started_shows_the_event(client):
+    owner = sign_in(client)
+    event = InboundEvent.objects.create(
+        owner=owner,
+        outcome="spawned",
+        title="Signed \u202e<i>",
+        source="crm",
+        event_type="contract.signed",
+        data={"no": 7},
+    )
+    session = make_session(owner=owner, params={"event": {"id": str(event.public_id)}})
+
+    found = text_of(show(client, session)).partition('id="run-inputs"')[2].partition("</section>")[0]
+
+    for words in ("Signed ⟨U+202E⟩&lt;i&gt;", "from crm, type contract.signed, received ", "&quot;no&quot;: 7"):
+        assert words in found, words
+    assert page(InboundEvent, "change", event.pk) in found
+    event.delete()
+    assert f"{event.public_id}</span>" in text_of(show(client, session)).partition('id="run-inputs"')[2]
+
+
+def test_page_shows_the_agent_with_the_version_of_its_definition(client):
+    agent = make_agent(name="Reader", definition_version=5)
+    session = make_session(owner=sign_in(client), agent=agent, definition_version=3)
+
+    found = text_of(show(client, session)).partition('id="run-inputs"')[2]
+
+    assert "Reader</a>, definition version 3" in found
+    assert "(now 5)" in found
+
+
 def test_deleted_input_is_shown_by_id(client):
     owner = sign_in(client)
     gone = "0b2d1c9e-0000-4000-8000-000000000000"
@@ -384,8 +452,53 @@ def test_deleted_input_is_shown_by_id(client):
 def test_only_the_page_of_an_active_run_refreshes(client):
     owner = sign_in(client)
 
-    assert 'class="lq-stack" data-every="4"' in text_of(show(client, make_session(owner=owner)))
-    assert '<div id="session-live" class="lq-stack">' in text_of(show(client, make_session(owner=owner, **OVER)))
+    assert '<span id="run-refresh" hidden data-every="4"' in text_of(show(client, make_session(owner=owner)))
+    assert '<span id="run-refresh" hidden></span>' in text_of(show(client, make_session(owner=owner, **OVER)))
+
+
+def test_each_part_of_the_page_is_refreshed_by_its_id(client):
+    found = text_of(show(client, full_session(sign_in(client))))
+
+    [names] = re.findall(r'data-with="(run-[^"]+)"', found)
+    for name in (name for name in names.split() if name.startswith("run-")):
+        assert found.count(f'id="{name}"') == 1, name
+    assert "<details>" not in found
+    assert '<details class="lq-raw"' not in found.partition('id="session-live"')[2]
+
+
+def test_owner_follows_the_status_of_the_run_and_others_poll(client):
+    session = make_session(owner=sign_in(client))
+    stream = reverse("api:stream", args=[session.public_id])
+
+    assert f'data-status="{stream}?after=' in text_of(show(client, session))
+    assert "data-status" not in text_of(show(client, make_session()))
+
+
+def test_run_has_keys_for_its_buttons_and_its_neighbours(client):
+    owner = sign_in(client)
+    agent = make_agent(owner=owner)
+    older, session, newer = (make_session(owner=owner, agent=agent, mode="phased", **OVER) for _ in range(3))
+
+    keys = dict(re.findall(r'data-key="(\w)" href="([^"]+)"', text_of(show(client, session))))
+
+    assert keys == {
+        "k": page(AgentSession, "change", newer.pk),
+        "j": page(AgentSession, "change", older.pk),
+        "r": act_page(session, "restart"),
+        "c": page(AgentSession, "compare", session.pk),
+    }
+    active = make_session(owner=owner)
+    assert f'data-key="p" href="{act_page(active, "pause")}"' in text_of(show(client, active))
+
+
+def test_rows_of_the_waterfall_are_reached_by_keyboard_and_say_their_times(client):
+    found = text_of(show(client, full_session(sign_in(client)))).partition('id="run-waterfall"')[2]
+    rows = found.partition("</section>")[0].split('<div role="listitem">')[1:]
+
+    assert rows
+    for row in rows:
+        assert 'tabindex="0"' in row or "<a href=" in row or "<summary" in row
+        assert re.search(r'lq-fall-times lq-faint">[^<]*from \d\d:\d\d:\d\d to \d\d:\d\d:\d\d UTC', row)
 
 
 def test_long_session_shows_its_latest_part(client, monkeypatch):
