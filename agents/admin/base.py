@@ -32,7 +32,7 @@ from django.views.decorators.cache import never_cache
 from unfold.decorators import display
 
 from agents.admin.actions import MAX_ROWS, ActionRequest, ActionResult, RowAction
-from agents.admin.display import cut, exact_usd, moment, pretty, run_link, short_id, words
+from agents.admin.display import NOTHING, cut, exact_usd, moment, pretty, run_link, short_id, time_column, words
 from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal, error_text, seen_digest
 from agents.ask.naming import id_range
 from agents.conf import clock
@@ -158,8 +158,27 @@ def _number(text: str) -> int:
 class RowList(BoundedList):
     """One page of a list. What its rows need is looked up for all of them at once.
 
-    A list that a person sorts by a column holds the newest rows only: no index serves the columns.
+    A list that a person sorts by a column holds the newest rows only: no index serves the columns. Fields that hold a
+    time are shown in one short form.
     """
+
+    def __init__(
+        self,
+        request: HttpRequest,
+        model: type[models.Model],
+        columns: Sequence[Any],
+        links: Sequence[Any] | None,
+        *more: Any,
+    ) -> None:
+        times = {
+            field.name: time_column(field) for field in model._meta.fields if isinstance(field, models.DateTimeField)
+        }
+
+        def with_times(names: Sequence[Any] | None) -> list[Any] | None:
+            return None if names is None else [times.get(name, name) for name in names]
+
+        super().__init__(request, model, with_times(columns), with_times(links), *more)
+        self.sortable_by = with_times(self.sortable_by)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> models.QuerySet[Any]:
         rows: models.QuerySet[Any] = super().get_queryset(request, exclude_parameters)
@@ -195,6 +214,7 @@ class DetailAdmin(ReadOnlyAdmin):
     """
 
     exclude: ClassVar[Sequence[str] | None] = ("id",)
+    empty_value_display = NOTHING
     change_form_template: ClassVar[str | None] = "admin/detail.html"
     sortable_by: ClassVar[Sequence[str] | None] = ()
     ordering: ClassVar[Sequence[str]] = ("-id",)
@@ -294,7 +314,7 @@ class DetailAdmin(ReadOnlyAdmin):
     @display(description="run")
     def of_session(self, row: Any) -> str:
         """The run of a row by its short id."""
-        return run_link(row.session, short_id(row.session), "lq-link lq-code nowrap") if row.session else "—"
+        return run_link(row.session, short_id(row.session), "lq-link lq-code nowrap") if row.session else NOTHING
 
     def has_model_permission(self, request: HttpRequest, verb: str) -> bool:
         return current_user(request).has_perm(f"{self.opts.app_label}.{verb}_{self.opts.model_name}")

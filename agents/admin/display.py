@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from difflib import unified_diff
+from functools import cache
 from typing import Any, ClassVar, Final
 
 from django import template
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.auth.models import User
-from django.db.models import Case, Q, QuerySet, Value, When
+from django.db.models import Case, DateTimeField, Q, QuerySet, Value, When
 from django.http import HttpRequest
 from django.template.defaultfilters import stringfilter
 from django.urls import reverse
@@ -75,6 +76,8 @@ ROW_BUTTON: Final = (
     '<button class="lq-icon" type="submit" name="confirmed" value="1" formaction="{0}" title="{1}" aria-label="{1}">'
     f"{_ICON}</button>"
 )
+# An empty cell of a list; phones leave it out.
+NOTHING: Final = mark_safe('<span class="lq-none">—</span>')
 ROW_LINK: Final = f'<a class="lq-icon" href="{{0}}" title="{{1}}" aria-label="{{1}}">{_ICON}</a>'
 
 
@@ -116,6 +119,14 @@ def plain_error(text: str) -> str:
 
 def moment(at: datetime | None, *, empty: str = "—") -> str:
     return empty if at is None else f"{at:%d %b %Y %H:%M:%S}"
+
+
+def when(at: datetime | None, *, empty: str = NOTHING) -> str:
+    """A time in a list, short: the year only if it is another one. The exact time is the tooltip."""
+    if at is None:
+        return empty
+    short = f"{at:%d %b %H:%M}" if at.year == clock().year else f"{at:%d %b %Y %H:%M}"
+    return format_html('<span class="lq-when" title="{} UTC">{}</span>', moment(at), short)
 
 
 def span(length: timedelta) -> str:
@@ -403,7 +414,7 @@ def column(
     """A method for `list_display` that shows a field of the row, or the value of a function of the row.
 
     `label` is unfold's colour for each value; a function then returns the value and its text. `sort` is the field or
-    the expression to sort by.
+    the expression to sort by. A time is shown as in every list.
     """
     heading = title if callable(read) else title or read.replace("_", " ")
 
@@ -411,10 +422,24 @@ def column(
     def method(self: Any, row: Any) -> Any:
         value = read(row) if callable(read) else getattr(row, read)
         if show is None:
-            return value
-        return (value, show(value)) if label else show(value)
+            shown_value = when(value) if isinstance(value, datetime) else value
+        else:
+            shown_value = (value, show(value)) if label else show(value)
+        return NOTHING if not label and shown_value in (None, "—") else shown_value
 
     return method
+
+
+@cache
+def time_column(field: "DateTimeField[Any, Any]") -> Callable[[Any], str]:
+    """The column of a list for a field that holds a time."""
+
+    @display(description=field.verbose_name, ordering=field.name)
+    def shown_time(row: Any) -> str:
+        return when(getattr(row, field.name))
+
+    shown_time.__name__ = field.name
+    return shown_time
 
 
 def two_lines(first: object, second: object) -> str:
@@ -423,7 +448,7 @@ def two_lines(first: object, second: object) -> str:
 
 def with_tooltip(text: object) -> str:
     """A text that a list may cut, whole as its tooltip."""
-    return format_html('<span title="{0}">{0}</span>', visible(str(text)))
+    return NOTHING if text == "—" else format_html('<span title="{0}">{0}</span>', visible(str(text)))
 
 
 # --- Filters of lists. Each has declared choices, so that none reads a table to find them ---

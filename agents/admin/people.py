@@ -37,7 +37,7 @@ from agents.accounts import (
 )
 from agents.admin.actions import ActionRequest, ActionResult, RowAction, each_row
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, site_page
-from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, moment, plain_sentence, words
+from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, plain_sentence, when, words
 from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal
 from agents.admin.money import caps_action
 from agents.conf import clock, mail_is_configured
@@ -348,7 +348,7 @@ def delegation_state(row: Delegation) -> str:
 @admin.register(Delegation)
 class DelegationAdmin(FormAdmin):
     state = column(delegation_state, title="state", label={"in force": "success", "over": "info", "ended": "warning"})
-    until_ = column("until", moment, title="away until")
+    until_ = column("until", title="away until")
     list_display = ["owner", "delegate", "until_", "state", "created_at"]
     list_select_related = ["owner", "delegate"]
     search_fields = ["owner__username", "delegate__username"]
@@ -582,7 +582,7 @@ class DeliveryAdmin(DetailAdmin):
     list_shows_content = True
     title_ = column(lambda row: plain_sentence(row.notification.title), title="notification")
     status_ = column("status", words, label={"sent": "success", "pending": "info", "failed": "danger"})
-    due = column(lambda row: moment(row.sent_at or row.due_at), title="sent, or due")
+    due = column(lambda row: row.sent_at or row.due_at, title="sent, or due")
     error_ = column(lambda row: cut(row.error, 120), title="error")
     list_display = ["title_", "channel", "status_", "attempts", "due", "error_"]
     list_filter = [OfChannelFilter, ("status", WordedFilter)]

@@ -7,6 +7,7 @@ import pytest
 from django import forms
 
 from agents.admin.display import (
+    NOTHING,
     Bar,
     ago,
     cost_context,
@@ -22,6 +23,7 @@ from agents.admin.display import (
     span,
     took,
     usd,
+    when,
     words,
 )
 from agents.admin.forms import ArgumentsField, StyledForm, usd_field
@@ -251,3 +253,13 @@ def test_lines_field_splits_lines():
     assert field.prepare_value(("a", "b")) == "a\nb"
     assert not field.has_changed(("a", "b"), "a\r\nb\r\n")
     assert field.has_changed(("a",), "b")
+
+
+def test_time_in_a_list_has_its_year_only_if_it_is_another_one(monkeypatch):
+    monkeypatch.setattr("agents.admin.display.clock", lambda: NOW)
+    earlier = NOW.replace(year=NOW.year - 1)
+
+    assert when(NOW) == f'<span class="lq-when" title="{moment(NOW)} UTC">{NOW:%d %b %H:%M}</span>'
+    assert f">{earlier:%d %b %Y %H:%M}<" in when(earlier)
+    assert when(None) == NOTHING
+    assert when(None, empty="never") == "never"
