@@ -30,7 +30,7 @@ from agents.enums import FindingState, HaltState, Level, Mode, Outcome, Phase, R
 from agents.models import AgentSession, Budget, Pause
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import are_identical
-from agents.sessions.control_room import Meter
+from agents.sessions.control_room import Meter, sessions_unfinished
 from agents.sessions.pauses import pause_message
 from agents.sessions.reads import SEVERITIES, asked_by, newest, progress_of, purposes
 from agents.text.shown import Field, field_lines, fields, shown, visible
@@ -490,13 +490,35 @@ class WhoseFilter(OptionFilter):
         return queryset if self.value() == "everybody" else queryset.filter(owner=request.user)
 
 
+# A further choice of a column: its value in the address, its words, and the rows that it stands for at a time.
+UNFINISHED_RUNS: Final = "unfinished"
+_FURTHER: Final[Mapping[Any, tuple[str, str, Callable[[datetime], QuerySet[Any]]]]] = {
+    AgentSession._meta.get_field("run_result"): (
+        UNFINISHED_RUNS,
+        "Failed or partial, needs attention",
+        sessions_unfinished,
+    )
+}
+
+
 class WordedFilter(admin.ChoicesFieldListFilter):
-    """The declared choices of a column, in the words of the list."""
+    """The declared choices of a column, in the words of the list, and for some columns a further one."""
 
     def choices(self, changelist: Any) -> Any:
         named = {str(label): words(value).capitalize() for value, label in self.field.flatchoices}
         for choice in super().choices(changelist):
             yield {**choice, "display": named.get(str(choice["display"]), choice["display"])}
+        if self.field in _FURTHER:
+            value, title, _ = _FURTHER[self.field]
+            query = changelist.get_query_string({self.lookup_kwarg: value}, [self.lookup_kwarg_isnull])
+            yield {"selected": self.lookup_val == [value], "query_string": query, "display": title}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.field in _FURTHER:
+            value, _, rows = _FURTHER[self.field]
+            if self.lookup_val == [value]:
+                return queryset.filter(pk__in=rows(clock()).values("pk"))
+        return super().queryset(request, queryset)
 
 
 class NamedFilter(admin.RelatedFieldListFilter):

@@ -31,6 +31,7 @@ from agents.admin.charts import KINDS, chart
 from agents.admin.display import (
     FULL_PERCENT,
     RESULT_COLORS,
+    UNFINISHED_RUNS,
     Bar,
     ago,
     counted,
@@ -54,7 +55,18 @@ from agents.models import Agent, AgentSession, Approval, Document, Finding, Play
 from agents.people.access import DECIDE_PERMISSION, HALT_PERMISSION
 from agents.people.delegations import is_approver
 from agents.sessions import control_room
-from agents.sessions.control_room import COUNTED, SHOWN, Attention, Counts, Health, Kind, Matter, Meter, health
+from agents.sessions.control_room import (
+    COUNTED,
+    FIRST_FEW,
+    Attention,
+    Counts,
+    Fault,
+    Health,
+    Kind,
+    Matter,
+    Meter,
+    health,
+)
 from agents.sessions.figures import MONTH_DAYS, Period, outcomes_by_day, spend_of_installation
 from agents.sessions.halts import AllHalted, already_halted_message, halt_all_work, release_all_work
 from agents.sessions.model_facts import models_known
@@ -120,7 +132,7 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
     sessions: list[Any] = []
     if user.has_perm(VIEW):
         found = health(now)
-        context["faults"] = strip_lines(found)
+        context["faults"] = strip_lines(found, user)
         context["running"] = control_room.sessions_running()
         context["recent"] = control_room.sessions_ended()
         sessions += [*context["running"], *context["recent"]]
@@ -155,13 +167,29 @@ def _counts_context(request: HttpRequest, now: datetime) -> dict[str, Any]:
 # --- Health strip ---
 
 
-def strip_lines(found: Health) -> list[str]:
+@dataclass(frozen=True)
+class Line:
+    """A fault in a sentence, with a link to the page that it names, for those who may open it."""
+
+    text: str
+    link: str = ""
+
+
+def fault_lines(faults: Iterable[Fault], user: User) -> list[Line]:
+    """The faults, and the skills that were left out."""
+    may_see = user.has_perm("agents.view_outboxmessage")
+    undelivered = f"{reverse('admin:agents_outboxmessage_changelist')}?status__exact=failed&whose=everybody"
+    lines = [Line(fault.text, undelivered if fault.code == "outbox" and may_see else "") for fault in faults]
+    return lines + [Line(text) for text in skills_left_out()]
+
+
+def strip_lines(found: Health, user: User) -> list[Line]:
     """Faults, in short: the halt has its banner, and each model has its row under Needs attention."""
     faults = [fault for fault in found.faults if fault.code != "halted"]
     models = [fault for fault in faults if fault.code.partition(":")[0] in MODEL_FAULTS]
-    lines = [fault.text for fault in faults if fault not in models] + list(skills_left_out())
+    lines = fault_lines((fault for fault in faults if fault not in models), user)
     if models:
-        lines.append(f"{counted(len(models), 'model')} cannot be used: see Needs attention.")
+        lines.append(Line(f"{counted(len(models), 'model')} cannot be used: see Needs attention."))
     return lines
 
 
@@ -183,6 +211,7 @@ class Item:
     level: str = ""
 
 
+    risk: str = ""
 @dataclass(frozen=True)
 class Group:
     """The items of one kind, and a link to all of them if there are more."""
@@ -206,7 +235,7 @@ _KINDS: Final[Mapping[Kind, tuple[str, str, str]]] = {
 }
 _FILTERS: Final[Mapping[Kind, str]] = {
     Kind.INPUT: "?state__exact=given_up",
-    Kind.RUN: "?run_result__exact=failed",
+    Kind.RUN: f"?run_result__exact={UNFINISHED_RUNS}",
     Kind.CALL: "?outcome__exact=unknown",
 }
 
@@ -230,15 +259,22 @@ def attention_groups(request: HttpRequest, found: Attention, counts: Counts, hea
     groups = []
     for kind in _kinds_for(user):
         _, page, name = _KINDS[kind]
-        number = counts.attention.get(kind, 0)
-        more = f"All {number if number < COUNTED else f'{COUNTED} or more'} {name}" if number > SHOWN else ""
         if items[kind]:
-            groups.append(Group(items[kind], more, f"{reverse(f'admin:{page}')}{_FILTERS.get(kind, '')}"))
+            more = _more(name, counts.attention.get(kind), len(items[kind]))
+            link = f"{reverse(f'admin:{page}')}{_FILTERS.get(kind, '')}"
+            groups.append(Group(items[kind][:FIRST_FEW], more, link))
     return groups
 
 
 def _page(name: str, pk: int) -> str:
     return reverse(f"admin:agents_{name}_change", args=[pk])
+def _more(name: str, number: int | None, found: int) -> str:
+    """The words of the link to all of a kind. Models and budgets are not counted: their lists hold all of them."""
+    if number is None:
+        return f"All {name}" if found > FIRST_FEW else ""
+    return f"All {number if number < COUNTED else f'{COUNTED} or more'} {name}" if number > FIRST_FEW else ""
+
+
 
 
 def _act(name: str, pk: int, action: str) -> str:
@@ -274,6 +310,7 @@ def _approval_item(approval: Any, *, is_approver: bool) -> Item:
         level=approval.level,
     )
 
+        risk=approval.risk_level,
 
 def _question_item(matter: Matter, user: User) -> Item:
     link = _page("question", matter.pk)
@@ -594,7 +631,7 @@ def health_page(request: HttpRequest) -> TemplateResponse:
         health=found,
         workers=control_room.workers_active(),
         refusals=control_room.refusals_lately() if by.has_perm("audit.view_auditevent") else None,
-        red=[*found.red, *skills_left_out()],
+        red=fault_lines(found.faults, by),
         failed=sum(not check.ok for check in checks),
         tested_at_start=selftest.is_armed(),
         checks=checks,
