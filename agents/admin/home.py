@@ -38,12 +38,14 @@ from agents.admin.display import (
     cut,
     plain_error,
     plain_sentence,
+    run_text,
     short_id,
     usd,
     with_purposes,
     words,
 )
 from agents.admin.forms import REFUSALS, error_text
+from agents.admin.people import INVITE
 from agents.ask.naming import id_range
 from agents.checks.doctor import diagnose
 from agents.conf import clock, manual_folder
@@ -80,7 +82,7 @@ from agents.sessions.pauses import (
     work_paused,
     work_resume,
 )
-from agents.sessions.reads import asked_by, newest
+from agents.sessions.reads import asked_by, newest, titled
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from agents.text.manual import find_sections
@@ -209,9 +211,9 @@ class Item:
     action: str
     action_link: str
     level: str = ""
-
-
     risk: str = ""
+
+
 @dataclass(frozen=True)
 class Group:
     """The items of one kind, and a link to all of them if there are more."""
@@ -266,8 +268,6 @@ def attention_groups(request: HttpRequest, found: Attention, counts: Counts, hea
     return groups
 
 
-def _page(name: str, pk: int) -> str:
-    return reverse(f"admin:agents_{name}_change", args=[pk])
 def _more(name: str, number: int | None, found: int) -> str:
     """The words of the link to all of a kind. Models and budgets are not counted: their lists hold all of them."""
     if number is None:
@@ -275,6 +275,8 @@ def _more(name: str, number: int | None, found: int) -> str:
     return f"All {number if number < COUNTED else f'{COUNTED} or more'} {name}" if number > FIRST_FEW else ""
 
 
+def _page(name: str, pk: int) -> str:
+    return reverse(f"admin:agents_{name}_change", args=[pk])
 
 
 def _act(name: str, pk: int, action: str) -> str:
@@ -308,9 +310,9 @@ def _approval_item(approval: Any, *, is_approver: bool) -> Item:
         action="Decide" if is_approver else "View",
         action_link=link,
         level=approval.level,
+        risk=approval.risk_level,
     )
 
-        risk=approval.risk_level,
 
 def _question_item(matter: Matter, user: User) -> Item:
     link = _page("question", matter.pk)
@@ -661,14 +663,14 @@ def _version(name: str) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """A page that the sidebar or the tabs of its entry lead to, for those with the permission."""
+    """A page that the sidebar or the tabs of its entry lead to, for those with the permission, or with all of them."""
 
     title: str
     name: str
     permission: str = ""
 
     def is_open_to(self, user: User) -> bool:
-        return not self.permission or user.has_perm(self.permission)
+        return user.has_perms(self.permission.split())
 
     @property
     def link(self) -> str:
@@ -888,6 +890,7 @@ class Searched:
     owner: str = ""
 
 
+RESUME: Final = Page("Resume everything", "resume_everything", HALT_PERMISSION)  # offered while all work is paused
 ACTIONS: Final = (
     Page("Run now", "agents_agentsession_add", "agents.add_agentsession"),
     Page("Add document", "agents_document_add", "agents.add_document"),
@@ -895,8 +898,11 @@ ACTIONS: Final = (
     Page("Add trigger", "agents_trigger_add", "agents.add_trigger"),
     Page("Add playbook", "agents_playbook_add", "agents.add_playbook"),
     Page("Add person", "auth_user_add", "auth.add_user"),
+    Page("Invite a person", "auth_user_invite", " ".join(INVITE)),
     Page("Create API key", "agents_apikey_add", "agents.add_apikey"),
     Page("Ask", "ask", VIEW),
+    Page("Pause everything", "pause_everything", HALT_PERMISSION),
+    RESUME,
     Page("Halt everything", "halt_everything", HALT_PERMISSION),
     Page("Release", "release", HALT_PERMISSION),
     Page("Change password", "password_change"),
@@ -938,11 +944,19 @@ def _term(request: HttpRequest) -> str:
 def find(user: User, term: str) -> list[Found]:
     """Return what the user may open, by a fixed number of statements; without a term, actions and pages."""
     pages = [page for entries in _SECTIONS.values() for entry in entries for page in entry.pages]
-    named = [*_pages("action", ACTIONS, user, term), *_pages("page", pages, user, term)]
+    actions = [action for action in ACTIONS if action is not RESUME or work_paused() is not None]
+    named = [*_pages("action", actions, user, term), *_pages("page", pages, user, term)]
     if len(term) < LEAST_CHARS:
         return named
     rows = [found for searched in SEARCHED for found in _rows_found(searched, user, term)]
-    return [*_by_id(user, term), *named, *rows, *_documentation(user, term), *_in_lists(user, term)]
+    return [
+        *_by_id(user, term),
+        *named,
+        *_runs_found(user, term),
+        *rows,
+        *_documentation(user, term),
+        *_in_lists(user, term),
+    ]
 
 
 def _pages(kind: str, pages: Iterable[Page], user: User, term: str) -> Iterator[Found]:
@@ -962,6 +976,16 @@ def _by_id(user: User, term: str) -> Iterator[Found]:
         for row in rows.select_related(owner)[:OF_A_KIND]:
             whose = row.owner if model is AgentSession else row.session.owner
             yield Found(kind, f"{kind.capitalize()} {short_id(row)}", _row_link(row), f"of {whose}")
+
+
+def _runs_found(user: User, term: str) -> Iterator[Found]:
+    """The user's own runs by words of their purpose, among the newest runs, as the list of runs finds them."""
+    if not user.has_perm(VIEW):
+        return
+    runs = AgentSession.objects.filter(newest(AgentSession) & titled(term), owner=user).defer("result")
+    for run in with_purposes(runs.select_related("agent", "trigger").order_by("-pk")[:OF_A_KIND]):
+        title = visible(cut(run.purpose, TERM_CHARS))
+        yield Found("run", title, _row_link(run), f"{run_text(run)}, {ago(run.created_at, clock())}")
 
 
 def _rows_found(searched: Searched, user: User, term: str) -> Iterator[Found]:
