@@ -106,6 +106,12 @@ class SavedByDjango(DetailAdmin):
         response: HttpResponse = self.changeform_view(request, object_id, extra_context=context)
         return response
 
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], **more: Any) -> HttpResponse:
+        if context.get("original") is None:
+            request.lqops_title = str(context["title"])  # type: ignore[attr-defined]
+        response: HttpResponse = super().render_change_form(request, context, **more)
+        return response
+
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return further context for the page of a row."""
         return {}
@@ -668,7 +674,7 @@ class ApiKeyAdmin(FormAdmin):
     scopes_ = column("scopes", ", ".join)
     state = column(state_of, title="state", label={"active": "success", "expired": "warning", "revoked": "danger"})
     used = column("last_used_at", lambda at: ago(at, clock()), title="last used")
-    expires = column("expires_at", partial(moment, empty="never"), title="expires")
+    expires = column("expires_at", partial(when, empty="never"), title="expires")
     list_display = ["name", "prefix", "user", "scopes_", "state", "used", "expires"]
     list_select_related = ["user"]
     search_fields = ["name", "prefix__exact", "user__username"]
