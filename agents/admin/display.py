@@ -22,7 +22,7 @@ from django.http import HttpRequest
 from django.template.defaultfilters import stringfilter
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from unfold.decorators import display
 
 from agents.conf import clock
