@@ -178,7 +178,7 @@ class RowList(BoundedList):
             return None if names is None else [times.get(name, name) for name in names]
 
         super().__init__(request, model, with_times(columns), with_times(links), *more)
-        self.sortable_by = with_times(self.sortable_by)
+        self.sortable_by: Sequence[Any] | None = with_times(self.sortable_by)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> models.QuerySet[Any]:
         rows: models.QuerySet[Any] = super().get_queryset(request, exclude_parameters)

@@ -178,6 +178,11 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
     return exact_usd(round(amount, 2 if amount >= 1 else 4))
 
 
+def even_usd(amount: Decimal) -> str:
+    """An amount in a column or beside others of its sum: always four places, so that they visibly add up."""
+    return usd(amount) if 0 < amount < SMALLEST_USD else f"${amount:.4f}"
+
+
 def in_cents(amount: Decimal) -> str:
     """An amount with two places from a cent, and up to four below."""
     return usd(amount if amount < CENT_USD else round(amount, 2))
@@ -185,10 +190,10 @@ def in_cents(amount: Decimal) -> str:
 
 @register.filter
 def short_usd(amount: Decimal | None, empty: str = "—") -> str:
-    """An amount in a list, in cents; the exact one is the tooltip."""
+    """An amount in a list; the exact one is the tooltip."""
     if amount is None:
         return empty
-    return format_html('<span title="{}">{}</span>', exact_usd(amount), in_cents(amount))
+    return format_html('<span title="{}">{}</span>', exact_usd(amount), even_usd(amount))
 
 
 def _register_money(name: str, show: Callable[[Decimal | None], str]) -> None:
@@ -203,6 +208,7 @@ def _register_money(name: str, show: Callable[[Decimal | None], str]) -> None:
 
 
 _register_money("usd", usd)
+register.filter("even_usd", even_usd)
 _register_money("exact_usd", exact_usd)
 
 
@@ -434,12 +440,12 @@ def column(
 def time_column(field: "DateTimeField[Any, Any]") -> Callable[[Any], str]:
     """The column of a list for a field that holds a time."""
 
-    @display(description=field.verbose_name, ordering=field.name)
     def shown_time(row: Any) -> str:
         return when(getattr(row, field.name))
 
     shown_time.__name__ = field.name
-    return shown_time
+    method: Callable[[Any], str] = display(shown_time, description=field.verbose_name, ordering=field.name)
+    return method
 
 
 def two_lines(first: object, second: object) -> str:
@@ -511,14 +517,17 @@ class WordedFilter(admin.ChoicesFieldListFilter):
         if self.field in _FURTHER:
             value, title, _ = _FURTHER[self.field]
             query = changelist.get_query_string({self.lookup_kwarg: value}, [self.lookup_kwarg_isnull])
-            yield {"selected": self.lookup_val == [value], "query_string": query, "display": title}
+            yield {"selected": self._is_chosen(value), "query_string": query, "display": title}
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any] | None:
         if self.field in _FURTHER:
             value, _, rows = _FURTHER[self.field]
-            if self.lookup_val == [value]:
+            if self._is_chosen(value):
                 return queryset.filter(pk__in=rows(clock()).values("pk"))
         return super().queryset(request, queryset)
+
+    def _is_chosen(self, value: str) -> bool:
+        return value in (self.lookup_val or ())
 
 
 class NamedFilter(admin.RelatedFieldListFilter):

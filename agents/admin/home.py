@@ -952,8 +952,8 @@ def find(user: User, term: str) -> list[Found]:
     return [
         *_by_id(user, term),
         *named,
-        *_runs_found(user, term),
         *rows,
+        *_runs_found(user, term),
         *_documentation(user, term),
         *_in_lists(user, term),
     ]

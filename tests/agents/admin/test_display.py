@@ -53,15 +53,15 @@ def test_money_has_two_places_from_one_dollar_and_up_to_four_below(amount, text)
 @pytest.mark.parametrize(
     ("amount", "text"),
     [
-        (Decimal("0.009999"), '<span title="$0.009999">$0.01</span>'),
+        (Decimal("0.009999"), '<span title="$0.009999">$0.0100</span>'),
         (Decimal("0.0012"), '<span title="$0.0012">$0.0012</span>'),
-        (Decimal("0.019412"), '<span title="$0.019412">$0.02</span>'),
-        (Decimal("1.999"), '<span title="$1.999">$2.00</span>'),
-        (Decimal(0), '<span title="$0.00">$0.00</span>'),
+        (Decimal("0.000012"), '<span title="$0.000012">&lt;$0.0001</span>'),
+        (Decimal("1.999"), '<span title="$1.999">$1.9990</span>'),
+        (Decimal(0), '<span title="$0.00">$0.0000</span>'),
         (None, "—"),
     ],
 )
-def test_money_in_lists_has_two_places_from_a_cent_and_the_exact_amount_as_tooltip(amount, text):
+def test_money_in_lists_has_four_places_and_the_exact_amount_as_tooltip(amount, text):
     assert short_usd(amount) == text
 
 
