@@ -32,7 +32,7 @@ from django.views.decorators.cache import never_cache
 from unfold.decorators import display
 
 from agents.admin.actions import MAX_ROWS, ActionRequest, ActionResult, RowAction
-from agents.admin.display import cut, exact_usd, moment, pretty, run_link, short_id, words
+from agents.admin.display import NOTHING, cut, exact_usd, moment, pretty, run_link, short_id, time_column, words
 from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal, error_text, seen_digest
 from agents.ask.naming import id_range
 from agents.conf import clock
@@ -158,8 +158,27 @@ def _number(text: str) -> int:
 class RowList(BoundedList):
     """One page of a list. What its rows need is looked up for all of them at once.
 
-    A list that a person sorts by a column holds the newest rows only: no index serves the columns.
+    A list that a person sorts by a column holds the newest rows only: no index serves the columns. Fields that hold a
+    time are shown in one short form.
     """
+
+    def __init__(
+        self,
+        request: HttpRequest,
+        model: type[models.Model],
+        columns: Sequence[Any],
+        links: Sequence[Any] | None,
+        *more: Any,
+    ) -> None:
+        times = {
+            field.name: time_column(field) for field in model._meta.fields if isinstance(field, models.DateTimeField)
+        }
+
+        def with_times(names: Sequence[Any] | None) -> list[Any] | None:
+            return None if names is None else [times.get(name, name) for name in names]
+
+        super().__init__(request, model, with_times(columns), with_times(links), *more)
+        self.sortable_by: Sequence[Any] | None = with_times(self.sortable_by)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> models.QuerySet[Any]:
         rows: models.QuerySet[Any] = super().get_queryset(request, exclude_parameters)
@@ -195,6 +214,7 @@ class DetailAdmin(ReadOnlyAdmin):
     """
 
     exclude: ClassVar[Sequence[str] | None] = ("id",)
+    empty_value_display = NOTHING
     change_form_template: ClassVar[str | None] = "admin/detail.html"
     sortable_by: ClassVar[Sequence[str] | None] = ()
     ordering: ClassVar[Sequence[str]] = ("-id",)
@@ -294,7 +314,7 @@ class DetailAdmin(ReadOnlyAdmin):
     @display(description="run")
     def of_session(self, row: Any) -> str:
         """The run of a row by its short id."""
-        return run_link(row.session, short_id(row.session), "lq-link lq-code nowrap") if row.session else "—"
+        return run_link(row.session, short_id(row.session), "lq-link lq-code nowrap") if row.session else NOTHING
 
     def has_model_permission(self, request: HttpRequest, verb: str) -> bool:
         return current_user(request).has_perm(f"{self.opts.app_label}.{verb}_{self.opts.model_name}")
@@ -325,10 +345,12 @@ class DetailAdmin(ReadOnlyAdmin):
 
     def detail_page(self, request: HttpRequest, row: Any, **context: Any) -> TemplateResponse:
         context = {**self.extra_context(request, row), **context}
+        title = context.pop("title", str(row))
+        row.crumb = _crumb(title)
         return self.render_page(
             request,
             str(self.change_form_template),
-            context.pop("title", str(row)),
+            title,
             original=row,
             facts=partial(self._facts, row, current_user(request)),
             buttons=self.buttons(request, row),
@@ -341,10 +363,16 @@ class DetailAdmin(ReadOnlyAdmin):
     def render_page(
         self, request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
     ) -> TemplateResponse:
-        """A page of this model. The view of the rows that it shows is recorded: `original`, and all in `shown_rows`."""
-        record_view(request, current_user(request), context.get("original"), *context.pop("shown_rows", ()))
-        if context.get("original") is not None:
-            context["original"].crumb = visible(cut(title, CRUMB_CHARS))
+        """A page of this model. The view of the rows that it shows is recorded: `original`, and all in `shown_rows`.
+
+        The way to the page ends with the row, if this is the row's own page, else with the title.
+        """
+        row = context.get("original")
+        record_view(request, current_user(request), row, *context.pop("shown_rows", ()))
+        if not hasattr(row, "crumb"):
+            request.lqops_title = _crumb(title)  # type: ignore[attr-defined]
+        if row is not None and not hasattr(row, "crumb"):
+            row.crumb = _crumb(getattr(row, "purpose", "") or str(row))
         return site_page(request, template, title, status=status, opts=self.opts, **context)
 
     def history_view(self, request: HttpRequest, object_id: str, **_: Any) -> HttpResponse:
@@ -465,6 +493,10 @@ def _bulk_view(action: RowAction) -> Callable[[DetailAdmin, HttpRequest, models.
     return run
 
 
+def _crumb(title: str) -> str:
+    return visible(cut(title, CRUMB_CHARS))
+
+
 def _fact(row: models.Model, field: Any, by: User) -> dict[str, Any]:
     """One column for reading: its name, its value as text, and a link for those who may follow it."""
     value = getattr(row, field.name)
@@ -512,6 +544,11 @@ class FormAdmin(DetailAdmin):
     sortable_by: ClassVar[Sequence[str] | None] = None
     can_change: ClassVar[bool] = True
     save_label = "Save"
+
+    @property
+    def add_title(self) -> str:
+        """The button that saves a new row, if it says more than that; else the kind of the row."""
+        return f"Add {self.opts.verbose_name}" if self.save_label == FormAdmin.save_label else self.save_label
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.has_model_permission(request, "add")
@@ -600,10 +637,12 @@ class FormAdmin(DetailAdmin):
         if not may_save:
             for field in form.fields.values():
                 field.disabled = True
+        if row is not None:
+            row.crumb = _crumb(str(row))
         return self.render_page(
             request,
             str(self.add_form_template if row is None else self.change_form_template),
-            f"Add {self.opts.verbose_name}" if row is None else str(row),
+            self.add_title if row is None else str(row),
             form=form,
             parts=_parts(form, self.fieldsets or ()),
             original=row,

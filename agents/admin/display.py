@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from difflib import unified_diff
+from functools import cache
 from typing import Any, ClassVar, Final
 
 from django import template
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.auth.models import User
-from django.db.models import Case, Q, QuerySet, Value, When
+from django.db.models import Case, DateTimeField, Q, QuerySet, Value, When
 from django.http import HttpRequest
 from django.template.defaultfilters import stringfilter
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from unfold.decorators import display
 
 from agents.conf import clock
@@ -29,7 +30,7 @@ from agents.enums import FindingState, HaltState, Level, Mode, Outcome, Phase, R
 from agents.models import AgentSession, Budget, Pause
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import are_identical
-from agents.sessions.control_room import Meter
+from agents.sessions.control_room import Meter, sessions_unfinished
 from agents.sessions.pauses import pause_message
 from agents.sessions.reads import SEVERITIES, asked_by, newest, progress_of, purposes
 from agents.text.shown import Field, field_lines, fields, shown, visible
@@ -75,6 +76,8 @@ ROW_BUTTON: Final = (
     '<button class="lq-icon" type="submit" name="confirmed" value="1" formaction="{0}" title="{1}" aria-label="{1}">'
     f"{_ICON}</button>"
 )
+# An empty cell of a list; phones leave it out.
+NOTHING: Final = mark_safe('<span class="lq-none">—</span>')
 ROW_LINK: Final = f'<a class="lq-icon" href="{{0}}" title="{{1}}" aria-label="{{1}}">{_ICON}</a>'
 
 
@@ -116,6 +119,14 @@ def plain_error(text: str) -> str:
 
 def moment(at: datetime | None, *, empty: str = "—") -> str:
     return empty if at is None else f"{at:%d %b %Y %H:%M:%S}"
+
+
+def when(at: datetime | None, *, empty: str = NOTHING) -> str:
+    """A time in a list, short: the year only if it is another one. The exact time is the tooltip."""
+    if at is None:
+        return empty
+    short = f"{at:%d %b %H:%M}" if at.year == clock().year else f"{at:%d %b %Y %H:%M}"
+    return format_html('<span class="lq-when" title="{} UTC">{}</span>', moment(at), short)
 
 
 def span(length: timedelta) -> str:
@@ -167,6 +178,11 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
     return exact_usd(round(amount, 2 if amount >= 1 else 4))
 
 
+def even_usd(amount: Decimal) -> str:
+    """An amount in a column or beside others of its sum: always four places, so that they visibly add up."""
+    return usd(amount) if 0 < amount < SMALLEST_USD else f"${amount:.4f}"
+
+
 def in_cents(amount: Decimal) -> str:
     """An amount with two places from a cent, and up to four below."""
     return usd(amount if amount < CENT_USD else round(amount, 2))
@@ -174,10 +190,10 @@ def in_cents(amount: Decimal) -> str:
 
 @register.filter
 def short_usd(amount: Decimal | None, empty: str = "—") -> str:
-    """An amount in a list, in cents; the exact one is the tooltip."""
+    """An amount in a list; the exact one is the tooltip."""
     if amount is None:
         return empty
-    return format_html('<span title="{}">{}</span>', exact_usd(amount), in_cents(amount))
+    return format_html('<span title="{}">{}</span>', exact_usd(amount), even_usd(amount))
 
 
 def _register_money(name: str, show: Callable[[Decimal | None], str]) -> None:
@@ -192,6 +208,7 @@ def _register_money(name: str, show: Callable[[Decimal | None], str]) -> None:
 
 
 _register_money("usd", usd)
+register.filter("even_usd", even_usd)
 _register_money("exact_usd", exact_usd)
 
 
@@ -403,7 +420,7 @@ def column(
     """A method for `list_display` that shows a field of the row, or the value of a function of the row.
 
     `label` is unfold's colour for each value; a function then returns the value and its text. `sort` is the field or
-    the expression to sort by.
+    the expression to sort by. A time is shown as in every list.
     """
     heading = title if callable(read) else title or read.replace("_", " ")
 
@@ -411,9 +428,23 @@ def column(
     def method(self: Any, row: Any) -> Any:
         value = read(row) if callable(read) else getattr(row, read)
         if show is None:
-            return value
-        return (value, show(value)) if label else show(value)
+            shown_value = when(value) if isinstance(value, datetime) else value
+        else:
+            shown_value = (value, show(value)) if label else show(value)
+        return NOTHING if not label and shown_value in (None, "—") else shown_value
 
+    return method
+
+
+@cache
+def time_column(field: "DateTimeField[Any, Any]") -> Callable[[Any], str]:
+    """The column of a list for a field that holds a time."""
+
+    def shown_time(row: Any) -> str:
+        return when(getattr(row, field.name))
+
+    shown_time.__name__ = field.name
+    method: Callable[[Any], str] = display(shown_time, description=field.verbose_name, ordering=field.name)
     return method
 
 
@@ -423,7 +454,7 @@ def two_lines(first: object, second: object) -> str:
 
 def with_tooltip(text: object) -> str:
     """A text that a list may cut, whole as its tooltip."""
-    return format_html('<span title="{0}">{0}</span>', visible(str(text)))
+    return NOTHING if text == "—" else format_html('<span title="{0}">{0}</span>', visible(str(text)))
 
 
 # --- Filters of lists. Each has declared choices, so that none reads a table to find them ---
@@ -465,13 +496,38 @@ class WhoseFilter(OptionFilter):
         return queryset if self.value() == "everybody" else queryset.filter(owner=request.user)
 
 
+# A further choice of a column: its value in the address, its words, and the rows that it stands for at a time.
+UNFINISHED_RUNS: Final = "unfinished"
+_FURTHER: Final[Mapping[Any, tuple[str, str, Callable[[datetime], QuerySet[Any]]]]] = {
+    AgentSession._meta.get_field("run_result"): (
+        UNFINISHED_RUNS,
+        "Failed or partial, needs attention",
+        sessions_unfinished,
+    )
+}
+
+
 class WordedFilter(admin.ChoicesFieldListFilter):
-    """The declared choices of a column, in the words of the list."""
+    """The declared choices of a column, in the words of the list, and for some columns a further one."""
 
     def choices(self, changelist: Any) -> Any:
         named = {str(label): words(value).capitalize() for value, label in self.field.flatchoices}
         for choice in super().choices(changelist):
             yield {**choice, "display": named.get(str(choice["display"]), choice["display"])}
+        if self.field in _FURTHER:
+            value, title, _ = _FURTHER[self.field]
+            query = changelist.get_query_string({self.lookup_kwarg: value}, [self.lookup_kwarg_isnull])
+            yield {"selected": self._is_chosen(value), "query_string": query, "display": title}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any] | None:
+        if self.field in _FURTHER:
+            value, _, rows = _FURTHER[self.field]
+            if self._is_chosen(value):
+                return queryset.filter(pk__in=rows(clock()).values("pk"))
+        return super().queryset(request, queryset)
+
+    def _is_chosen(self, value: str) -> bool:
+        return value in (self.lookup_val or ())
 
 
 class NamedFilter(admin.RelatedFieldListFilter):

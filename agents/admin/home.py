@@ -31,18 +31,21 @@ from agents.admin.charts import KINDS, chart
 from agents.admin.display import (
     FULL_PERCENT,
     RESULT_COLORS,
+    UNFINISHED_RUNS,
     Bar,
     ago,
     counted,
     cut,
     plain_error,
     plain_sentence,
+    run_text,
     short_id,
     usd,
     with_purposes,
     words,
 )
 from agents.admin.forms import REFUSALS, error_text
+from agents.admin.people import INVITE
 from agents.ask.naming import id_range
 from agents.checks.doctor import diagnose
 from agents.conf import clock, manual_folder
@@ -54,7 +57,18 @@ from agents.models import Agent, AgentSession, Approval, Document, Finding, Play
 from agents.people.access import DECIDE_PERMISSION, HALT_PERMISSION
 from agents.people.delegations import is_approver
 from agents.sessions import control_room
-from agents.sessions.control_room import COUNTED, SHOWN, Attention, Counts, Health, Kind, Matter, Meter, health
+from agents.sessions.control_room import (
+    COUNTED,
+    FIRST_FEW,
+    Attention,
+    Counts,
+    Fault,
+    Health,
+    Kind,
+    Matter,
+    Meter,
+    health,
+)
 from agents.sessions.figures import MONTH_DAYS, Period, outcomes_by_day, spend_of_installation
 from agents.sessions.halts import AllHalted, already_halted_message, halt_all_work, release_all_work
 from agents.sessions.model_facts import models_known
@@ -68,7 +82,7 @@ from agents.sessions.pauses import (
     work_paused,
     work_resume,
 )
-from agents.sessions.reads import asked_by, newest
+from agents.sessions.reads import asked_by, newest, titled
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from agents.text.manual import find_sections
@@ -120,7 +134,7 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
     sessions: list[Any] = []
     if user.has_perm(VIEW):
         found = health(now)
-        context["faults"] = strip_lines(found)
+        context["faults"] = strip_lines(found, user)
         context["running"] = control_room.sessions_running()
         context["recent"] = control_room.sessions_ended()
         sessions += [*context["running"], *context["recent"]]
@@ -155,13 +169,29 @@ def _counts_context(request: HttpRequest, now: datetime) -> dict[str, Any]:
 # --- Health strip ---
 
 
-def strip_lines(found: Health) -> list[str]:
+@dataclass(frozen=True)
+class Line:
+    """A fault in a sentence, with a link to the page that it names, for those who may open it."""
+
+    text: str
+    link: str = ""
+
+
+def fault_lines(faults: Iterable[Fault], user: User) -> list[Line]:
+    """The faults, and the skills that were left out."""
+    may_see = user.has_perm("agents.view_outboxmessage")
+    undelivered = f"{reverse('admin:agents_outboxmessage_changelist')}?status__exact=failed&whose=everybody"
+    lines = [Line(fault.text, undelivered if fault.code == "outbox" and may_see else "") for fault in faults]
+    return lines + [Line(text) for text in skills_left_out()]
+
+
+def strip_lines(found: Health, user: User) -> list[Line]:
     """Faults, in short: the halt has its banner, and each model has its row under Needs attention."""
     faults = [fault for fault in found.faults if fault.code != "halted"]
     models = [fault for fault in faults if fault.code.partition(":")[0] in MODEL_FAULTS]
-    lines = [fault.text for fault in faults if fault not in models] + list(skills_left_out())
+    lines = fault_lines((fault for fault in faults if fault not in models), user)
     if models:
-        lines.append(f"{counted(len(models), 'model')} cannot be used: see Needs attention.")
+        lines.append(Line(f"{counted(len(models), 'model')} cannot be used: see Needs attention."))
     return lines
 
 
@@ -181,6 +211,7 @@ class Item:
     action: str
     action_link: str
     level: str = ""
+    risk: str = ""
 
 
 @dataclass(frozen=True)
@@ -206,7 +237,7 @@ _KINDS: Final[Mapping[Kind, tuple[str, str, str]]] = {
 }
 _FILTERS: Final[Mapping[Kind, str]] = {
     Kind.INPUT: "?state__exact=given_up",
-    Kind.RUN: "?run_result__exact=failed",
+    Kind.RUN: f"?run_result__exact={UNFINISHED_RUNS}",
     Kind.CALL: "?outcome__exact=unknown",
 }
 
@@ -230,11 +261,18 @@ def attention_groups(request: HttpRequest, found: Attention, counts: Counts, hea
     groups = []
     for kind in _kinds_for(user):
         _, page, name = _KINDS[kind]
-        number = counts.attention.get(kind, 0)
-        more = f"All {number if number < COUNTED else f'{COUNTED} or more'} {name}" if number > SHOWN else ""
         if items[kind]:
-            groups.append(Group(items[kind], more, f"{reverse(f'admin:{page}')}{_FILTERS.get(kind, '')}"))
+            more = _more(name, counts.attention.get(kind), len(items[kind]))
+            link = f"{reverse(f'admin:{page}')}{_FILTERS.get(kind, '')}"
+            groups.append(Group(items[kind][:FIRST_FEW], more, link))
     return groups
+
+
+def _more(name: str, number: int | None, found: int) -> str:
+    """The words of the link to all of a kind. Models and budgets are not counted: their lists hold all of them."""
+    if number is None:
+        return f"All {name}" if found > FIRST_FEW else ""
+    return f"All {number if number < COUNTED else f'{COUNTED} or more'} {name}" if number > FIRST_FEW else ""
 
 
 def _page(name: str, pk: int) -> str:
@@ -272,6 +310,7 @@ def _approval_item(approval: Any, *, is_approver: bool) -> Item:
         action="Decide" if is_approver else "View",
         action_link=link,
         level=approval.level,
+        risk=approval.risk_level,
     )
 
 
@@ -594,7 +633,7 @@ def health_page(request: HttpRequest) -> TemplateResponse:
         health=found,
         workers=control_room.workers_active(),
         refusals=control_room.refusals_lately() if by.has_perm("audit.view_auditevent") else None,
-        red=[*found.red, *skills_left_out()],
+        red=fault_lines(found.faults, by),
         failed=sum(not check.ok for check in checks),
         tested_at_start=selftest.is_armed(),
         checks=checks,
@@ -624,14 +663,14 @@ def _version(name: str) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """A page that the sidebar or the tabs of its entry lead to, for those with the permission."""
+    """A page that the sidebar or the tabs of its entry lead to, for those with the permission, or with all of them."""
 
     title: str
     name: str
     permission: str = ""
 
     def is_open_to(self, user: User) -> bool:
-        return not self.permission or user.has_perm(self.permission)
+        return user.has_perms(self.permission.split())
 
     @property
     def link(self) -> str:
@@ -851,6 +890,7 @@ class Searched:
     owner: str = ""
 
 
+RESUME: Final = Page("Resume everything", "resume_everything", HALT_PERMISSION)  # offered while all work is paused
 ACTIONS: Final = (
     Page("Run now", "agents_agentsession_add", "agents.add_agentsession"),
     Page("Add document", "agents_document_add", "agents.add_document"),
@@ -858,8 +898,11 @@ ACTIONS: Final = (
     Page("Add trigger", "agents_trigger_add", "agents.add_trigger"),
     Page("Add playbook", "agents_playbook_add", "agents.add_playbook"),
     Page("Add person", "auth_user_add", "auth.add_user"),
+    Page("Invite a person", "auth_user_invite", " ".join(INVITE)),
     Page("Create API key", "agents_apikey_add", "agents.add_apikey"),
     Page("Ask", "ask", VIEW),
+    Page("Pause everything", "pause_everything", HALT_PERMISSION),
+    RESUME,
     Page("Halt everything", "halt_everything", HALT_PERMISSION),
     Page("Release", "release", HALT_PERMISSION),
     Page("Change password", "password_change"),
@@ -901,11 +944,19 @@ def _term(request: HttpRequest) -> str:
 def find(user: User, term: str) -> list[Found]:
     """Return what the user may open, by a fixed number of statements; without a term, actions and pages."""
     pages = [page for entries in _SECTIONS.values() for entry in entries for page in entry.pages]
-    named = [*_pages("action", ACTIONS, user, term), *_pages("page", pages, user, term)]
+    actions = [action for action in ACTIONS if action is not RESUME or work_paused() is not None]
+    named = [*_pages("action", actions, user, term), *_pages("page", pages, user, term)]
     if len(term) < LEAST_CHARS:
         return named
     rows = [found for searched in SEARCHED for found in _rows_found(searched, user, term)]
-    return [*_by_id(user, term), *named, *rows, *_documentation(user, term), *_in_lists(user, term)]
+    return [
+        *_by_id(user, term),
+        *named,
+        *rows,
+        *_runs_found(user, term),
+        *_documentation(user, term),
+        *_in_lists(user, term),
+    ]
 
 
 def _pages(kind: str, pages: Iterable[Page], user: User, term: str) -> Iterator[Found]:
@@ -925,6 +976,16 @@ def _by_id(user: User, term: str) -> Iterator[Found]:
         for row in rows.select_related(owner)[:OF_A_KIND]:
             whose = row.owner if model is AgentSession else row.session.owner
             yield Found(kind, f"{kind.capitalize()} {short_id(row)}", _row_link(row), f"of {whose}")
+
+
+def _runs_found(user: User, term: str) -> Iterator[Found]:
+    """The user's own runs by words of their purpose, among the newest runs, as the list of runs finds them."""
+    if not user.has_perm(VIEW):
+        return
+    runs = AgentSession.objects.filter(newest(AgentSession) & titled(term), owner=user).defer("result")
+    for run in with_purposes(runs.select_related("agent", "trigger").order_by("-pk")[:OF_A_KIND]):
+        title = visible(cut(run.purpose, TERM_CHARS))
+        yield Found("run", title, _row_link(run), f"{run_text(run)}, {ago(run.created_at, clock())}")
 
 
 def _rows_found(searched: Searched, user: User, term: str) -> Iterator[Found]:

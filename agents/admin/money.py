@@ -9,7 +9,17 @@ from django.template.loader import render_to_string
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, for_each
 from agents.admin.base import DetailAdmin, FormAdmin, current_user
-from agents.admin.display import OUTCOME_LABELS, WordedFilter, column, cost_context, exact_usd, took, usd, words
+from agents.admin.display import (
+    OUTCOME_LABELS,
+    WordedFilter,
+    column,
+    cost_context,
+    exact_usd,
+    short_usd,
+    took,
+    usd,
+    words,
+)
 from agents.admin.forms import StyledModelForm, usd_field
 from agents.conf import clock
 from agents.enums import BudgetPeriod, BudgetScope
@@ -142,7 +152,9 @@ def _reached(row: Budget) -> str:
 @admin.register(Budget)
 class BudgetAdmin(DetailAdmin):
     subject = column(lambda row: getattr(row, "subject_name", "") or row.subject, title="name")
-    spent = column(lambda row: render_to_string("admin/parts/cost.html", cost_context(row)), title="cost / cap")
+    spent = column(
+        lambda row: render_to_string("admin/parts/cost.html", {**cost_context(row), "is_even": True}), title="spent"
+    )
     warning = column(_reached, title="warning", label=REACHED)
     when_ = column("when", str, title="day or month", sort="day")
     list_display = ["when_", "period", "scope", "subject", "spent", "warning"]
@@ -241,7 +253,7 @@ class SuspendedModelAdmin(DetailAdmin):
 class InferenceLogAdmin(DetailAdmin):
     purpose_ = column("purpose", words)
     outcome_ = column("outcome", words, label=OUTCOME_LABELS)
-    cost = column("cost_estimate", partial(usd, empty="not reported"), title="cost")
+    cost = column("cost_estimate", partial(short_usd, empty="not reported"), title="spent")
     latency = column("latency_ms", took, title="duration")
     list_display = [
         "model",

@@ -37,7 +37,7 @@ from agents.accounts import (
 )
 from agents.admin.actions import ActionRequest, ActionResult, RowAction, each_row
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, site_page
-from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, moment, plain_sentence, words
+from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, plain_sentence, when, words
 from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal
 from agents.admin.money import caps_action
 from agents.conf import clock, mail_is_configured
@@ -104,6 +104,12 @@ class SavedByDjango(DetailAdmin):
         row = self.get_row(request, object_id)
         context = {"buttons": self.buttons(request, row), **self.page_context(request, row)}
         response: HttpResponse = self.changeform_view(request, object_id, extra_context=context)
+        return response
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], **more: Any) -> HttpResponse:
+        if context.get("original") is None:
+            request.lqops_title = str(context["title"])  # type: ignore[attr-defined]
+        response: HttpResponse = super().render_change_form(request, context, **more)
         return response
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
@@ -348,7 +354,7 @@ def delegation_state(row: Delegation) -> str:
 @admin.register(Delegation)
 class DelegationAdmin(FormAdmin):
     state = column(delegation_state, title="state", label={"in force": "success", "over": "info", "ended": "warning"})
-    until_ = column("until", moment, title="away until")
+    until_ = column("until", title="away until")
     list_display = ["owner", "delegate", "until_", "state", "created_at"]
     list_select_related = ["owner", "delegate"]
     search_fields = ["owner__username", "delegate__username"]
@@ -582,7 +588,7 @@ class DeliveryAdmin(DetailAdmin):
     list_shows_content = True
     title_ = column(lambda row: plain_sentence(row.notification.title), title="notification")
     status_ = column("status", words, label={"sent": "success", "pending": "info", "failed": "danger"})
-    due = column(lambda row: moment(row.sent_at or row.due_at), title="sent, or due")
+    due = column(lambda row: row.sent_at or row.due_at, title="sent, or due")
     error_ = column(lambda row: cut(row.error, 120), title="error")
     list_display = ["title_", "channel", "status_", "attempts", "due", "error_"]
     list_filter = [OfChannelFilter, ("status", WordedFilter)]
@@ -668,7 +674,7 @@ class ApiKeyAdmin(FormAdmin):
     scopes_ = column("scopes", ", ".join)
     state = column(state_of, title="state", label={"active": "success", "expired": "warning", "revoked": "danger"})
     used = column("last_used_at", lambda at: ago(at, clock()), title="last used")
-    expires = column("expires_at", partial(moment, empty="never"), title="expires")
+    expires = column("expires_at", partial(when, empty="never"), title="expires")
     list_display = ["name", "prefix", "user", "scopes_", "state", "used", "expires"]
     list_select_related = ["user"]
     search_fields = ["name", "prefix__exact", "user__username"]

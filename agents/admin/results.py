@@ -27,7 +27,7 @@ from agents.admin.actions import (
     for_each,
     is_in_use,
 )
-from agents.admin.base import DetailAdmin, NamedAdmin, current_user, found_by
+from agents.admin.base import DetailAdmin, NamedAdmin, RowList, current_user, found_by
 from agents.admin.display import (
     DECISION_LABELS,
     FINDING_LABELS,
@@ -443,6 +443,15 @@ MOST_SHOWN: Final = 5  # notifications that a browser shows at once
 SHOWN_CHARS: Final = 160
 
 
+class NotificationList(RowList):
+    """A list that leads to the pages where things are settled. The message of an agent is its own page."""
+
+    def url_for_result(self, result: Any) -> str:
+        if result.kind == NoticeKind.AGENT:
+            return str(super().url_for_result(result))
+        return reverse("admin:agents_notification_go", args=[result.public_id])
+
+
 @admin.register(Notification)
 class NotificationAdmin(DetailAdmin):
     """A user's own notifications; everybody's when asked for. Opening one's own marks it as read."""
@@ -454,7 +463,7 @@ class NotificationAdmin(DetailAdmin):
     list_filter = [WhoseFilter, ReadFilter, ("kind", WordedFilter)]
     list_select_related = ["owner", "session__agent", "session__trigger"]
     empty_text = "No notifications. Runs notify their owner of findings, and approvers of pending approvals."
-    exclude = ("id", "public_id", "title", "body", "session", "finding", "read_at")
+    exclude = ("id", "public_id", "title", "body", "session", "finding", "read_at", "page")
     change_form_template = "admin/notification.html"
     row_actions = (
         RowAction(
@@ -465,6 +474,10 @@ class NotificationAdmin(DetailAdmin):
             available=lambda row: row.read_at is None,
         ),
     )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
+        listed = super().get_changelist(request, **kwargs)
+        return NotificationList if listed is RowList else listed
 
     def get_urls(self) -> Any:
         own = [self.url("go/<uuid:public_id>/", "go"), self.url("waiting/<int:pk>/", "waiting")]
@@ -489,7 +502,7 @@ class NotificationAdmin(DetailAdmin):
         return JsonResponse({"newest": found[0].pk if found else pk, "rows": rows})
 
     def go_view(self, request: HttpRequest, public_id: UUID) -> HttpResponse:
-        """Lead from a message outside the application to the page where it is settled, and mark it as read."""
+        """Lead from the list, or from a message outside, to the page where it is settled, and mark it as read."""
         by = current_user(request)
         row = get_object_or_404(Notification.objects.select_related("session"), public_id=public_id)
         if not self.has_view_permission(request, row):

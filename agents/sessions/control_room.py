@@ -80,6 +80,7 @@ from audit.checkpoints import EVERY, last_checkpoint
 from audit.models import SYSTEM_CHAIN, AuditEvent
 
 SHOWN: Final = 8
+FIRST_FEW: Final = 3  # of each kind that needs attention: no kind pushes the others out of sight
 LOOKED_AT: Final = 300
 COUNTED: Final = 1_000
 BRAKES: Final = (
@@ -355,11 +356,11 @@ def needs_attention(kinds: Collection[Kind], now: datetime) -> Attention:
     runs: Iterable[AgentSession] = ()
     if Kind.RUN in rows:
         named = rows[Kind.RUN].select_related("owner", "agent", "trigger").defer("result")
-        runs = named.order_by("-completed_at")[:SHOWN]
+        runs = named.order_by("-completed_at")[:FIRST_FEW]
     approvals: Iterable[Approval] = ()
     if Kind.APPROVAL in rows:
         named = rows[Kind.APPROVAL].select_related("session__agent", "session__owner", "session__trigger")
-        approvals = named.order_by("created_at", "pk")[:SHOWN]
+        approvals = named.order_by("created_at", "pk")[:FIRST_FEW]
     budgets = budgets_nearly_spent(now) if Kind.BUDGET in kinds else ()
     return Attention(tuple(runs), tuple(approvals), _matters(rows), budgets)
 
@@ -369,7 +370,7 @@ def _matters(rows: Mapping[Kind, QuerySet[Any]]) -> tuple[Matter, ...]:
     parts = []
     for kind, shown in _SHOWN.items():
         if kind in rows:
-            few = rows[kind].order_by("pk").values("pk")[:SHOWN]
+            few = rows[kind].order_by("pk").values("pk")[:FIRST_FEW]
             named = rows[kind].model._meta.default_manager.filter(pk__in=few).order_by()
             kind_ = Value(kind.value, output_field=CharField())
             parts.append(named.values_list(kind_, "pk", *shown))
@@ -664,7 +665,8 @@ def _work_faults(found: Health, now: datetime) -> Iterator[Fault]:
         text = f"{found.unacknowledged} tasks were taken and never acknowledged: restart `manage.py qcluster`."
         yield Fault("acknowledgement", text)
     if found.outbox_failed:
-        text = f"{found.outbox_failed} notifications could not be delivered. See Deliveries."
+        number = f"{found.outbox_failed} notification{'' if found.outbox_failed == 1 else 's'}"
+        text = f"{number} could not be delivered. See Deliveries."
         yield Fault("outbox", text, tells=False)
 
 

@@ -2,12 +2,16 @@
 
 import pytest
 
+from tests.browser.every_page import templates_of
 from tests.browser.room import CONTRACT, PRIVILEGED
 
 pytestmark = pytest.mark.browser
 
 LISTS = ["/admin/agents/approval/?queue=all", "/admin/agents/agentsession/", "/admin/agents/trigger/"]
 TABLES = ".simplebar-content-wrapper:has(#result_list), .lq-scroll"
+TIMES = "#result_list :is(td, th):has(.lq-when)"
+LISTS_WITH_TIMES = 15
+EMPTY = "—"
 CUT_OFF = """selector => [...document.querySelectorAll(selector)]
     .filter(e => e.clientWidth && (e.scrollWidth > e.clientWidth + 1
         || e.matches('td, th') && e.scrollHeight > e.clientHeight + 2))
@@ -41,6 +45,29 @@ def test_lists_and_home_show_all_of_each_cell_on_a_phone(admin):
 def test_lists_and_home_fit_a_screen_though_a_row_is_one_line(admin):
     """Long texts end in an ellipsis; no column is out of sight."""
     assert not any(cut_off(admin, 1280, TABLES).values())
+
+
+def test_no_list_cuts_a_time_on_a_laptop(enter, furnished):
+    admin = enter(furnished, "admin")
+    admin.page.set_viewport_size({"width": 1280, "height": 800})
+    lists = [address for address, template in templates_of(furnished).items() if template.startswith("list ")]
+    cut, shown = {}, set()
+    for address in lists:
+        admin.open(f"{address}?whose=everybody" if "notification" in address or "outbox" in address else address)
+        cut[address] = admin.page.evaluate(CUT_OFF, f"{TIMES}, {TABLES}")
+        shown |= {address} if admin.page.locator(TIMES).count() else set()
+    assert not any(cut.values()), cut
+    assert len(shown) >= LISTS_WITH_TIMES
+
+
+def test_findings_have_no_empty_cells_on_a_phone(enter, furnished):
+    admin = enter(furnished, "admin")
+    admin.open("/admin/agents/finding/?state=all")
+    assert EMPTY in admin.page.locator("#result_list td").all_inner_texts()
+    admin.page.set_viewport_size({"width": 390, "height": 844})
+    shown = admin.page.locator("#result_list td:visible").all_inner_texts()
+    assert shown
+    assert EMPTY not in shown
 
 
 def cut_off(admin, width, selector):

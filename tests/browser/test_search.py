@@ -27,7 +27,7 @@ def test_search_opens_by_a_key_and_leads_to_a_page(admin):
     page.keyboard.press("Control+k")
     expect(field).to_be_focused()
     page.keyboard.type("northgate")
-    expect(dialog.get_by_role("option", name="supplier-contract-northgate.md")).to_be_visible()
+    expect(dialog.get_by_role("option", name="run supplier-contract-northgate.md")).to_be_visible()
     page.keyboard.press("ArrowDown")
     expect(dialog.get_by_role("option").nth(1)).to_have_attribute("aria-selected", "true")
     page.keyboard.press("ArrowUp")

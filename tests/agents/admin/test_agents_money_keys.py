@@ -302,6 +302,19 @@ def test_a_suspended_model_is_accepted_again(client):
     assert AuditEvent.objects.filter(kind="model.accepted").count() == 1
 
 
+def test_amounts_of_a_column_are_called_spent_and_have_one_number_of_digits(client):
+    sign_in(client)
+    for number, amount in enumerate(("0.02", "1.5", "0.0012")):
+        InferenceLog.objects.create(
+            model="m", purpose="chat", outcome="success", latency_ms=1, cost_estimate=Decimal(amount)
+        )
+        Budget.objects.create(scope="agent", subject_id=number, day=clock().date(), charged_usd=Decimal(amount))
+    for model in (InferenceLog, Budget):
+        rows = text_of(client.get(page(model, "changelist"))).partition('id="result_list"')[2]
+        assert rows.lower().count('data-label="spent"') == 3
+        assert set(re.findall(r">\$(\d+\.\d+)[ <]", rows)) == {"0.0200", "1.5000", "0.0012"}
+
+
 def test_model_call_without_reported_cost_says_so(client):
     sign_in(client, "viewer")
     InferenceLog.objects.create(model="m", purpose="chat", outcome="timeout", latency_ms=12)

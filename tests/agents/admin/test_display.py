@@ -7,6 +7,7 @@ import pytest
 from django import forms
 
 from agents.admin.display import (
+    NOTHING,
     Bar,
     ago,
     cost_context,
@@ -22,6 +23,7 @@ from agents.admin.display import (
     span,
     took,
     usd,
+    when,
     words,
 )
 from agents.admin.forms import ArgumentsField, StyledForm, usd_field
@@ -51,15 +53,15 @@ def test_money_has_two_places_from_one_dollar_and_up_to_four_below(amount, text)
 @pytest.mark.parametrize(
     ("amount", "text"),
     [
-        (Decimal("0.009999"), '<span title="$0.009999">$0.01</span>'),
+        (Decimal("0.009999"), '<span title="$0.009999">$0.0100</span>'),
         (Decimal("0.0012"), '<span title="$0.0012">$0.0012</span>'),
-        (Decimal("0.019412"), '<span title="$0.019412">$0.02</span>'),
-        (Decimal("1.999"), '<span title="$1.999">$2.00</span>'),
-        (Decimal(0), '<span title="$0.00">$0.00</span>'),
+        (Decimal("0.000012"), '<span title="$0.000012">&lt;$0.0001</span>'),
+        (Decimal("1.999"), '<span title="$1.999">$1.9990</span>'),
+        (Decimal(0), '<span title="$0.00">$0.0000</span>'),
         (None, "—"),
     ],
 )
-def test_money_in_lists_has_two_places_from_a_cent_and_the_exact_amount_as_tooltip(amount, text):
+def test_money_in_lists_has_four_places_and_the_exact_amount_as_tooltip(amount, text):
     assert short_usd(amount) == text
 
 
@@ -251,3 +253,13 @@ def test_lines_field_splits_lines():
     assert field.prepare_value(("a", "b")) == "a\nb"
     assert not field.has_changed(("a", "b"), "a\r\nb\r\n")
     assert field.has_changed(("a",), "b")
+
+
+def test_time_in_a_list_has_its_year_only_if_it_is_another_one(monkeypatch):
+    monkeypatch.setattr("agents.admin.display.clock", lambda: NOW)
+    earlier = NOW.replace(year=NOW.year - 1)
+
+    assert when(NOW) == f'<span class="lq-when" title="{moment(NOW)} UTC">{NOW:%d %b %H:%M}</span>'
+    assert f">{earlier:%d %b %Y %H:%M}<" in when(earlier)
+    assert when(None) == NOTHING
+    assert when(None, empty="never") == "never"

@@ -1,15 +1,20 @@
 """Finding things: the sidebar and its tabs, the way to a page, and the search."""
 
+import re
+
 import pytest
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from agents.admin.home import ACTIONS, SEARCHED, TERM_CHARS
-from agents.models import Agent, Approval, Collection, Document, Finding, Question
+from agents.conf import clock
+from agents.models import Agent, AgentSession, Approval, Collection, Document, Finding, Question, Trigger
+from agents.sessions.pauses import work_pause
 from tests.agents.admin.hostile import PAYLOADS, read
-from tests.agents.admin.rows import ROLES, make_document, make_everything, page, sign_in, text_of
+from tests.agents.admin.rows import ROLES, act_page, make_document, make_everything, page, sign_in, text_of
 from tests.factories import make_agent, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
@@ -73,6 +78,33 @@ def test_entry_of_a_page_is_marked_and_named_in_the_way_to_it(client):
     assert way.count("Approvals") == 1
 
 
+def way_to(client, address, **given):
+    """The parts of the way to a page, each with its link."""
+    heading = text_of(client.get(address, given)).partition("<h1")[2].partition("</h1>")[0]
+    parts = re.findall(r'<(?:a href="([^"]*)"|span) class="align-middle inline-block leading-5 [^>]*>([^<]*)<', heading)
+    return [(" ".join(title.split()), link) for link, title in parts]
+
+
+@pytest.mark.usefixtures("framed")
+def test_way_to_a_page_ends_with_its_title(client):
+    sign_in(client)
+    run, runs = make_session(), ("Runs", page(AgentSession, "changelist"))
+    assert way_to(client, act_page(run, "halt")) == [runs, ("Halt run", "")]
+    assert way_to(client, page(AgentSession, "add")) == [runs, ("Run now", "")]
+    assert way_to(client, runs[1]) == [("Runs", "")]
+    triggers = ("Triggers", page(Trigger, "changelist"))
+    assert way_to(client, page(Trigger, "add")) == [triggers, ("Add trigger", "")]
+    assert way_to(client, page(Trigger, "add"), kind="watch") == [triggers, ("Add trigger", "")]
+    people = ("People", page(User, "changelist"))
+    assert way_to(client, page(User, "invite")) == [people, ("Invite a person", "")]
+    assert way_to(client, page(User, "add")) == [people, ("Add user", "")]
+    compare = way_to(client, page(AgentSession, "compare", run.pk))
+    own = page(AgentSession, "change", run.pk)
+    assert [link for _, link in compare] == [runs[1], own, ""]
+    assert compare[2][0].startswith("Compare ")
+    assert [title for title, _ in way_to(client, own)] == [title for title, _ in compare[:2]]
+
+
 def test_home_is_marked_on_home_alone(client):
     sign_in(client)
     assert marked_in(client.get(reverse("admin:index"))) == ["Home"]
@@ -84,7 +116,7 @@ def test_home_is_marked_on_home_alone(client):
 
 def test_rows_pages_actions_and_docs_are_found(client):
     user = sign_in(client)
-    session = make_session(owner=user)
+    session = make_session(owner=user, params={"query": "zebra"})
     make_agent(name="Zebra agent")
     make_trigger(name="Zebra trigger")
     make_user(username="zebra", email="z@example.org")
@@ -92,7 +124,7 @@ def test_rows_pages_actions_and_docs_are_found(client):
     Finding.objects.create(session=session, title="Zebra crossing")
 
     results = client.get(reverse("admin:search_results"), {"s": "zebra"}).json()["found"]
-    assert {one["kind"] for one in results} == {"agent", "trigger", "document", "finding", "person", "list"}
+    assert {one["kind"] for one in results} == {"agent", "trigger", "document", "finding", "person", "list", "run"}
     for one in results:
         assert client.get(one["link"]).status_code == 200, one
     assert found(client, "halt ev") == [
@@ -110,13 +142,46 @@ def test_titles_of_others_are_not_found_by_words(client):
     other = make_user()
     session = make_session(owner=other)
     finding = Finding.objects.create(session=session, title="Secret merger")
-    make_document(other, name="secret-merger.md")
+    document = make_document(other, name="secret-merger.md")
+    make_session(owner=other, params={"document": str(document.public_id)})
 
     kinds = {one["kind"] for one in client.get(reverse("admin:search_results"), {"s": "secret"}).json()["found"]}
     assert kinds == {"docs", "list"}
     results = client.get(reverse("admin:search_results"), {"s": str(finding.public_id)[:8]}).json()["found"]
     [one] = [one for one in results if one["kind"] == "finding"]
     assert (one["title"], one["detail"]) == (f"Finding {str(finding.public_id)[:8]}", f"of {other}")
+
+
+def test_own_runs_are_found_by_the_words_of_their_title(client):
+    user = sign_in(client, "viewer")
+    document = make_document(user, name="zebra-lease.md")
+    run = make_session(owner=user, params={"document": str(document.public_id)})
+    make_session(owner=user, params={"query": "horse"})
+
+    results = client.get(reverse("admin:search_results"), {"s": "zebra-l"}).json()["found"]
+
+    [one] = [one for one in results if one["kind"] == "run"]
+    assert "zebra-lease.md" in one["title"]
+    assert (one["link"], one["detail"].split(",")[0]) == (page(AgentSession, "change", run.pk), "running")
+
+
+def test_runs_are_looked_for_among_the_newest(client, monkeypatch):
+    user = sign_in(client)
+    for number in range(3):
+        make_session(owner=user, params={"query": f"zebra {number}"})
+    monkeypatch.setattr("agents.sessions.reads.MOST_SEARCHED", 2)
+
+    assert [title.rstrip("”")[-7:] for title in found(client, "zebra", "run")] == ["zebra 2", "zebra 1"]
+
+
+def test_pause_resume_and_invite_are_actions(client):
+    user = sign_in(client, "admin")
+    assert found(client, "everything", "action") == ["Pause everything", "Halt everything"]
+    assert found(client, "invite", "action") == ["Invite a person"]
+    work_pause(by=user, reason="r", now=clock())
+    assert found(client, "everything", "action") == ["Pause everything", "Resume everything", "Halt everything"]
+    sign_in(client, "viewer")
+    assert found(client, "everything", "action") == found(client, "invite", "action") == []
 
 
 @pytest.mark.parametrize("role", ["", *ROLES])
@@ -182,8 +247,9 @@ def test_number_of_statements_does_not_depend_on_the_rows(client):
     for number in range(20):
         make_document(user, name=f"zebra {number}.md")
         make_agent(name=f"zebra {number}")
-    assert statements() == before
-    assert before <= 2 * len(SEARCHED) + 12
+        make_session(owner=user, params={"query": "zebra"})
+    assert statements() <= before + 5  # the titles of runs
+    assert before <= 2 * len(SEARCHED) + 24
     assert len(found(client, "zebra", "document")) == 5
 
 

@@ -1,6 +1,8 @@
 """The health page and the facts that it shares with probes and the API."""
 
+import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.db import connection
@@ -16,6 +18,7 @@ from agents.models import Installation, Lease, Notification, OutboxMessage, Susp
 from agents.people.channels import email_channel
 from agents.sessions.control_room import health, workers_active
 from audit.checkpoints import write_checkpoint
+from tests.agents.admin.links import unrendered
 from tests.agents.admin.rows import sign_in, text_of
 from tests.factories import NOW, make_session, make_user
 
@@ -87,6 +90,19 @@ def test_lost_worker_is_a_red_line():
     assert [(worker.owner, worker.sessions) for worker in workers_active()] == [("one", 2), ("two", 1)]
     assert (found.lost, found.oldest_lease_until) == (1, NOW - timedelta(seconds=1))
     assert any("counts as lost" in line for line in found.red)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_undelivered_notifications_link_to_those_deliveries(client, number):
+    sign_in(client)
+    for _ in range(number):
+        copy_of(OutboxStatus.FAILED, NOW)
+    copy_of(OutboxStatus.SENT, NOW)
+    text = f"{number} notification{'s' * (number > 1)} could not be delivered. See Deliveries."
+
+    for name in (PAGE, "admin:index"):
+        link = re.search(f'href="([^"]+)">{text}</a>', text_of(client.get(reverse(name))))[1]
+        assert unrendered(client, unescape(link)).context_data["cl"].result_count == number
 
 
 def test_outbox_suspended_models_and_halt_are_shown():

@@ -1,8 +1,10 @@
 """Home: its content by role, its number of queries; halt and release of everything."""
 
 import re
+from collections import Counter
 from datetime import timedelta
 from decimal import Decimal
+from html import unescape
 from uuid import uuid4
 
 import pytest
@@ -13,7 +15,7 @@ from django.urls import reverse
 
 from agents.conf import clock
 from agents.definitions.catalogue import _seen
-from agents.enums import HaltState, InputState, Mode, NoticeKind, Outcome, Status, ToolIntent, TriggerKind
+from agents.enums import HaltState, InputState, Level, Mode, NoticeKind, Outcome, Status, ToolIntent, TriggerKind
 from agents.guard.refusals import refuse_call
 from agents.ledger.budgets import budget_set_cap
 from agents.models import (
@@ -27,9 +29,11 @@ from agents.models import (
     Sensor,
 )
 from agents.sessions import control_room
+from agents.sessions.control_room import Kind
 from agents.sessions.halts import halt_all_work, halted_work_end, session_halt
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
+from tests.agents.admin.links import unrendered
 from tests.agents.admin.rows import (
     act_page,
     kinds_since,
@@ -114,6 +118,22 @@ def test_home_lists_partial_and_failed_runs_that_nothing_took_up(client):
     assert found.count(">Run again</a>") == 2
     for words in ("charlie", "delta", "echo", "foxtrot", "golf"):
         assert words not in found, words
+
+
+def test_number_of_unfinished_runs_is_that_of_the_list_behind_it(client):
+    sign_in(client)
+    for result in ("failed", "partial") * control_room.SHOWN:
+        ended(result)
+    ended("failed", completed_at=clock() - timedelta(hours=25))
+    ended("ok", restarted_from=ended("failed"))
+    ended("ok")
+
+    number, link = re.search(r'href="([^"]+)">All (\d+) failed and partial runs', shown(client)).group(2, 1)
+    listed = unrendered(client, unescape(link)).context_data["cl"]
+
+    assert int(number) == listed.result_count == 2 * control_room.SHOWN
+    [chosen] = [choice["display"] for choice in listed.filter_specs[1].choices(listed) if choice["selected"]]
+    assert chosen == "Failed or partial, needs attention"
 
 
 def test_recent_runs_are_shown_by_result(client):
@@ -345,15 +365,44 @@ def test_viewer_gets_links_and_no_acts(client):
     assert set(re.findall(r'<a class="lq-button small"[^>]*>([^<]+)</a>', found)) == {"View", "Test"}
 
 
+@pytest.mark.parametrize(("risk", "chip"), [("high", 'bad">high-risk'), ("low", '">SAFE'), ("", '">SAFE')])
+def test_approval_of_high_risk_does_not_look_safe(client, risk, chip):
+    sign_in(client)
+    approval = make_approval(level=Level.SAFE, risk_level=risk)
+
+    for found in (shown(client), text_of(client.get(page(AgentSession, "change", approval.session_id)))):
+        chips = found.partition("Needs attention")[2].partition("</section>")[0]
+        assert chip in chips
+        assert ("SAFE" in chips) == (risk != "high")
+
+
 def test_more_of_a_kind_are_a_link_to_the_list(client):
     sign_in(client)
-    for number in range(control_room.SHOWN + 1):
+    for number in range(control_room.FIRST_FEW + 1):
         make_approval(key=f"k{number}")
+        ModelOutage.objects.create(model=f"m{number}", since=NOW, next_try_at=NOW)
 
     found = shown(client)
 
-    assert "All 9 approvals" in found
-    assert found.count(">Decide</a>") == control_room.SHOWN
+    assert "All 4 approvals" in found
+    assert found.count(">Decide</a>") == control_room.FIRST_FEW
+    assert ">All models</a>" in found
+    assert found.count(">Test</a>") == control_room.FIRST_FEW
+
+
+def test_no_kind_shows_more_than_a_few(client):
+    """Eight failed runs leave the approvals in sight."""
+    sign_in(client)
+    fill_home(8)
+
+    found = shown(client).partition('id="home-attention"')[2].partition("</section>")[0]
+
+    chips = re.findall(r'class="kind"><span class="lq-chip \w*">([^<]+)<', found)
+    assert Counter(chip.split()[0] for chip in chips) == dict.fromkeys(
+        ("failed", "input", "approval", "question", "unknown", "sensor", "trigger", "model", "budget"),
+        control_room.FIRST_FEW,
+    )
+    assert found.count('<li class="more">') == len(Kind)
 
 
 def test_trigger_paused_by_hand_needs_no_attention():

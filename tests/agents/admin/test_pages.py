@@ -1,5 +1,8 @@
 """Every page opens for those who may view it, and runtime rows are read-only."""
 
+import re
+from datetime import timedelta
+
 import pytest
 from django.contrib import admin
 from django.db import connection
@@ -8,11 +11,13 @@ from django.urls import reverse
 
 from agents.admin.base import FormAdmin
 from agents.admin.home import _SECTIONS
+from agents.conf import clock
 from agents.models import (
     Agent,
     AgentSession,
     Approval,
     Budget,
+    DeclaredModel,
     Finding,
     InferenceLog,
     Notification,
@@ -29,6 +34,7 @@ pytestmark = pytest.mark.django_db
 
 PAGES = list(admin.site._registry)
 OURS = [model for model in PAGES if model._meta.app_label in {"agents", "audit"}]
+LONG_TIME = re.compile(r">\s*\d+ \w{3} \d{4},? \d\d:\d\d:\d\d")
 RUNTIME = [AgentSession, ToolCall, Approval, InferenceLog, Budget, Finding, Notification, AuditEvent]
 
 
@@ -46,6 +52,22 @@ def test_lists_are_titled_as_in_the_sidebar(client):
         assert title in {answer.context_data["title"], None}, model
         assert title is None or model._meta.verbose_name_plural.lower() == title.lower()
     assert titles == {}
+
+
+def test_lists_show_times_in_one_short_form(client):
+    make_everything(sign_in(client))
+    for model in (model for model in PAGES if model._meta.app_label != "audit"):
+        rows = text_of(client.get(page(model, "changelist"))).partition('id="result_list"')[2]
+        assert not LONG_TIME.search(rows), model
+
+
+def test_lists_can_still_be_sorted_by_a_time(client):
+    sign_in(client)
+    for number in (1, 2):
+        DeclaredModel.objects.create(model=f"m{number}", changed_at=clock() + timedelta(hours=number))
+    found = text_of(client.get(page(DeclaredModel, "changelist"), {"o": "-2"}))
+    assert "sortable column-changed_at" in found
+    assert found.index(">m2<") < found.index(">m1<")
 
 
 def test_unknown_rows_have_no_page(client):

@@ -243,6 +243,24 @@ def test_notifications_show_and_link_their_runs(client):
     assert f'href="{page(AgentSession, "change", session.pk)}">Open run' in found
 
 
+def test_notifications_lead_to_where_they_are_settled(client):
+    user = sign_in(client)
+    approval = make_approval()
+    row = Notification.objects.create(owner=user, session=approval.session, title="t", kind="approval_waiting")
+    message = Notification.objects.create(owner=user, session=approval.session, title="from the agent", body="text")
+
+    listed = text_of(client.get(page(Notification, "changelist")))
+
+    link = reverse("admin:agents_notification_go", args=[row.public_id])
+    assert f'href="{link}' in listed
+    assert client.get(link).url == page(Approval, "change", approval.pk)
+    row.refresh_from_db()
+    assert row.read_at is not None
+    own = page(Notification, "change", message.pk)
+    assert f'href="{own}' in listed
+    assert "<dt>Page</dt>" not in text_of(client.get(own))
+
+
 def test_notification_of_a_decided_call_is_settled(client):
     user = sign_in(client)
     approval = make_approval()
