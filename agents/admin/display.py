@@ -22,7 +22,7 @@ from django.http import HttpRequest
 from django.template.defaultfilters import stringfilter
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from agents.conf import clock
@@ -77,7 +77,7 @@ ROW_BUTTON: Final = (
     f"{_ICON}</button>"
 )
 # An empty cell of a list; phones leave it out.
-NOTHING: Final = mark_safe('<span class="lq-none">—</span>')
+NOTHING: Final = format_html('<span class="lq-none">{}</span>', "—")
 ROW_LINK: Final = f'<a class="lq-icon" href="{{0}}" title="{{1}}" aria-label="{{1}}">{_ICON}</a>'
 
 
