@@ -470,9 +470,9 @@ def _fact(row: models.Model, field: Any, by: User) -> dict[str, Any]:
     value = getattr(row, field.name)
     label = capfirst(field.verbose_name)
     if isinstance(value, AgentSession):
-        return {"label": "Run", "text": value.chain, "link": _link(value, by)}
+        return {"label": "Run", "text": value.chain, "link": page_link(value, by)}
     if isinstance(value, models.Model):
-        return {"label": label, "text": visible(str(value)), "link": _link(value, by)}
+        return {"label": label, "text": visible(str(value)), "link": page_link(value, by)}
     text = _text(field, value)
     return {"label": label, "text": text, "long": len(text) > LONG_CHARS or "\n" in text}
 
@@ -491,7 +491,8 @@ def _text(field: Any, value: Any) -> str:
     return words(value) if field.choices else visible(str(value))
 
 
-def _link(row: models.Model, by: User) -> str:
+def page_link(row: models.Model, by: User) -> str:
+    """Return the address of the page of a row, for those who may open it."""
     app, name = row._meta.app_label, row._meta.model_name
     return reverse(f"admin:{app}_{name}_change", args=[row.pk]) if by.has_perm(f"{app}.view_{name}") else ""
 
