@@ -147,10 +147,10 @@ def _seen_words(seen: Sequence[Permission]) -> str:
 
 def _named(permissions: Iterable[Permission]) -> str:
     """Their subjects that have a page, and the number of the others."""
-    pages = {model._meta.label_lower for model in admin.site._registry}
     names, hidden = [], 0
     for one in permissions:
-        if f"{one.content_type.app_label}.{one.content_type.model}" in pages:
+        model = one.content_type.model_class()
+        if model is not None and admin.site.is_registered(model):
             names.append(_subject(one))
         else:
             hidden += 1
