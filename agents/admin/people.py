@@ -376,8 +376,8 @@ class RoleAdmin(DjangoGroupAdmin, SavedByDjango):  # type: ignore[misc]  # Djang
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.has_model_permission(request, "delete") and not self._is_role(obj)
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return () if self._is_role(obj) else super().get_fields(request, obj)
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return () if self._is_role(obj) else super().get_fieldsets(request, obj)
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         permissions = list(

@@ -384,7 +384,7 @@ def _caps(trigger: Trigger) -> str:
     run = trigger.max_cost_usd
     a_run = f"{usd(default_session_cap())} per run (default)" if run is None else f"{usd(run)} per run"
     day = trigger.max_cost_per_day_usd
-    return f"{a_run}, {'none' if day is None else usd(day)} per day"
+    return f"{a_run}, {'no cap' if day is None else usd(day)} per day"
 
 
 def _limits_text(trigger: Trigger) -> str:

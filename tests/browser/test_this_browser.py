@@ -89,8 +89,8 @@ def test_next_person_at_the_browser_has_allowed_no_notifications(room):
 def test_density_is_set_in_the_menu_of_the_account_too(room):
     room.open("/admin/agents/trigger/")
     cell = room.page.locator("#result_list tbody td").first
-    menu = room.page.get_by_label("Density", exact=True)
-    room.page.locator("#nav-sidebar").get_by_text("nina").first.click()
+    menu = room.page.get_by_label("Density")
+    room.page.locator("#nav-sidebar").get_by_text("admin", exact=True).click()
 
     menu.select_option("comfortable")
 
