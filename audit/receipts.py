@@ -406,7 +406,7 @@ def receipt_text(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -
     """Return the receipt for a terminal."""
     calls, owner = receipt["totals"]["calls"], f"user:{receipt['owner_id']}"
     lines = [
-        f"Session {receipt['session_id']}, for {names.get(owner, owner)}: {label_of('mode', receipt['mode'])}",
+        f"Run {receipt['session_id']}, for {names.get(owner, owner)}: {label_of('mode', receipt['mode'])}",
         f"Trigger: {started_by(receipt, names)}",
         f"Started {_moment(receipt['started_at'])}, ended {_moment(receipt['ended_at'])}",
         outcome_sentence(receipt, names),

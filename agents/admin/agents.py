@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.db.models import Q
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.html import format_html_join
 
 from agents.admin.actions import (
@@ -22,17 +24,28 @@ from agents.admin.actions import (
     each_row,
     for_each,
 )
-from agents.admin.base import DetailAdmin, current_user, record_view, view_token
+from agents.admin.base import DetailAdmin, current_user, page_link, record_view, view_token
 from agents.admin.charts import small_charts
 from agents.admin.definitions import AgentDefinitionAdmin
-from agents.admin.display import STATUS_LABELS, Bar, OptionFilter, ago, column, status_text, usd, with_purposes, words
+from agents.admin.display import (
+    STATUS_LABELS,
+    Bar,
+    OptionFilter,
+    ago,
+    column,
+    counted,
+    status_text,
+    usd,
+    with_purposes,
+    words,
+)
 from agents.admin.forms import NamesField, OwnerForm
 from agents.admin.money import caps_action
 from agents.admin.sessions import CHANGE, halt_result, start_each
 from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, definition_of
 from agents.definitions.schema import SOURCE_KEYS, AgentDefinition, DefinitionError
-from agents.enums import BudgetScope, EventKind, Mode, SensorKind, SensorState, Status
+from agents.enums import ApprovalMode, BudgetScope, EventKind, Mode, SensorKind, SensorState, Status
 from agents.exceptions import LqopsError
 from agents.loop.crossings import instructions_of_agent
 from agents.loop.guardrails import RATE_WINDOW, count_hour_tokens
@@ -399,6 +412,34 @@ class AgentForm(OwnerForm):
         }
 
 
+APPROVAL_WORDS: Final[Mapping[str, str]] = {
+    ApprovalMode.AUTO: "PRIVILEGED calls need approval",
+    ApprovalMode.SEMI: "RESTRICTED and PRIVILEGED calls need approval",
+    ApprovalMode.MANUAL: "CONTROLLED, RESTRICTED and PRIVILEGED calls need approval",
+}
+
+
+def settings_summary(agent: Agent, by: User) -> list[dict[str, Any]]:
+    """The settings for reading, above the form: its state, which calls need approval, its cap, what starts it."""
+    state = "archived" if agent.archived_at else "enabled" if agent.enabled else "disabled"
+    facts = [
+        ("State", state, ""),
+        ("Owner", str(agent.owner), page_link(agent.owner, by)),
+        ("Approvals", f"{agent.mode}: {APPROVAL_WORDS.get(agent.mode, '')}", ""),
+        ("Cap per day", usd(agent.max_cost_per_day_usd, empty="none of its own"), ""),
+        ("Definition", f"version {agent.definition_version}" if agent.definition_version else "none", "#definition"),
+    ]
+    if agent.allow_high_risk:
+        facts.append(("High risk", "allowed in mode auto", ""))
+    if agent.waived_skills:
+        facts.append(("Without approval", ", ".join(agent.waived_skills), ""))
+    if by.has_perm("agents.view_trigger"):
+        number = agent.triggers.filter(deleted_at__isnull=True).count()
+        link = f"{reverse('admin:agents_trigger_changelist')}?agent__id__exact={agent.pk}" if number else ""
+        facts.append(("Triggers", counted(number, "trigger") if number else "none", link))
+    return [{"label": label, "text": text, "link": link} for label, text, link in facts]
+
+
 class ArchivedFilter(OptionFilter):
     title = "archive"
     parameter_name = "archive"
@@ -539,7 +580,8 @@ class AgentAdmin(AgentDefinitionAdmin):
             "may_chat": row.enabled and row.owner_id == by.pk and by.has_perm("agents.add_agentsession"),
             "meter": meter_today("agent", row.pk, cap=row.max_cost_per_day_usd, name=row.name, now=clock()),
             "own_pause": row.pauses.open().select_related("requested_by", "agent").first(),
-            "small_charts": small_charts(by, Subject(agent_id=row.pk), clock()),
+            "settings_summary": settings_summary(row, by),
+            **small_charts(by, Subject(agent_id=row.pk), clock()),
             **(about := self.definition_context(row)),
             **autonomy_context(request, row, about.get("definition"), clock()),
         }

@@ -43,7 +43,7 @@ from agents.admin.display import (
     with_purposes,
     words,
 )
-from agents.admin.forms import REFUSALS, ArgumentsField, StyledForm, error_text, with_line
+from agents.admin.forms import ARGUMENT_CHARS, REFUSALS, ArgumentsField, StyledForm, error_text, style_fields, with_line
 from agents.conf import clock
 from agents.engine.skills import SIMULATION_PREFIX
 from agents.enums import (
@@ -84,6 +84,8 @@ from agents.walk import drafting
 
 LISTED_CHARS: Final = 300  # of one argument
 LISTED_FIELDS: Final = 12
+MOST_FIELDS: Final = 30  # arguments with a field for each; more are changed as JSON
+LINE_CHARS: Final = 80  # a longer text has a box of several lines
 OPEN_TO_SEE: Final = "Open the call to see all."
 
 # --- Decisions: approve, deny, approve with changes, approve for the rest of the run ---
@@ -124,14 +126,70 @@ class EditedForm(ApproveForm):
         self.initial["arguments"] = _editable(self.approval.arguments)
 
     def clean_arguments(self) -> dict[str, Any]:
-        given: dict[str, Any] = self.cleaned_data["arguments"]
-        if given == self.approval.arguments:
-            raise forms.ValidationError("Nothing changed. Approve the call without changes instead.")
-        try:
-            edited(self.approval, given, fits=fitting)
-        except Invalid as error:
-            raise forms.ValidationError(with_line(str(error), self.data.get("arguments", ""))) from error
-        return given
+        return _checked(self.approval, self.cleaned_data["arguments"], self.data.get("arguments", ""))
+
+
+class FieldsForm(ApproveForm):
+    """Changed arguments with a field for each, where `is_flat` holds."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.arguments = dict(sorted(self.approval.arguments.items())) if is_flat(self.approval.arguments) else {}
+        added = {f"argument_{number}": _argument_field(*one) for number, one in enumerate(self.arguments.items())}
+        style_fields(added.values())
+        self.fields |= added
+        self.order_fields(["digest", *added, "note"])
+
+    def clean(self) -> dict[str, Any]:
+        """Put the arguments together; those that nobody changed stay exactly what they were."""
+        given = super().clean() or {}
+        if not self.arguments:
+            raise forms.ValidationError("These arguments are changed as JSON.")
+        if self.errors:
+            return given
+        values = [given.pop(f"argument_{number}") for number in range(len(self.arguments))]
+        texts = [value.replace("\r\n", "\n") if isinstance(value, str) else value for value in values]
+        pairs = zip(self.arguments.items(), texts, strict=True)
+        arguments = {name: before if text == before else text for (name, before), text in pairs}
+        return {**given, "arguments": _checked(self.approval, arguments)}
+
+
+def is_flat(arguments: Mapping[str, Any]) -> bool:
+    """Whether each argument is a text, a number or a flag without any character that a field would hide."""
+    return 0 < len(arguments) <= MOST_FIELDS and all(
+        isinstance(value, str | int | float) and _is_plain(name) and _is_plain(str(value))
+        for name, value in arguments.items()
+    )
+
+
+def _is_plain(text: str) -> bool:
+    return visible(text) == text and "\r" not in text
+
+
+def _argument_field(name: str, value: Any) -> forms.Field:
+    given: dict[str, Any] = {"label": name, "initial": value}
+    match value:
+        case bool():
+            return forms.BooleanField(required=False, **given)
+        case int():
+            return forms.IntegerField(**given)
+        case float():
+            return forms.FloatField(**given)
+        case _:
+            is_long = "\n" in value or len(value) > LINE_CHARS
+            widget = forms.Textarea if is_long else forms.TextInput
+            return forms.CharField(required=False, strip=False, max_length=ARGUMENT_CHARS, widget=widget, **given)
+
+
+def _checked(approval: Approval, given: dict[str, Any], text: str = "") -> dict[str, Any]:
+    """Changed arguments with which the call can be made; an error names the line of the text that it is about."""
+    if given == approval.arguments:
+        raise forms.ValidationError("Nothing changed. Approve the call without changes instead.")
+    try:
+        edited(approval, given, fits=fitting)
+    except Invalid as error:
+        raise forms.ValidationError(with_line(str(error), text)) from error
+    return given
 
 
 class StandingForm(DecisionForm):
@@ -181,7 +239,10 @@ DECISIONS: Final = {
 def decision_forms(approval: Approval) -> dict[str, DecisionForm]:
     """The forms of a pending call. A call that always needs its own approval has no standing form."""
     offered = [name for name in DECISIONS if name != "standing" or not is_single(approval.level, approval.risk_level)]
-    return {name: DECISIONS[name].form(approval=approval, auto_id=f"id_{name}_%s") for name in offered}
+    kinds = {name: DECISIONS[name].form for name in offered}
+    if is_flat(approval.arguments):
+        kinds["fields"] = FieldsForm
+    return {name: kind(approval=approval, auto_id=f"id_{name}_%s") for name, kind in kinds.items()}
 
 
 def decision_message(decision: Decision, result: object, data: Mapping[str, Any]) -> str:
@@ -528,9 +589,11 @@ class ApprovalAdmin(QueueAdmin):
         decision = DECISIONS.get(name)
         if decision is None:
             return self.detail_page(request, approval, fault="Choose a decision.", status=422)
-        form = decision.form(request.POST, approval=approval)
+        by_field = name == "edit" and "by_field" in request.POST
+        form = (FieldsForm if by_field else decision.form)(request.POST, approval=approval)
         if not form.is_valid():
-            bound = {**decision_forms(approval), name: form} if _is_pending(approval) else {}
+            shown_as = "fields" if by_field else name
+            bound = {**decision_forms(approval), shown_as: form} if _is_pending(approval) else {}
             return self.detail_page(request, approval, forms=bound, status=422)
         if name == "edit" and "seen" not in request.POST:
             return self._changes_page(request, approval, form)
@@ -570,6 +633,7 @@ class ApprovalAdmin(QueueAdmin):
             lines=difference(approval.arguments, form.cleaned_data["arguments"]),
             warnings=shown(form.cleaned_data["arguments"]).warnings,
             form=form,
+            arguments=_editable(form.cleaned_data["arguments"]),
             back=self.row_link(approval.pk),
         )
 

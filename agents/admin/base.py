@@ -502,9 +502,9 @@ def _fact(row: models.Model, field: Any, by: User) -> dict[str, Any]:
     value = getattr(row, field.name)
     label = capfirst(field.verbose_name)
     if isinstance(value, AgentSession):
-        return {"label": "Run", "text": value.chain, "link": _link(value, by)}
+        return {"label": "Run", "text": value.chain, "link": page_link(value, by)}
     if isinstance(value, models.Model):
-        return {"label": label, "text": visible(str(value)), "link": _link(value, by)}
+        return {"label": label, "text": visible(str(value)), "link": page_link(value, by)}
     text = _text(field, value)
     return {"label": label, "text": text, "long": len(text) > LONG_CHARS or "\n" in text}
 
@@ -523,7 +523,8 @@ def _text(field: Any, value: Any) -> str:
     return words(value) if field.choices else visible(str(value))
 
 
-def _link(row: models.Model, by: User) -> str:
+def page_link(row: models.Model, by: User) -> str:
+    """Return the address of the page of a row, for those who may open it."""
     app, name = row._meta.app_label, row._meta.model_name
     return reverse(f"admin:{app}_{name}_change", args=[row.pk]) if by.has_perm(f"{app}.view_{name}") else ""
 
@@ -581,7 +582,8 @@ class FormAdmin(DetailAdmin):
         return {}
 
     def _seen(self, row: Any, form: Any) -> dict[str, str]:
-        return form.seen() | {name: seen_digest(value) for name, value in self.shown_beside(row).items()}
+        beside = {name: seen_digest(value) for name, value in self.shown_beside(row).items()}
+        return {**form.seen(), **beside}
 
     def _seen_text(self, request: HttpRequest, row: Any, form: Any) -> str:
         """Return the note of the values shown. A page that is shown again keeps its own, unless it told of changes."""

@@ -40,6 +40,7 @@ from agents.sessions.figures import (
 from agents.text.shown import visible
 
 VIEW: Final = "agents.view_agentsession"
+SMALL: Final = ("spend", "outcomes", "durations", "cost-per-finding")  # on the pages of agents and triggers
 MOST_CHOICES: Final = 200
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # a cell that a spreadsheet would run
 # Colours of room.css; all others take the next one of the palette.
@@ -179,12 +180,15 @@ def _total(kind: Kind, figures: Figures) -> str:
     return UNITS[kind.unit](sum(values, Decimal(0) if kind.unit == "usd" else 0))
 
 
-def small_charts(by: User, subject: Subject, now: datetime) -> list[dict[str, Any]]:
-    """The charts with which the page of an agent or a trigger begins: 30 days of spend and outcomes."""
+def small_charts(by: User, subject: Subject, now: datetime) -> dict[str, Any]:
+    """Return the context of parts/small_charts.html: 30 days of an agent or a trigger, and a link to all its charts."""
     period = Period.last_days(MONTH_DAYS, now)
     query = _query(MONTH_DAYS, subject)
-    kinds = [KINDS[name] for name in ("spend", "outcomes") if by.has_perm(KINDS[name].permission)]
-    return [chart(kind, kind.read(period, subject), query=query) for kind in kinds]
+    kinds = [KINDS[name] for name in SMALL if by.has_perm(KINDS[name].permission)]
+    return {
+        "small_charts": [chart(kind, kind.read(period, subject), query=query) for kind in kinds],
+        "all_charts": f"{reverse('admin:charts')}?{query}" if by.has_perm(VIEW) else "",
+    }
 
 
 # --- The page ---

@@ -5,7 +5,7 @@ A form is never saved. Its cleaned values go to one function of the subject, whi
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -115,13 +115,18 @@ class StyledFields:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for field in self.fields.values():  # type: ignore[attr-defined]
-            classes = next((names for kind, names in _CLASSES if isinstance(field.widget, kind)), ())
-            field.widget.attrs.setdefault("class", " ".join(classes))
-            if isinstance(field.widget, forms.Textarea):
-                field.widget.attrs.setdefault("rows", 4)
-            if type(field.widget) is forms.Select:
-                field.widget.template_name = "unfold/widgets/select.html"
+        style_fields(self.fields.values())  # type: ignore[attr-defined]
+
+
+def style_fields(fields: Iterable[forms.Field]) -> None:
+    """Give widgets unfold's classes; for fields that are added later than those of the class."""
+    for field in fields:
+        classes = next((names for kind, names in _CLASSES if isinstance(field.widget, kind)), ())
+        field.widget.attrs.setdefault("class", " ".join(classes))
+        if isinstance(field.widget, forms.Textarea):
+            field.widget.attrs.setdefault("rows", 4)
+        if type(field.widget) is forms.Select:
+            field.widget.template_name = "unfold/widgets/select.html"
 
 
 class StyledForm(StyledFields, forms.Form):

@@ -1,6 +1,7 @@
 """Collections and documents: adding, reading with quotes marked, searching, attaching and detaching."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -43,11 +44,17 @@ SHOWN_DOCUMENTS: Final = 100
 SHOWN_FINDINGS: Final = 200
 SHOWN_CHARS: Final = 50_000  # of a text at a time
 SHOWN_HITS: Final = 200
+SHOWN_FLOWS: Final = 2_000  # lines that are joined in a part
 SHOWN_PLACES: Final = 500  # in the contents, and headings marked in a part
 SEARCHED_WORDS: Final = 10
 AROUND_CHARS: Final = 60
 QUERY_CHARS: Final = 200
 HEADING: Final = re.compile(r"^#{1,6} [^\n]{1,200}$", re.MULTILINE)
+MARKDOWN: Final = ("text/markdown", "text/x-markdown")
+FENCE: Final = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
+# Lines of Markdown that are no part of a paragraph, and lines that begin something new.
+NO_PROSE: Final = re.compile(r"\s*(?:$|#{1,6} |\||[-=*_]{3,}\s*$)|\t| {4}")
+NEW_BLOCK: Final = re.compile(rf"{NO_PROSE.pattern}|\s*(?:[-*+] |\d{{1,9}}[.)] |>|```|~~~)")
 ORIGINS: Final = {"upload": "upload", "artifact": "written by a run"}
 
 
@@ -175,7 +182,8 @@ class DetachForm(AttachForm):
 class Piece:
     """A stretch of text. `begins` are findings whose quote starts here; `hit` is the number of the hit that it is in.
 
-    `chunk` and `label`, the name of a page, sheet or slide, are set where one begins.
+    `chunk` and `label`, the name of a page, sheet or slide, are set where one begins. `marker` and `lines` are the same
+    text again: the marker of a heading, which is not shown, and the rest, cut where a paragraph goes on.
     """
 
     text: str
@@ -187,6 +195,8 @@ class Piece:
     is_heading: bool = False
     hit: int = 0
     hit_begins: bool = False
+    marker: str = ""
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,8 +250,9 @@ def pieces(
     hits: Sequence[Hit] = (),
     *,
     part: tuple[int, int] | None = None,
+    flows: bool = False,
 ) -> list[Piece]:
-    """A part of the text, in pieces; no character is lost or doubled."""
+    """A part of the text, in pieces; no character is lost or doubled. `flows`: lines of a paragraph are joined."""
     first, last = part or (0, len(text))
     quotes = [finding for finding in findings if _is_within(finding, len(text))]
     begins = {chunk.start: chunk for chunk in chunks}
@@ -250,10 +261,12 @@ def pieces(
     spans = [(one.quote_start, one.quote_end) for one in quotes] + [(hit.start, hit.end) for hit in hits]
     edges = {first, last, *begins, *labels, *headings, *headings.values(), *(edge for span in spans for edge in span)}
     ordered = sorted(edge for edge in edges if first <= edge <= last)
+    soft = soft_ends(text, first, last) if flows else []
     found = []
     heading_end = first
     for start, stop in pairwise(ordered):
         heading_end = headings.get(start, heading_end)
+        words_at = min(text.index(" ", start) + 1, stop) if start in headings else start
         hit = next((one for one in hits if one.start <= start and stop <= one.end), None)
         found.append(
             Piece(
@@ -266,9 +279,34 @@ def pieces(
                 is_heading=stop <= heading_end,
                 hit=hit.number if hit else 0,
                 hit_begins=hit is not None and max(hit.start, first) == start,
+                marker=text[start:words_at],
+                lines=_lines(text, words_at, stop, soft),
             )
         )
     return found
+
+
+def soft_ends(text: str, first: int, last: int) -> list[int]:
+    """The ends of lines in a part of Markdown after which a paragraph, or an item of a list, goes on."""
+    found: list[int] = []
+    place = first
+    is_fenced = len(FENCE.findall(text[:first])) % 2 == 1
+    for line, following in pairwise(text[first:last].split("\n")):
+        place += len(line)
+        is_fence = FENCE.match(line) is not None
+        is_fenced ^= is_fence
+        ends_here = is_fence or is_fenced or NO_PROSE.match(line) or line.endswith(("  ", "\\"))
+        if not ends_here and not NEW_BLOCK.match(following) and len(found) < SHOWN_FLOWS:
+            found.append(place)
+        place += 1
+    return found
+
+
+def _lines(text: str, start: int, stop: int, soft: Sequence[int]) -> tuple[str, ...]:
+    """A stretch of text, cut at the ends of lines that are soft."""
+    inside = soft[bisect_left(soft, start) : bisect_left(soft, stop)]
+    begins = [start, *(end + 1 for end in inside)]
+    return tuple(visible(text[one:end]) for one, end in zip(begins, [*inside, stop], strict=True))
 
 
 def _is_within(finding: Any, length: int) -> bool:
@@ -285,6 +323,10 @@ def _part_at(parts: list[tuple[int, int]], place: int) -> int:
 def _headings(text: str) -> list[tuple[int, str]]:
     found = islice(HEADING.finditer(text), SHOWN_PLACES)
     return [(place.start(), visible(place[0].strip("# "))) for place in found]
+
+
+def _is_markdown(document: Document) -> bool:
+    return document.media_type in MARKDOWN
 
 
 # --- Documents ---
@@ -398,7 +440,7 @@ class DocumentAdmin(FormAdmin):
             "document": row,
             "findings": list(by_place[:SHOWN_FINDINGS]),
             "chosen": chosen,
-            "pieces": pieces(row.text, chunks, marked, row.marks, hits, part=(start, end)),
+            "pieces": pieces(row.text, chunks, marked, row.marks, hits, part=(start, end), flows=_is_markdown(row)),
             "places": [(at, label) for at, label in row.marks][:SHOWN_PLACES] or _headings(row.text),
             "chunk_count": row.chunks.count(),
             "space": vector_space(),

@@ -4,6 +4,8 @@ Accounts are switched off, never deleted: the history of what a person did stays
 superuser; an admin gives roles and permissions of lqops, and no others.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import time, timedelta
 from functools import partial
 from typing import Any
@@ -13,6 +15,7 @@ from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -90,6 +93,74 @@ def grantable() -> Any:
     return rows.select_related("content_type").order_by("content_type__app_label", "codename")
 
 
+VERBS = ("add", "change", "delete")
+
+
+def _subject(permission: Permission) -> str:
+    model = permission.content_type.model_class()
+    return str(model._meta.verbose_name_plural if model else permission.content_type.model)
+
+
+def _verb(permission: Permission) -> str:
+    """The verb of one of Django's own permissions; empty for a permission of its own."""
+    verb, _, name = permission.codename.partition("_")
+    return verb if verb in {"view", *VERBS} and name == permission.content_type.model else ""
+
+
+def permission_words(permission: Permission) -> str:
+    """One permission in plain words, the subject first: triggers: change."""
+    own = permission.name.removeprefix("Can ")
+    return f"{_subject(permission)}: {_verb(permission) or own}"
+
+
+def role_facts(permissions: Iterable[Permission]) -> list[tuple[str, str]]:
+    """What permissions allow: verbs with their subjects, those with the same verbs together."""
+    seen: list[Permission] = []
+    own: list[str] = []
+    verbs: dict[ContentType, list[str]] = defaultdict(list)
+    subjects: dict[tuple[str, ...], list[Permission]] = defaultdict(list)
+    for permission in permissions:
+        match _verb(permission):
+            case "":
+                own.append(permission.name.removeprefix("Can "))
+            case "view":
+                seen.append(permission)
+            case verb:
+                verbs[permission.content_type].append(verb)
+    one_each = {permission.content_type: permission for permission in permissions}
+    for kind, held in verbs.items():
+        subjects[tuple(sorted(held))].append(one_each[kind])
+    facts = [("See", _seen_words(seen))] if seen else []
+    facts += [(_joined(held).capitalize(), _named(rows)) for held, rows in sorted(subjects.items())]
+    return facts + ([("Also", "; ".join(sorted(own)))] if own else [])
+
+
+def _seen_words(seen: Sequence[Permission]) -> str:
+    """Everything, or the names of what can be seen."""
+    views = Permission.objects.filter(content_type__app_label__in=VIEWED, codename__startswith="view_")
+    everything = set(views.values_list("pk", flat=True))
+    if not everything <= {one.pk for one in seen}:
+        return _named(seen)
+    others = [one for one in seen if one.pk not in everything]
+    return ", ".join(["everything of lqops", *([_named(others)] if others else [])])
+
+
+def _named(permissions: Iterable[Permission]) -> str:
+    """Their subjects that have a page, and the number of the others."""
+    names, hidden = [], 0
+    for one in permissions:
+        model = one.content_type.model_class()
+        if model is not None and admin.site.is_registered(model):
+            names.append(_subject(one))
+        else:
+            hidden += 1
+    return ", ".join([*sorted(names, key=str.lower), *([f"{hidden} without a page"] if hidden else [])])
+
+
+def _joined(verbs: Sequence[str]) -> str:
+    return " and ".join([", ".join(verbs[:-1]), verbs[-1]]) if len(verbs) > 1 else verbs[0]
+
+
 class SavedByDjango(DetailAdmin):
     """Django's own form in our frame: people and roles are the rows that it saves itself."""
 
@@ -119,7 +190,10 @@ class SavedByDjango(DetailAdmin):
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name in {"permissions", "user_permissions"}:
             kwargs["queryset"] = grantable()
-        return super().formfield_for_manytomany(db_field, request, **kwargs)
+        field: Any = super().formfield_for_manytomany(db_field, request, **kwargs)
+        if field is not None and db_field.name in {"permissions", "user_permissions"}:
+            field.label_from_instance = permission_words
+        return field
 
 
 INVITE = ("auth.add_user", "auth.change_user")
@@ -296,8 +370,9 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
 
 @admin.register(Group)
 class RoleAdmin(DjangoGroupAdmin, SavedByDjango):  # type: ignore[misc]  # Django's page in our frame
-    """The four roles of lqops cannot be changed; other groups can."""
+    """The four roles of lqops cannot be changed; other groups can. Both say in words what they allow."""
 
+    change_form_outer_before_template = "admin/parts/role.html"
     list_display = ("name", "own", "people")
     people = column(lambda group: group.user_set.count(), title="people")
 
@@ -306,6 +381,21 @@ class RoleAdmin(DjangoGroupAdmin, SavedByDjango):  # type: ignore[misc]  # Djang
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.has_model_permission(request, "delete") and not self._is_role(obj)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return () if self._is_role(obj) else super().get_fieldsets(request, obj)
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        permissions = list(
+            row.permissions.select_related("content_type").order_by("content_type__app_label", "codename")
+        )
+        return {
+            "purpose": ROLE_TEXTS.get(row.name, ""),
+            "facts": role_facts(permissions),
+            "permissions": [f"{one.content_type.app_label}.{one.codename}" for one in permissions],
+            "number": row.user_set.count(),
+            "may_see_people": current_user(request).has_perm("auth.view_user"),
+        }
 
     def _is_role(self, obj: Any) -> bool:
         return obj is not None and getattr(obj, "name", "") in ROLES

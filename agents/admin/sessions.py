@@ -32,8 +32,8 @@ from agents.admin.display import (
     counted,
     cut,
     elapsed,
+    even_usd,
     exact_usd,
-    in_cents,
     progress_text,
     run_color,
     run_text,
@@ -140,7 +140,7 @@ def call_name(call: ToolCall) -> str:
 class ToolCallAdmin(DetailAdmin):
     call = column(call_name, title="call")
     outcome_ = column("outcome", words, label=OUTCOME_LABELS)
-    cost = column(lambda call: short_usd(call.spent_usd), title="cost")
+    cost = column(lambda call: short_usd(call.spent_usd), title="spent")
     list_display = ["call", "of_session", "phase", "outcome_", "cost", "model", "started_at"]
     list_filter = [("outcome", WordedFilter), ("intent", WordedFilter), ("phase", WordedFilter)]
     empty_text = "No calls yet."
@@ -538,7 +538,7 @@ def _cost(row: AgentSession) -> str:
     level = cost["bar"].level if cost["bar"] else "fine"
     look = {"warn": "lq-warn", "full": "lq-bad"}.get(level, "")
     title = f"{exact_usd(cost['spent'])}. Cap: {usd(cost['cap'])}"
-    return format_html('<span class="{}" title="{}">{}</span>', look, title, in_cents(cost["spent"]))
+    return format_html('<span class="{}" title="{}">{}</span>', look, title, even_usd(cost["spent"]))
 
 
 def _duration(row: AgentSession) -> str:
@@ -559,7 +559,7 @@ class FindingsFilter(OptionFilter):
 
 
 class CostFilter(OptionFilter):
-    title = "cost"
+    title = "spent"
     parameter_name = "cost"
     is_indexed = False
     options: ClassVar[Mapping[str, tuple[str, Q]]] = {
@@ -591,12 +591,12 @@ class AgentSessionAdmin(FormAdmin):
     purpose = column("purpose", visible)
     result_ = column(_result, title="result", label=RUN_LABELS, sort="run_result")
     found = column(_findings_link, title="findings", sort=FINDINGS_OF_RUN)
-    cost = column(_cost, title="cost", sort=Greatest("cost_total_usd", "cost_actual_usd"))
+    cost = column(_cost, title="spent", sort=Greatest("cost_total_usd", "cost_actual_usd"))
     duration = column(_duration, title="duration", sort=F("completed_at") - F("started_at"))
     trigger_ = column(lambda row: with_tooltip(asked_by(row)), title="trigger", sort="trigger__name")
     agent_ = column(lambda row: with_tooltip(row.agent or "—"), title="agent", sort="agent__name")
     owner_ = column("owner", sort="owner__username")
-    started = column(lambda row: f"{row.started_at or row.created_at:%d %b %H:%M}", title="started", sort="created_at")
+    started = column(lambda row: row.started_at or row.created_at, title="started", sort="created_at")
     list_display = [
         "purpose", "result_", "found", "cost", "duration", "trigger_", "agent_", "owner_", "started",
     ]  # fmt: skip

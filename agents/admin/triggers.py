@@ -28,7 +28,7 @@ from agents.admin.actions import (
     for_each,
     is_in_use,
 )
-from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_user, site_page
+from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_user, page_link, site_page
 from agents.admin.charts import small_charts
 from agents.admin.display import (
     DeletedFilter,
@@ -47,13 +47,13 @@ from agents.admin.forms import REFUSALS, error_text, usd_field
 from agents.admin.money import caps_action
 from agents.admin.sessions import RUN_OPTIONS, RunForm, start_each
 from agents.conf import clock, default_session_cap
-from agents.enums import BudgetScope, InputState, TriggerKind
+from agents.enums import BudgetScope, EventSeverity, InputState, TriggerKind
 from agents.exceptions import Invalid
 from agents.ledger.trigger_health import trigger_spend
 from agents.models import AgentSession, Budget, Trigger, UnreadInput
 from agents.policy import schedule
 from agents.policy.guardrails import MOST, RENAMED, GuardrailsConfig, LoopConfig, Strategy
-from agents.policy.run_spec import RunSpec
+from agents.policy.run_spec import OPTIONS, RunSpec
 from agents.sessions.figures import Subject
 from agents.sessions.reads import newest
 from agents.text.shown import visible
@@ -318,6 +318,93 @@ def state_of(trigger: Trigger) -> tuple[str, str]:
     return ("on", "enabled") if trigger.enabled else ("off", "disabled")
 
 
+# --- Its settings in words ---
+
+
+def settings_summary(trigger: Trigger, by: User) -> list[dict[str, Any]]:
+    """The settings for reading, above the form: when it runs, what its runs do, and what they may cost."""
+    target = trigger.skill or trigger.playbook
+    facts: list[tuple[str, str, Any]] = [
+        ("State", state_of(trigger)[1], None),
+        ("Runs", _when(trigger), None),
+        (_target_label(trigger), str(target) if target else "none", target),
+        ("Reads", _reads(trigger), trigger.collection),
+        ("Analysis", _analysis(trigger), None),
+        *((label, row.name, row) for label, row in (("Project", trigger.project), ("Agent", trigger.agent)) if row),
+        ("Caps", _caps(trigger), None),
+        ("Limits", _limits_text(trigger), None),
+    ]
+    if own := _own_settings(trigger):
+        facts.append(("Step loop", own, None))
+    return [{"label": label, "text": text, "link": page_link(row, by) if row else ""} for label, text, row in facts]
+
+
+def _when(trigger: Trigger) -> str:
+    match trigger.kind:
+        case TriggerKind.WATCH:
+            return "For every document added to its collection"
+        case TriggerKind.SCHEDULE:
+            return _schedule_words(trigger)
+        case TriggerKind.EVENT:
+            return _event_words(trigger)
+        case _:
+            return "Only when somebody runs it"
+
+
+def _schedule_words(trigger: Trigger) -> str:
+    try:
+        return f"{schedule.in_words(trigger.cron)}, {trigger.zone}"
+    except Invalid:
+        return trigger.cron or "never: it has no schedule"
+
+
+def _event_words(trigger: Trigger) -> str:
+    rules = (("source", trigger.source), ("type", trigger.event_type), ("category", trigger.category))
+    found = [f"{name} {value}" for name, value in rules if value not in {"", "*"}]
+    if trigger.min_severity != EventSeverity.INFO:
+        found.append(f"severity {trigger.min_severity} or above")
+    return f"For events with {', '.join(found)}" if found else "For any event"
+
+
+def _target_label(trigger: Trigger) -> str:
+    return "Skill" if trigger.skill else "Playbook"
+
+
+def _reads(trigger: Trigger) -> str:
+    place = trigger.collection.name if trigger.collection else "what its firing brings"
+    return f"{place}: passages that match {trigger.query}" if trigger.query else place
+
+
+def _analysis(trigger: Trigger) -> str:
+    chosen = [option.metadata["label"].lower() for option in OPTIONS if getattr(trigger, option.name) is True]
+    return ", ".join([words(trigger.analysis_mode), *chosen])
+
+
+def _caps(trigger: Trigger) -> str:
+    run = trigger.max_cost_usd
+    a_run = f"{usd(default_session_cap())} per run (default)" if run is None else f"{usd(run)} per run"
+    day = trigger.max_cost_per_day_usd
+    return f"{a_run}, {'no cap' if day is None else usd(day)} per day"
+
+
+def _limits_text(trigger: Trigger) -> str:
+    runs = f"{counted(trigger.max_runs_per_hour, 'run')} per hour"
+    if not trigger.pause_after:
+        return runs
+    return f"{runs}; pauses after {trigger.pause_after} in a row that failed or found nothing"
+
+
+def _own_settings(trigger: Trigger) -> str:
+    """The settings of the step loop that the trigger sets itself."""
+    given = {
+        f"{group}_{RENAMED.get(key, key)}": value
+        for group in _SETTINGS
+        for key, value in getattr(trigger, group).items()
+    }
+    texts = ((_SETTING_TEXTS[name][0], value) for name, value in given.items() if name in _SETTING_TEXTS)
+    return "; ".join(f"{label}: {words(_as_choice(value))}" for label, value in texts)
+
+
 # The list's heading of the editable cap is the name of the field.
 Trigger._meta.get_field("max_cost_usd").verbose_name = "cap per run (USD)"
 
@@ -507,14 +594,14 @@ class TriggerAdmin(NamedAdmin):
             "owner": row.owner,
             "kind": row.kind,
             "kind_words": KIND_WORDS.get(row.kind, row.kind),
-            "default_cap": default_session_cap(),
+            "settings_summary": settings_summary(row, current_user(request)),
             "spend": spend,
             "address": request.build_absolute_uri(f"/hooks/{row.public_id}") if row.kind == TriggerKind.EVENT else "",
             "state": state_of(row)[1],
             "ran_at": sessions[0].created_at if sessions else None,
             "fires": _fires(row),
             "sessions": sessions,
-            "small_charts": small_charts(current_user(request), Subject(trigger_id=row.pk), clock()),
+            **small_charts(current_user(request), Subject(trigger_id=row.pk), clock()),
         }
 
 

@@ -81,6 +81,8 @@ class NotFoundView(SingleView):
 class DocsView(LoginRequiredMixin, SpectacularSwaggerSplitView):
     """The interactive API documentation, for signed-in users."""
 
+    template_name = "api/docs.html"
+
 
 urlpatterns = [
     path("v1/asks", AskView.as_view(), name="asks"),

@@ -237,14 +237,14 @@ def test_audit_lists_events_as_sentences():
 
 def test_audit_shows_a_receipt():
     record_session()
-    assert run("audit", "--receipt", RUN)[1].startswith(f"Session {RUN}")
+    assert run("audit", "--receipt", RUN)[1].startswith(f"Run {RUN}")
     assert json.loads(run("audit", "--receipt", RUN, "--json")[1])["rows"] == 7
     assert run("audit", "--receipt", "nobody")[0] == 1
 
 
 def test_audit_completes_a_unique_beginning_of_a_session_id():
     record_session()
-    assert run("audit", "--receipt", RUN[:8].upper())[1].startswith(f"Session {RUN}")
+    assert run("audit", "--receipt", RUN[:8].upper())[1].startswith(f"Run {RUN}")
     assert run("audit", "--receipt", RUN[:5])[0] == 1
     assert run("audit", "--receipt", "system")[0] == 1
     start(f"{RUN[:8]}-0000-4000-8000-000000000001")

@@ -522,7 +522,7 @@ def test_text_for_a_terminal():
     append(RUN, f"{S}tool_call", now=later(61), details={"tool": "notify", "outcome": "success", "cost_usd": "x"})
     text = receipt_text(build_receipt(RUN), {"user:7": "ada"})
     assert text.startswith(
-        f"Session {RUN}, for ada: five-phase run\nTrigger: unknown\nStarted 2026-05-04 09:00:00 UTC, ended "
+        f"Run {RUN}, for ada: five-phase run\nTrigger: unknown\nStarted 2026-05-04 09:00:00 UTC, ended "
     )
     assert (
         "Completed.\nSpent: $0.02 of $5.00 (the larger of $0.02 approved and $0.016 reported by providers); 3 calls\n"

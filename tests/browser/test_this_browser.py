@@ -86,6 +86,19 @@ def test_next_person_at_the_browser_has_allowed_no_notifications(room):
     expect(switch(room)).not_to_be_checked()
 
 
+def test_density_is_set_in_the_menu_of_the_account_too(room):
+    room.open("/admin/agents/trigger/")
+    cell = room.page.locator("#result_list tbody td").first
+    menu = room.page.get_by_label("Density")
+    room.page.locator("#nav-sidebar").get_by_text("admin", exact=True).click()
+
+    menu.select_option("comfortable")
+
+    assert cell.bounding_box()["height"] > 40
+    room.open(SETTINGS)
+    expect(room.page.get_by_label("Lists")).to_have_value("comfortable")
+
+
 def test_lists_are_comfortable_where_somebody_wants_them_so(room):
     heights = {}
     for density in ("comfortable", "compact"):

@@ -71,7 +71,6 @@
 
   function offer(card, place) {
     var field = card.querySelector("[data-notify]");
-    var density = card.querySelector("[data-density]");
     var say = card.querySelector("[role=status]");
     card.hidden = false;
     field.checked = isOn(place);
@@ -84,16 +83,29 @@
         say.textContent = "Off.";
       }
     });
-    density.value = localStorage.getItem(DENSITY) || "compact";
-    density.addEventListener("change", function () {
-      localStorage.setItem(DENSITY, density.value);
-      setDensity();
+  }
+
+  // One in the menu of the account, one on the page Channels: both show what was chosen.
+  function offerDensity() {
+    var fields = document.querySelectorAll("[data-density]");
+    function show() {
+      fields.forEach(function (field) { field.value = localStorage.getItem(DENSITY) || "compact"; });
+    }
+    fields.forEach(function (field) {
+      field.addEventListener("change", function () {
+        localStorage.setItem(DENSITY, field.value);
+        setDensity();
+        show();
+      });
     });
+    document.querySelectorAll("[data-density-row]").forEach(function (row) { row.hidden = false; });
+    show();
   }
 
   setDensity();
   document.addEventListener("DOMContentLoaded", function () {
     var place = document.querySelector("[data-waiting]");
+    offerDensity();
     if (place) {
       follow(place);
       document.querySelectorAll("[data-browser]").forEach(function (card) { offer(card, place); });

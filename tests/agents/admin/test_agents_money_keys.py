@@ -58,6 +58,28 @@ def test_looser_mode_of_a_running_agent_is_refused(client):
     assert row.mode == "manual"
 
 
+def test_agent_page_says_its_settings_in_words(client):
+    user = sign_in(client)
+    row = make_agent(owner=user, mode="semi", max_cost_per_day_usd="4", allow_high_risk=True, waived_skills=["notify"])
+    make_trigger(owner=user, agent=row)
+    make_trigger(owner=user, agent=row, deleted_at=clock())
+
+    answer = client.get(page(Agent, "change", row.pk))
+
+    assert {fact["label"]: fact["text"] for fact in answer.context["settings_summary"]} == {
+        "State": "enabled",
+        "Owner": user.username,
+        "Approvals": "semi: RESTRICTED and PRIVILEGED calls need approval",
+        "Cap per day": "$4.00",
+        "Definition": "none",
+        "High risk": "allowed in mode auto",
+        "Without approval": "notify",
+        "Triggers": "1 trigger",
+    }
+    [link] = [fact["link"] for fact in answer.context["settings_summary"] if fact["label"] == "Triggers"]
+    assert len(client.get(link).context["cl"].result_list) == 1
+
+
 def test_agent_page_shows_cost_today(client):
     sign_in(client)
     row = make_agent(max_cost_per_day_usd="4")

@@ -1,5 +1,6 @@
 """The approval queue: what approvers see, and that only the call that was shown is decided."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -271,6 +272,68 @@ def test_invalid_arguments_are_explained(client, approver, arguments, complaint)
     assert answer.status_code == 422
     assert complaint in text_of(answer)
     assert Approval.objects.get().status == ApprovalStatus.PENDING
+
+
+FLAT = {"to": "x@example.org", "body": "hello\nthere", "copies": 2, "rate": 0.5, "urgent": True}
+
+
+def by_field(approval, **changed):
+    """What the page sends of a call with these arguments: fields by the order of their names."""
+    values = {**approval.arguments, **changed}
+    given = {f"argument_{number}": values[name] for number, name in enumerate(sorted(values))}
+    return {"by_field": "1", **{name: value for name, value in given.items() if value is not False}}
+
+
+def test_flat_arguments_are_changed_by_field_and_shown_as_a_diff(client, approver):
+    approval = make_approval(intent=ToolIntent.NOTIFY, arguments=FLAT)
+    opened = client.get(page(Approval, "change", approval.pk)).context["forms"]["fields"]
+    assert [(field.label, field.widget_type) for field in opened if field.name.startswith("argument")] == [
+        ("body", "textarea"),
+        ("copies", "number"),
+        ("rate", "number"),
+        ("to", "text"),
+        ("urgent", "checkbox"),
+    ]
+
+    shown = decide(
+        client, approval, "edit", **by_field(approval, to="y@example.org", body="hello\r\nthere", urgent=False)
+    )
+
+    assert Approval.objects.get().status == ApprovalStatus.PENDING
+    changed = json.loads(shown.context["arguments"])
+    assert changed == {**FLAT, "to": "y@example.org", "urgent": False}
+    decide(client, approval, "edit", arguments=shown.context["arguments"], seen="1")
+    approval.refresh_from_db()
+    assert (approval.status, approval.arguments) == (ApprovalStatus.APPROVED, changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [({}, "Nothing changed"), ({"copies": "two"}, "Enter a whole number"), ({"rate": ""}, "This field is required")],
+)
+def test_fields_of_arguments_are_checked(client, approver, changed, complaint):
+    approval = make_approval(intent=ToolIntent.NOTIFY, arguments=FLAT)
+
+    answer = decide(client, approval, "edit", **by_field(approval, **changed))
+
+    assert answer.status_code == 422
+    assert complaint in text_of(answer)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({}, {"a": {"b": 1}}, {"a": [1]}, {"a": None}, {"a": "K\u202ethe"}, {"\u202ea": 1}, {"a": "b\rc"}),
+        {f"a{number}": 1 for number in range(31)},
+    ],
+)
+def test_other_arguments_are_changed_as_json(client, approver, arguments):
+    approval = make_approval(arguments=arguments)
+
+    assert "fields" not in client.get(page(Approval, "change", approval.pk)).context["forms"]
+    answer = decide(client, approval, "edit", by_field="1")
+    assert answer.status_code == 422
+    assert "These arguments are changed as JSON." in text_of(answer)
 
 
 def test_editable_arguments_hide_nothing(client, approver):

@@ -227,7 +227,7 @@ def test_empty_parts_say_what_to_do(client):
     for text, fields, *said in [
         ("", {}, "No loop."),
         (TEXT, {}, "The loop is not running."),
-        (TEXT, {"enabled": False}, "Enable it below, then start it."),
+        (TEXT, {"enabled": False}, "Enable it</a>, then start it."),
         ("autonomy: 7", {}, "The definition has errors."),
         ("autonomy: {enabled: true}", {}, "No sensors.", "No turns yet.", "No activity yet. Events of the agent"),
         ("heartbeat: {prompt: Look.}", {}, "The heartbeat is not started."),

@@ -1,6 +1,7 @@
 """Charts: what the page shows, its filters, CSV, permissions, and the small charts of agents and triggers."""
 
 import csv
+import html
 import io
 import json
 import re
@@ -207,7 +208,7 @@ def test_number_of_queries_does_not_grow(client):
 
 
 @pytest.mark.parametrize(("model", "scope"), [(Agent, "agent"), (Trigger, "trigger")])
-def test_pages_begin_with_their_own_charts(client, model, scope):
+def test_pages_show_their_own_charts(client, model, scope):
     sign_in(client)
     row, other = (make_agent(), make_agent()) if model is Agent else (make_trigger(), make_trigger())
     for one, amount in ((row, "1.5"), (other, "4")):
@@ -218,7 +219,19 @@ def test_pages_begin_with_their_own_charts(client, model, scope):
 
     assert data(found, "spend")["series"][0]["values"][-1] == 1.5
     assert {one["name"]: one["values"][-1] for one in data(found, "outcomes")["series"]}["findings"] == 1
+    assert "<h2>Durations</h2>" in found
+    assert "<h2>Cost per finding</h2>" in found
     assert found.index("<h2>Spend</h2>") < found.index('<form method="post"')
+
+
+@pytest.mark.parametrize(("model", "name"), [(Agent, "agent"), (Trigger, "trigger")])
+def test_all_charts_of_a_row_are_one_link_away(client, model, name):
+    sign_in(client)
+    row = make_agent() if model is Agent else make_trigger()
+    link = f"{reverse('admin:charts')}?days=30&{name}={row.pk}"
+
+    assert f'href="{html.escape(link)}">All charts</a>' in text_of(client.get(page(model, "change", row.pk)))
+    assert getattr(client.get(link).context["choice"].subject, f"{name}_id") == row.pk
 
 
 def test_small_charts_follow_permissions(client):
@@ -230,3 +243,4 @@ def test_small_charts_follow_permissions(client):
 
     assert "<h2>Spend</h2>" not in found
     assert "<h2>Outcomes</h2>" not in found
+    assert "All charts" not in found

@@ -4,7 +4,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from agents.admin.knowledge import hits_in, parts_of, pieces
+from agents.admin.knowledge import hits_in, parts_of, pieces, soft_ends
 from agents.engine.indexing import index_start, run_index
 from agents.knowledge.documents import document_add
 from agents.knowledge.vectors import vector_space
@@ -226,6 +226,63 @@ def test_pieces_are_the_whole_text():
     assert {piece.label: piece.text for piece in found if piece.label} == {"page 1": "a", "page 2": "h"}
     assert [piece.chunk.number for piece in found if piece.chunk] == [1, 2]
     assert sum(len(piece.begins) for piece in found) == 3
+
+
+MARKDOWN = """# Title
+
+One line
+goes on **here**
+* an item
+  goes on
+- another
+1. a third
+Hard break.\x20\x20
+After it.
+
+| a | b |
+| 1 | 2 |
+
+```
+code stays
+as it is
+```
+> a quote
+"""
+
+
+def test_lines_of_a_paragraph_flow_and_other_lines_stay():
+    joined = [MARKDOWN[:end].rpartition("\n")[2] for end in soft_ends(MARKDOWN, 0, len(MARKDOWN))]
+
+    assert joined == ["One line", "* an item", "1. a third"]
+
+
+def test_part_that_begins_in_a_block_of_code_does_not_flow():
+    inside = MARKDOWN.index("code stays")
+
+    assert soft_ends(MARKDOWN, inside, len(MARKDOWN)) == []
+
+
+def test_markers_of_headings_are_apart_and_no_character_is_lost():
+    text = "# Payment\n\nWithin ten\ndays."
+    found = pieces(text, [], [Span(2, 9), Span(11, 21)], flows=True)
+
+    assert "".join(piece.text for piece in found) == text
+    assert "".join(piece.marker + "\n".join(piece.lines) for piece in found) == text
+    assert [piece.marker for piece in found if piece.marker] == ["# "]
+    assert [piece.text for piece in found if piece.quoted_by] == ["Payment", "Within ten"]
+
+
+def test_page_hides_markers_and_joins_lines_of_markdown_alone(client):
+    owner = sign_in(client)
+    text = "# Payment\n\nWithin ten\ndays."
+    written = {
+        kind: make_document(owner, text=text, media_type=kind, name=kind) for kind in ("text/markdown", "text/plain")
+    }
+    shown = {kind: text_of(client.get(page(Document, "change", row.pk))) for kind, row in written.items()}
+
+    assert '<b class="lq-heading"><span class="lq-marker"># </span>Payment</b>' in shown["text/markdown"]
+    assert 'Within ten<span class="lq-flow">\n</span>days.' in shown["text/markdown"]
+    assert "Within ten\ndays." in shown["text/plain"]
 
 
 def test_quote_across_two_parts_is_marked_in_both():

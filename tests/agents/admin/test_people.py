@@ -151,6 +151,54 @@ def test_built_in_roles_are_read_only(client):
     assert client.post(page(Group, "delete", role.pk), {"post": "yes"}).status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("role", "purpose", "facts"),
+    [
+        ("viewer", "Sees everything, changes nothing", {"See": "everything of lqops"}),
+        ("approver", "Decides on approvals", {"Also": "approve or deny a call of an agent"}),
+    ],
+)
+def test_role_says_in_words_what_it_is_for(client, role, purpose, facts):
+    sign_in(client)
+    group = Group.objects.get(name=role)
+    make_user().groups.add(group)
+
+    answer = client.get(page(Group, "change", group.pk))
+
+    found = text_of(answer)
+    assert purpose in found
+    assert facts.items() <= dict(answer.context["facts"]).items()
+    assert f'?groups__id__exact={group.pk}">1</a>' in found
+    assert "Agents | " not in found
+
+
+def test_operator_is_shown_by_verb_and_subject(client):
+    sign_in(client)
+
+    facts = dict(client.get(page(Group, "change", Group.objects.get(name="operator").pk)).context["facts"])
+
+    assert list(facts) == ["See", "Add and change", "Add, change and delete", "Change", "Also"]
+    assert facts["Add and change"] == "runs"
+    assert "playbooks" in facts["Add, change and delete"]
+    assert facts["Change"] == "callable skills, findings"
+    assert facts["Also"] == "halt and release all work of the installation"
+
+
+def test_own_role_is_chosen_and_shown_in_plain_words(client):
+    sign_in(client)
+    group = Group.objects.create(name="night shift")
+    group.permissions.set(Permission.objects.filter(codename__in=["view_trigger", "change_trigger", "loosen"]))
+
+    answer = client.get(page(Group, "change", group.pk))
+
+    assert answer.context["facts"] == [
+        ("See", "triggers"),
+        ("Change", "triggers"),
+        ("Also", "loosen what binds agents: modes, caps, levels, reviews"),
+    ]
+    assert ">triggers: change</option>" in text_of(answer)
+
+
 def test_own_group_is_recorded(client):
     sign_in(client, "admin")
     ours, foreign = (Permission.objects.get(codename=name) for name in ("resolve_approval", "change_session"))

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from agents.conf import clock
 from agents.enums import BudgetScope, TriggerKind
-from agents.models import AgentSession, Budget, Collection, Trigger
+from agents.models import Agent, AgentSession, Budget, Collection, Playbook, Trigger
 from agents.triggers.triggers import trigger_secret
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, make_playbook, page, sign_in, text_of
@@ -473,3 +473,94 @@ def test_run_for_an_opted_out_user_is_refused(client):
 
     assert "opted in" in text_of(answer)
     assert not AgentSession.objects.exists()
+
+
+# --- The form behind Edit ---
+
+
+def test_page_says_in_words_what_the_trigger_does_and_keeps_the_form_behind_edit(client):
+    owner = sign_in(client, "admin")
+    row = make_trigger(
+        owner=owner,
+        kind=TriggerKind.SCHEDULE,
+        cron="0 6 * * 1",
+        zone="Europe/Paris",
+        playbook=make_playbook(owner, "NDA"),
+        collection=Collection.objects.create(owner=owner, name="Inbox"),
+        query="late fees",
+        analysis_mode="agentic",
+        judge_citations=True,
+        loop={"max_steps": 5},
+        max_cost_usd="0.5",
+        max_cost_per_day_usd="3",
+        agent=make_agent(owner=owner, name="Night watch"),
+    )
+
+    answer = client.get(page(Trigger, "change", row.pk))
+
+    found = text_of(answer)
+    facts = {fact["label"]: fact["text"] for fact in answer.context["settings_summary"]}
+    assert facts == {
+        "State": "enabled",
+        "Runs": "At 06:00 on Monday, Europe/Paris",
+        "Playbook": "NDA (version 1)",
+        "Reads": "Inbox: passages that match late fees",
+        "Analysis": "agentic, judge quotes",
+        "Agent": "Night watch",
+        "Caps": "$0.50 per run, $3.00 per day",
+        "Limits": "60 runs per hour; pauses after 50 in a row that failed or found nothing",
+        "Step loop": "Maximum steps: 5",
+    }
+    assert f'href="{page(Playbook, "change", row.playbook_id)}"' in found
+    assert '<details class="lq-edit"><summary>Edit</summary>' in found
+    assert '<a class="lq-button" href="?edit=1#edit">Edit</a>' in found
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"kind": TriggerKind.WATCH}, "For every document added to its collection"),
+        ({"kind": TriggerKind.MANUAL}, "Only when somebody runs it"),
+        ({"kind": TriggerKind.EVENT, "source": "*"}, "For any event"),
+        (
+            {"kind": TriggerKind.EVENT, "source": "crm", "event_type": "new", "min_severity": "high"},
+            "For events with source crm, type new, severity high or above",
+        ),
+        ({"kind": TriggerKind.SCHEDULE, "cron": "nonsense"}, "nonsense"),
+        ({"kind": TriggerKind.SCHEDULE, "cron": ""}, "never: it has no schedule"),
+    ],
+)
+def test_summary_says_when_it_runs(client, given, words):
+    sign_in(client)
+
+    answer = client.get(page(Trigger, "change", make_trigger(**given).pk))
+
+    assert {fact["label"]: fact["text"] for fact in answer.context["settings_summary"]}["Runs"] == words
+
+
+@pytest.mark.parametrize("model", [Trigger, Agent])
+def test_form_is_open_when_asked_for_and_when_it_was_refused(client, model):
+    sign_in(client)
+    row = make_trigger() if model is Trigger else make_agent()
+    url = page(model, "change", row.pk)
+
+    assert '<details class="lq-edit">' in text_of(client.get(url))
+    assert '<details class="lq-edit" open>' in text_of(client.get(f"{url}?edit=1"))
+    assert '<details class="lq-edit" open>' in text_of(client.post(url, {"name": ""}))
+
+
+@pytest.mark.parametrize("model", [Trigger, Agent])
+def test_viewer_reads_all_settings_and_is_not_offered_to_edit(client, model):
+    sign_in(client, "viewer")
+    row = make_trigger() if model is Trigger else make_agent()
+
+    found = text_of(client.get(page(model, "change", row.pk)))
+
+    assert "<summary>All settings</summary>" in found
+    assert "edit=1" not in found
+
+
+def test_new_trigger_begins_with_its_form(client):
+    sign_in(client)
+
+    assert "lq-edit" not in text_of(client.get(f"{page(Trigger, 'add')}?kind=manual"))

@@ -93,6 +93,14 @@ def test_page_redirects_to_sign_in(client):
     assert client.get(reverse("api:docs")).headers["Location"].startswith("/login/")
 
 
+def test_page_leads_back_to_the_admin_for_those_who_may_use_it(client):
+    client.force_login(make_user())
+    assert "Back to Home" not in client.get(reverse("api:docs")).content.decode()
+
+    client.force_login(make_user(is_staff=True))
+    assert f'href="{reverse("admin:index")}">Back to Home</a>' in client.get(reverse("api:docs")).content.decode()
+
+
 def test_page_has_no_external_or_inline_script(client):
     client.force_login(make_user())
     page = client.get(reverse("api:docs"))

@@ -68,7 +68,7 @@ def test_state_filters_the_list_of_triggers(scene):
 def test_receipt_comes_from_the_audit_log(scene):
     answer = asked(scene, "receipt {s}")
     assert answer.data["receipt"]["session_id"] == scene.s
-    assert f"Session {scene.s}" in answer.text
+    assert f"Run {scene.s}" in answer.text
 
 
 def test_run_that_has_not_started_has_no_receipt(scene):
