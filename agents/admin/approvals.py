@@ -63,7 +63,7 @@ from agents.guard.calls import fitting
 from agents.models import AgentSession, Approval, InferenceLog, Question, ToolCall
 from agents.people.channels import channels_for
 from agents.people.delegations import delegations_in_force, is_approver
-from agents.policy.consent import named_arguments
+from agents.policy.consent import ARGUMENTS, named_arguments
 from agents.sessions.approvals import (
     MAX_STANDING_USES,
     PERMISSION,
@@ -134,7 +134,8 @@ class FieldsForm(ApproveForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.arguments = dict(sorted(self.approval.arguments.items())) if is_flat(self.approval.arguments) else {}
+        named = named_arguments(self.approval.arguments)
+        self.arguments = dict(sorted(named.items())) if is_flat(named) else {}
         added = {f"argument_{number}": _argument_field(*one) for number, one in enumerate(self.arguments.items())}
         style_fields(added.values())
         self.fields |= added
@@ -151,7 +152,11 @@ class FieldsForm(ApproveForm):
         texts = [value.replace("\r\n", "\n") if isinstance(value, str) else value for value in values]
         pairs = zip(self.arguments.items(), texts, strict=True)
         arguments = {name: before if text == before else text for (name, before), text in pairs}
-        return {**given, "arguments": _checked(self.approval, arguments)}
+        is_inside = named_arguments(self.approval.arguments) is not self.approval.arguments
+        whole = {**self.approval.arguments, ARGUMENTS: arguments} if is_inside else arguments
+        if (chars := len(_compact(whole))) > ARGUMENT_CHARS:
+            raise forms.ValidationError(f"The arguments have {chars} characters; the maximum is {ARGUMENT_CHARS}.")
+        return {**given, "arguments": _checked(self.approval, whole)}
 
 
 def is_flat(arguments: Mapping[str, Any]) -> bool:
@@ -217,6 +222,12 @@ def _editable(arguments: dict[str, Any]) -> str:
     return readable if visible(readable) == readable else json.dumps(arguments, indent=2, sort_keys=True)
 
 
+def _compact(arguments: dict[str, Any]) -> str:
+    """JSON for a field that nobody reads, with escapes only if its characters cannot be sent."""
+    text = json.dumps(arguments, separators=(",", ":"), ensure_ascii=False)
+    return text if text.isascii() or text == text.encode("utf-8", "replace").decode() else json.dumps(arguments)
+
+
 @dataclass(frozen=True)
 class Decision:
     """A form, the function that takes its data, and the message afterwards."""
@@ -240,7 +251,7 @@ def decision_forms(approval: Approval) -> dict[str, DecisionForm]:
     """The forms of a pending call. A call that always needs its own approval has no standing form."""
     offered = [name for name in DECISIONS if name != "standing" or not is_single(approval.level, approval.risk_level)]
     kinds = {name: DECISIONS[name].form for name in offered}
-    if is_flat(approval.arguments):
+    if is_flat(named_arguments(approval.arguments)):
         kinds["fields"] = FieldsForm
     return {name: kind(approval=approval, auto_id=f"id_{name}_%s") for name, kind in kinds.items()}
 
@@ -633,7 +644,7 @@ class ApprovalAdmin(QueueAdmin):
             lines=difference(approval.arguments, form.cleaned_data["arguments"]),
             warnings=shown(form.cleaned_data["arguments"]).warnings,
             form=form,
-            arguments=_editable(form.cleaned_data["arguments"]),
+            arguments=_compact(form.cleaned_data["arguments"]),
             back=self.row_link(approval.pk),
         )
 

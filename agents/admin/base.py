@@ -601,8 +601,8 @@ class FormAdmin(DetailAdmin):
             form.was_overtaken = True
             form.add_error(
                 None,
-                f"Somebody else has changed since you opened this page: {', '.join(changed)}. Nothing was saved. "
-                "Check the values, and save again to replace theirs.",
+                f"Changed since you opened this page: {', '.join(changed)}. Nothing was saved. "
+                "Check the values, and save again to replace them.",
             )
 
     def add_view(self, request: HttpRequest, **_: Any) -> HttpResponse:

@@ -180,7 +180,7 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
 
 def even_usd(amount: Decimal) -> str:
     """An amount in a column or beside others of its sum: always four places, so that they visibly add up."""
-    return usd(amount) if 0 < amount < SMALLEST_USD else f"${amount:.4f}"
+    return usd(amount) if amount < SMALLEST_USD else f"${amount:.4f}"
 
 
 def in_cents(amount: Decimal) -> str:
@@ -501,7 +501,7 @@ UNFINISHED_RUNS: Final = "unfinished"
 _FURTHER: Final[Mapping[Any, tuple[str, str, Callable[[datetime], QuerySet[Any]]]]] = {
     AgentSession._meta.get_field("run_result"): (
         UNFINISHED_RUNS,
-        "Failed or partial, needs attention",
+        "Failed or partial, last 24 hours",
         sessions_unfinished,
     )
 }

@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.forms import ModelChoiceField
 from django.forms.models import ModelChoiceIterator
+from django.utils.choices import flatten_choices
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django_ace import AceWidget
@@ -23,6 +24,7 @@ from agents.exceptions import LqopsError
 from agents.models import PromptSkill
 from agents.models.fields import FORM_PLACES, USDFormField
 from agents.policy.costs import MOST_USD
+from agents.text.shown import visible
 from audit.rows import unique_names
 
 ARGUMENT_CHARS: Final = 100_000
@@ -153,19 +155,32 @@ class StyledModelForm(StyledFields, forms.ModelForm):  # type: ignore[type-arg]
         """The values that somebody else has changed since the page was opened and that saving would change back."""
         now = self.seen()
         changed = [name for name in self.changed_data if seen.get(name, now[name]) != now[name]]
-        return [
-            _as_told(str(self[name].label), self._stored_value(name)) for name in changed if not self[name].is_hidden
-        ]
+        return [_as_told(self[name], self._stored_value(name)) for name in changed if not self[name].is_hidden]
 
 
 def seen_digest(value: Any) -> str:
     return sha256(str(value).encode()).hexdigest()[:SEEN_CHARS]
 
 
-def _as_told(label: str, value: Any) -> str:
-    """The name of a field, with its value if that is short enough to be told."""
-    text = str("none" if value in (None, "", []) else value)
-    return f"{label} (now {text})" if len(text) <= MOST_TOLD_CHARS else label
+def _as_told(shown: forms.BoundField, value: Any) -> str:
+    """The name of a field, with its value as the page shows it, if that is short enough to be told."""
+    text = visible(_in_words(shown.field, value))
+    return f"{shown.label} (now {text})" if len(text) <= MOST_TOLD_CHARS else str(shown.label)
+
+
+def _in_words(field: forms.Field, value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value in (None, "", []):
+        return "none"
+    if isinstance(field, ModelChoiceField):
+        rows: Any = field.queryset
+        row = rows.model._meta.default_manager.filter(pk=value).first()
+        return field.label_from_instance(row) if row is not None else "none"
+    if isinstance(field, forms.ChoiceField):
+        choices: Any = field.choices
+        return str(dict(flatten_choices(choices)).get(value, value))
+    return str(value)
 
 
 class OwnerForm(StyledModelForm):

@@ -982,7 +982,7 @@ def _runs_found(user: User, term: str) -> Iterator[Found]:
     """The user's own runs by words of their purpose, among the newest runs, as the list of runs finds them."""
     if not user.has_perm(VIEW):
         return
-    runs = AgentSession.objects.filter(newest(AgentSession) & titled(term), owner=user).defer("result")
+    runs = AgentSession.objects.filter(newest(AgentSession) & titled(term, owner=user), owner=user).defer("result")
     for run in with_purposes(runs.select_related("agent", "trigger").order_by("-pk")[:OF_A_KIND]):
         title = visible(cut(run.purpose, TERM_CHARS))
         yield Found("run", title, _row_link(run), f"{run_text(run)}, {ago(run.created_at, clock())}")

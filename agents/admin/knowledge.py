@@ -51,9 +51,9 @@ AROUND_CHARS: Final = 60
 QUERY_CHARS: Final = 200
 HEADING: Final = re.compile(r"^#{1,6} [^\n]{1,200}$", re.MULTILINE)
 MARKDOWN: Final = ("text/markdown", "text/x-markdown")
-FENCE: Final = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
+FENCE: Final = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 # Lines of Markdown that are no part of a paragraph, and lines that begin something new.
-NO_PROSE: Final = re.compile(r"\s*(?:$|#{1,6} |\||[-=*_]{3,}\s*$)|\t| {4}")
+NO_PROSE: Final = re.compile(r"\s*(?:$|#{1,6} |[-=*_]{3,}\s*$)|[^|\n]*\||\t| {4}")
 NEW_BLOCK: Final = re.compile(rf"{NO_PROSE.pattern}|\s*(?:[-*+] |\d{{1,9}}[.)] |>|```|~~~)")
 ORIGINS: Final = {"upload": "upload", "artifact": "written by a run"}
 
@@ -262,11 +262,13 @@ def pieces(
     edges = {first, last, *begins, *labels, *headings, *headings.values(), *(edge for span in spans for edge in span)}
     ordered = sorted(edge for edge in edges if first <= edge <= last)
     soft = soft_ends(text, first, last) if flows else []
+    code = fenced(text, last) if flows else []
     found = []
     heading_end = first
     for start, stop in pairwise(ordered):
         heading_end = headings.get(start, heading_end)
-        words_at = min(text.index(" ", start) + 1, stop) if start in headings else start
+        is_marked = flows and start in headings and not _is_within_one(code, start)
+        words_at = min(text.index(" ", start) + 1, stop) if is_marked else start
         hit = next((one for one in hits if one.start <= start and stop <= one.end), None)
         found.append(
             Piece(
@@ -286,16 +288,32 @@ def pieces(
     return found
 
 
+def fenced(text: str, last: int) -> list[tuple[int, int]]:
+    """The blocks of code in a text, up to a place: a fence is closed by one of its own kind."""
+    found: list[tuple[int, int]] = []
+    begin: tuple[int, str] | None = None
+    for fence in FENCE.finditer(text, 0, last):
+        if begin is None:
+            begin = (fence.start(), fence[1])
+        elif begin[1] == fence[1]:
+            found.append((begin[0], fence.end()))
+            begin = None
+    return [*found, (begin[0], last)] if begin else found
+
+
+def _is_within_one(spans: Sequence[tuple[int, int]], place: int) -> bool:
+    return any(begin <= place < end for begin, end in spans)
+
+
 def soft_ends(text: str, first: int, last: int) -> list[int]:
     """The ends of lines in a part of Markdown after which a paragraph, or an item of a list, goes on."""
     found: list[int] = []
     place = first
-    is_fenced = len(FENCE.findall(text[:first])) % 2 == 1
+    code = fenced(text, last)
     for line, following in pairwise(text[first:last].split("\n")):
+        is_code = _is_within_one(code, place)
         place += len(line)
-        is_fence = FENCE.match(line) is not None
-        is_fenced ^= is_fence
-        ends_here = is_fence or is_fenced or NO_PROSE.match(line) or line.endswith(("  ", "\\"))
+        ends_here = is_code or NO_PROSE.match(line) or line.endswith(("  ", "\\"))
         if not ends_here and not NEW_BLOCK.match(following) and len(found) < SHOWN_FLOWS:
             found.append(place)
         place += 1

@@ -211,6 +211,7 @@ def session_context(session: AgentSession, by: User, *, to_scale: bool = False) 
         "findings": list(findings[:SHOWN_FINDINGS]),
         "finding_count": findings.count(),
         "notes": list(rows.filter(about_run=True).order_by("created_at", "id")[:SHOWN_NOTES]),
+        "most_notes": SHOWN_NOTES,
         "calls": known,
         "pending": list(approvals.order_by("created_at")),
         "questions": list(questions_open([session])),

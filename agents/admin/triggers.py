@@ -514,6 +514,7 @@ class TriggerAdmin(NamedAdmin):
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         if db_field.name == "max_cost_usd" and field is not None:
             field.widget.attrs |= {"placeholder": f"{usd(default_session_cap())} (default)", "class": CAP_CLASSES}
+            field.show_hidden_initial = True  # a cap that somebody else has set since is not set back
         return field
 
     @display(description="instructions")

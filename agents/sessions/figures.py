@@ -153,7 +153,7 @@ def past_days_once(read: _Read) -> Callable[..., Figures]:
         name = read.__name__
         settled = [day for day in period.days if day < (now - SETTLES_AFTER).astimezone(UTC).date()]
         kept = {day: _past.get((name, subject, day)) for day in settled}
-        found = {day: one[1] for day, one in kept.items() if one and now - one[0] < REMEMBERED}
+        found = {day: one[1] for day, one in kept.items() if one and timedelta(0) <= now - one[0] < REMEMBERED}
         unknown = [day for day in period.days if day not in found]
         if unknown:
             read_now = _days_of(read(Period(unknown[0], unknown[-1]), subject))
@@ -371,7 +371,7 @@ def cost_per_finding_by_day(period: Period, subject: Subject) -> Figures:
     """Return the cost of the runs that ended on each day, divided by the number of their findings."""
     rows = _ended(period, subject).order_by()
     costs = rows.values(day=UtcDay("completed_at")).annotate(cost=Sum(spent_by_run())).values_list("day", "cost")
-    findings = Finding.objects.filter(session__in=rows.values("pk")).order_by()
+    findings = Finding.objects.work().filter(session__in=rows.values("pk")).order_by()
     counts = dict(
         findings.values(day=UtcDay("session__completed_at")).annotate(number=Count("pk")).values_list("day", "number")
     )

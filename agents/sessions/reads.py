@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from itertools import groupby
 from typing import Any, Final
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin, User
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
@@ -116,16 +116,20 @@ def newest(model: type[Model]) -> Q:
     return Q(pk__gte=oldest[0]) if oldest else Q()
 
 
-def titled(words: str) -> Q:
-    """Match sessions whose purpose contains these words: inputs, target, message, agent, trigger or event."""
+def titled(words: str, *, owner: User | None = None) -> Q:
+    """Match sessions whose purpose contains these words: inputs, target, message, agent, trigger or event.
+
+    With an owner, inputs and events of others are left out: they would take the places of one's own.
+    """
+    own = Q() if owner is None else Q(owner=owner)
     found = Q(agent__name__icontains=words) | Q(trigger__name__icontains=words)
     for name in ("message", "goal", "skill", "query"):
         found |= Q(**{f"params__{name}__icontains": words})
     for model, name in _NAMED.items():
-        rows = model._meta.default_manager.filter(newest(model), name__icontains=words).order_by("-pk")
+        rows = model._meta.default_manager.filter(own, newest(model), name__icontains=words).order_by("-pk")
         ids = [str(one) for one in rows.values_list("public_id", flat=True)[:MOST_NAMED]]
         found |= Q(**{f"params__{name}__in": ids})
-    events = InboundEvent.objects.filter(newest(InboundEvent), title__icontains=words).order_by("-pk")
+    events = InboundEvent.objects.filter(own, newest(InboundEvent), title__icontains=words).order_by("-pk")
     ids = [str(one) for one in events.values_list("public_id", flat=True)[:MOST_NAMED]]
     return found | Q(params__event__id__in=ids)
 

@@ -51,7 +51,7 @@ def test_second_of_two_tabs_does_not_set_a_value_back(enter, product, admin):
     other.page.get_by_label("Name").fill("Two tabs, renamed")
     other.page.get_by_role("button", name="Save", exact=True).click()
 
-    told = other.page.get_by_text("Somebody else has changed since you opened this page: Parties")
+    told = other.page.get_by_text("Changed since you opened this page: Parties")
     expect(told).to_be_visible()
     expect(other.page.get_by_label("Name")).to_have_value("Two tabs, renamed")
     admin.page.reload()

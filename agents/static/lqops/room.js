@@ -6,6 +6,8 @@
   function isBusy(part) {
     var typed = Array.prototype.some.call(part.querySelectorAll("textarea, input:not([type=hidden])"), function (field) {
       return field.value !== field.defaultValue || field.checked !== field.defaultChecked;
+    }) || Array.prototype.some.call(part.querySelectorAll("option"), function (option) {
+      return option.selected !== option.defaultSelected && option.closest("select").querySelector("[selected]");
     });
     var focused = document.activeElement;
     return typed || (part.contains(focused) && focused.closest("form")) || part.querySelector("details[open]:not([id])");
@@ -90,11 +92,15 @@
       .then(function (text) {
         var page = new DOMParser().parseFromString(text, "text/html");
         var fresh = page.getElementById(part.id);
-        if (!fresh || !part.isConnected) {
+        part = part.isConnected ? part : document.getElementById(part.id);
+        if (!fresh || !part) {
           return;
         }
         var waits = bringAlong(part, page);
         if ((waits && !fresh.dataset.every) || !swap(part, fresh)) {
+          if (!fresh.dataset.every) {
+            part.dataset.every = "60"; // it is over; only what somebody types keeps it from being replaced
+          }
           refresh(part);
           return;
         }

@@ -307,6 +307,34 @@ def test_flat_arguments_are_changed_by_field_and_shown_as_a_diff(client, approve
     assert (approval.status, approval.arguments) == (ApprovalStatus.APPROVED, changed)
 
 
+def test_arguments_of_a_skill_are_changed_by_field(client, approver, monkeypatch):
+    monkeypatch.setattr("agents.admin.approvals.fitting", lambda intent, arguments: dict(arguments))
+    approval = make_approval(arguments={"skill": "send_letter", "arguments": {"to": "x@example.org", "copies": 2}})
+
+    shown = decide(client, approval, "edit", by_field="1", argument_0="3", argument_1="x@example.org")
+
+    changed = {"skill": "send_letter", "arguments": {"to": "x@example.org", "copies": 3}}
+    assert json.loads(shown.context["arguments"]) == changed
+
+
+def test_arguments_that_are_too_long_together_are_refused_at_once(client, approver):
+    approval = make_approval(intent=ToolIntent.NOTIFY, arguments={"a": "x", "b": "y"})
+
+    answer = decide(client, approval, "edit", by_field="1", argument_0="ä" * 60_000, argument_1="ö" * 60_000)
+
+    assert answer.status_code == 422
+    assert "the maximum is 100000" in text_of(answer)
+
+
+def test_character_that_cannot_be_sent_is_escaped_on_the_second_page(client, approver, monkeypatch):
+    monkeypatch.setattr("agents.admin.approvals.fitting", lambda intent, arguments: dict(arguments))
+    approval = make_approval(intent=ToolIntent.NOTIFY, arguments={"a": "x"})
+
+    shown = decide(client, approval, "edit", arguments='{"a": "\\ud800 \u00e4"}')
+
+    assert shown.context["arguments"] == '{"a": "\\ud800 \\u00e4"}'
+
+
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [({}, "Nothing changed"), ({"copies": "two"}, "Enter a whole number"), ({"rate": ""}, "This field is required")],

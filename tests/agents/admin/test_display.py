@@ -57,7 +57,7 @@ def test_money_has_two_places_from_one_dollar_and_up_to_four_below(amount, text)
         (Decimal("0.0012"), '<span title="$0.0012">$0.0012</span>'),
         (Decimal("0.000012"), '<span title="$0.000012">&lt;$0.0001</span>'),
         (Decimal("1.999"), '<span title="$1.999">$1.9990</span>'),
-        (Decimal(0), '<span title="$0.00">$0.0000</span>'),
+        (Decimal(0), '<span title="$0.00">$0.00</span>'),
         (None, "—"),
     ],
 )

@@ -133,7 +133,7 @@ def test_number_of_unfinished_runs_is_that_of_the_list_behind_it(client):
 
     assert int(number) == listed.result_count == 2 * control_room.SHOWN
     [chosen] = [choice["display"] for choice in listed.filter_specs[1].choices(listed) if choice["selected"]]
-    assert chosen == "Failed or partial, needs attention"
+    assert chosen == "Failed or partial, last 24 hours"
 
 
 def test_recent_runs_are_shown_by_result(client):

@@ -262,6 +262,21 @@ def test_part_that_begins_in_a_block_of_code_does_not_flow():
     assert soft_ends(MARKDOWN, inside, len(MARKDOWN)) == []
 
 
+def test_table_without_pipes_at_its_sides_and_two_kinds_of_fences_stay():
+    text = "a | b\n--- | ---\n1 | 2\n\n```\n~~~\nx\ny\n```\n\nOne\ntwo."
+
+    assert [text[:end].rpartition("\n")[2] for end in soft_ends(text, 0, len(text))] == ["One"]
+
+
+def test_comment_in_a_block_of_code_keeps_its_marker():
+    text = "# Title\n\n```\n# comment\n```\n~~~\n# open to the end"
+
+    found = pieces(text, [], [], flows=True)
+
+    assert [piece.marker for piece in found if piece.marker] == ["# "]
+    assert "".join(piece.text for piece in found) == text
+
+
 def test_markers_of_headings_are_apart_and_no_character_is_lost():
     text = "# Payment\n\nWithin ten\ndays."
     found = pieces(text, [], [Span(2, 9), Span(11, 21)], flows=True)
@@ -283,6 +298,7 @@ def test_page_hides_markers_and_joins_lines_of_markdown_alone(client):
     assert '<b class="lq-heading"><span class="lq-marker"># </span>Payment</b>' in shown["text/markdown"]
     assert 'Within ten<span class="lq-flow">\n</span>days.' in shown["text/markdown"]
     assert "Within ten\ndays." in shown["text/plain"]
+    assert "lq-marker" not in shown["text/plain"]
 
 
 def test_quote_across_two_parts_is_marked_in_both():

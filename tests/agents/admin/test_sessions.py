@@ -64,7 +64,7 @@ def test_list_shows_purpose_status_and_cost(client):
 
     for words in ("acme.txt by NDA", "waiting for approval", "Nightly", "halt requested", "run by hand"):
         assert words in found, words
-    assert '<span class="lq-warn" title="$0.238123. Cap: $0.25">$0.24</span>' in found
+    assert '<span class="lq-warn" title="$0.238123. Cap: $0.25">$0.2381</span>' in found
     assert '<span class="" title="$0.00. Cap: —">$0.00</span>' in found
 
 
@@ -339,7 +339,7 @@ def test_ids_digests_errors_and_data_have_buttons_to_copy_them(client):
 
     run, one = text_of(show(client, session)), text_of(client.get(page(ToolCall, "change", call.pk)))
 
-    for what in ("run id", "error", "parameters", "digest", "arguments"):
+    for what in ("run id", "error", "parameters", "digest", "arguments as shown"):
         assert f'aria-label="Copy {what}"' in run, what
     assert f'data-copy="{call.digest}"' in run
     for what in ("run id", "error", "digest", "arguments"):

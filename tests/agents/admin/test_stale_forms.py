@@ -12,7 +12,7 @@ from tests.factories import make_agent, make_project, make_trigger
 
 pytestmark = pytest.mark.django_db
 
-OVERTAKEN = "Somebody else has changed since you opened this page"
+OVERTAKEN = "Changed since you opened this page"
 
 
 def as_shown(client, url):
@@ -37,7 +37,7 @@ def test_value_that_somebody_else_set_is_not_set_back(client):
 
     answer = client.post(url, {**opened, "name": "Day watch"})
 
-    assert f"{OVERTAKEN}: Mode (now manual). Nothing was saved." in text_of(answer)
+    assert f"{OVERTAKEN}: Mode (now Manual). Nothing was saved." in text_of(answer)
     agent.refresh_from_db()
     assert (agent.name, agent.mode) == ("Night watch", "manual")
 
@@ -99,6 +99,20 @@ def test_cap_that_somebody_else_set_stays(client):
     assert f"{OVERTAKEN}: Cap per day (USD) (now 2" in text_of(answer)
     trigger.refresh_from_db()
     assert (trigger.name, trigger.max_cost_per_day_usd) == ("Inbox", 2)
+
+
+def test_values_are_told_as_the_page_shows_them(client):
+    user = sign_in(client)
+    first, second = make_agent(owner=user, name="First"), make_agent(owner=user, name="Sec\u202eond")
+    trigger = make_trigger(owner=user, agent=first, enabled=True)
+    url = page(Trigger, "change", trigger.pk)
+    opened = as_shown(client, url)
+    Trigger.objects.filter(pk=trigger.pk).update(agent=second, enabled=False)
+
+    told = text_of(client.post(url, {**opened, "name": "Other"}))
+
+    assert "Enabled (now off)" in told
+    assert "Agent (now Sec⟨U+202E⟩ond" in told
 
 
 def test_positions_of_a_playbook_and_a_long_text_are_named_without_their_value(client):

@@ -34,6 +34,7 @@ def save_list(client, rows, caps):
     given = {"form-TOTAL_FORMS": len(rows), "form-INITIAL_FORMS": len(rows), "_save": "Save"}
     for number, (row, cap) in enumerate(zip(rows, caps, strict=True)):
         given |= {f"form-{number}-id": row.pk, f"form-{number}-max_cost_usd": cap}
+        given[f"initial-form-{number}-max_cost_usd"] = "" if row.max_cost_usd is None else str(row.max_cost_usd)
     return client.post(reverse(LIST), given, follow=True)
 
 
@@ -85,6 +86,17 @@ def test_cap_is_set_in_the_list(client):
     assert (rows[0].max_cost_usd, rows[0].edited_by) == (Decimal("0.5"), user)
     assert kinds_since(before) == ["autonomous_trigger.cap_set"]
     assert AuditEvent.objects.latest("pk").details["cap_usd"] == "0.5"
+
+
+def test_cap_that_somebody_else_set_meanwhile_stays_when_the_list_is_saved(client):
+    sign_in(client, "admin")
+    rows = [make_trigger(name="a", max_cost_usd="1"), make_trigger(name="b", max_cost_usd="1")]
+    assert 'name="initial-form-0-max_cost_usd" value="1' in text_of(client.get(reverse(LIST)))
+    Trigger.objects.filter(pk=rows[0].pk).update(max_cost_usd="0.2")
+
+    save_list(client, rows, ["1", "0.5"])
+
+    assert [Trigger.objects.get(pk=row.pk).max_cost_usd for row in rows] == [Decimal("0.2"), Decimal("0.5")]
 
 
 def test_higher_cap_in_the_list_is_for_admins(client):
