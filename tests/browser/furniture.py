@@ -51,7 +51,7 @@ def make_busy() -> None:
     admin = User.objects.get(username="admin")
     agent, trigger = Agent.objects.order_by("pk").first(), Trigger.objects.order_by("pk").first()
     now = clock()
-    for number in range(60):
+    for number in reversed(range(60)):
         ended = now - timedelta(minutes=9 * number)
         result = RunResult.values[number % len(RunResult.values)]
         reasons = {"failed": "The model did not answer.", "partial": "The cost cap was reached."}
@@ -70,5 +70,6 @@ def make_busy() -> None:
         if result == "findings":
             Finding.objects.create(session=session, title=TITLES[number % len(TITLES)], severity="warn")
     for number in range(6):
-        waiting = make_session("waiting", owner=admin, agent=agent, trigger=trigger, waiting_on="approval")
+        times = {"created_at": now, "last_activity_at": now}
+        waiting = make_session("waiting", owner=admin, agent=agent, trigger=trigger, waiting_on="approval", **times)
         make_approval(waiting, arguments={"to": "board@example.com", "subject": f"Contract {number + 1} departs"})
