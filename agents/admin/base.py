@@ -370,7 +370,7 @@ class DetailAdmin(ReadOnlyAdmin):
         row = context.get("original")
         record_view(request, current_user(request), row, *context.pop("shown_rows", ()))
         if not hasattr(row, "crumb"):
-            request.lqops_title = _crumb(title)  # type: ignore[attr-defined]
+            name_page(request, title)
         if row is not None and not hasattr(row, "crumb"):
             row.crumb = _crumb(getattr(row, "purpose", "") or str(row))
         return site_page(request, template, title, status=status, opts=self.opts, **context)
@@ -493,6 +493,11 @@ def _bulk_view(action: RowAction) -> Callable[[DetailAdmin, HttpRequest, models.
     return run
 
 
+def name_page(request: HttpRequest, title: str) -> None:
+    """Let the breadcrumbs of the page end with this title."""
+    request.lqops_title = _crumb(title)  # type: ignore[attr-defined]  # read by templates
+
+
 def _crumb(title: str) -> str:
     return visible(cut(title, CRUMB_CHARS))
 
@@ -577,12 +582,12 @@ class FormAdmin(DetailAdmin):
             options = {"instance": self.model._meta.default_manager.get(pk=row.pk)}
         return self.form(*given, **options | self.form_options(request, row))
 
-    def shown_beside(self, row: Any) -> dict[str, Any]:
-        """Return by name what the page of a row lets one change beside the fields of its form."""
+    def values_beside(self, row: Any) -> dict[str, Any]:
+        """Return by name the values that the page of a row lets one change beside the fields of its form."""
         return {}
 
     def _seen(self, row: Any, form: Any) -> dict[str, str]:
-        beside = {name: seen_digest(value) for name, value in self.shown_beside(row).items()}
+        beside = {name: seen_digest(value) for name, value in self.values_beside(row).items()}
         return {**form.seen(), **beside}
 
     def _seen_text(self, request: HttpRequest, row: Any, form: Any) -> str:
@@ -592,11 +597,11 @@ class FormAdmin(DetailAdmin):
         return json.dumps(self._seen(row, form))
 
     def _refuse_if_changed_since(self, request: HttpRequest, row: Any, form: Any) -> None:
-        """Refuse to undo what somebody else has saved since this page was opened. Saved again, it is overwritten."""
+        """Refuse to undo a change that was saved since this page was opened. Saved again, the form replaces it."""
         seen = _read_seen(request.POST.get(SEEN, ""))
         now = self._seen(row, form)
         changed = form.changed_since(seen)
-        changed += [name for name in self.shown_beside(row) if seen.get(name, now[name]) != now[name]]
+        changed += [name for name in self.values_beside(row) if seen.get(name, now[name]) != now[name]]
         if changed:
             form.was_overtaken = True
             form.add_error(
@@ -678,7 +683,7 @@ class NamedAdmin(FormAdmin):
 
 
 def _read_seen(text: str) -> dict[str, str]:
-    """What a page noted of the values that it showed; nothing, if somebody tampered with it."""
+    """Return the digests that a page noted of its values; none if somebody tampered with them."""
     try:
         seen = json.loads(text)
     except ValueError:

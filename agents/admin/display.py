@@ -440,11 +440,11 @@ def column(
 def time_column(field: "DateTimeField[Any, Any]") -> Callable[[Any], str]:
     """The column of a list for a field that holds a time."""
 
-    def shown_time(row: Any) -> str:
+    def time_cell(row: Any) -> str:
         return when(getattr(row, field.name))
 
-    shown_time.__name__ = field.name
-    method: Callable[[Any], str] = display(shown_time, description=field.verbose_name, ordering=field.name)
+    time_cell.__name__ = field.name
+    method: Callable[[Any], str] = display(time_cell, description=field.verbose_name, ordering=field.name)
     return method
 
 

@@ -39,7 +39,7 @@ from agents.accounts import (
     user_record_saved,
 )
 from agents.admin.actions import ActionRequest, ActionResult, RowAction, each_row
-from agents.admin.base import DetailAdmin, FormAdmin, current_user, site_page
+from agents.admin.base import DetailAdmin, FormAdmin, current_user, name_page, site_page
 from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, plain_sentence, when, words
 from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal
 from agents.admin.money import caps_action
@@ -114,7 +114,7 @@ def permission_words(permission: Permission) -> str:
 
 
 def role_facts(permissions: Iterable[Permission]) -> list[tuple[str, str]]:
-    """What permissions allow: verbs with their subjects, those with the same verbs together."""
+    """Return the permissions in words: verbs with their subjects, subjects of the same verbs together."""
     seen: list[Permission] = []
     own: list[str] = []
     verbs: dict[ContentType, list[str]] = defaultdict(list)
@@ -179,7 +179,7 @@ class SavedByDjango(DetailAdmin):
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], **more: Any) -> HttpResponse:
         if context.get("original") is None:
-            request.lqops_title = str(context["title"])  # type: ignore[attr-defined]
+            name_page(request, str(context["title"]))
         response: HttpResponse = super().render_change_form(request, context, **more)
         return response
 

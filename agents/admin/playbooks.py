@@ -127,7 +127,7 @@ class PlaybookAdmin(NamedAdmin):
         forms_.extra = 0 if row else 1
         return forms_
 
-    def shown_beside(self, row: Playbook) -> dict[str, Any]:
+    def values_beside(self, row: Playbook) -> dict[str, Any]:
         return {"Positions": [sorted(vars(position).items()) for position in positions_of(row)]}
 
     def create(self, request: HttpRequest, form: Any) -> Playbook:

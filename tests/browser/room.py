@@ -79,6 +79,14 @@ class Room:
         row = self.row(session).filter(has_text="Run completed")
         row.get_by_role("link", name="notify").click()
 
+    def add_waiting_call(self, document: str) -> str:
+        """Add a privileged document and open the approval that its run waits for, from the queue; the run's id."""
+        self.add_document(document, PRIVILEGED + CONTRACT)
+        session = self.open_session(document)
+        self.until(self.chip("waiting for approval"))
+        self.open_waiting_call(session)
+        return session
+
     def until(self, seen: Any) -> None:
         """Reload until something is on the page, or true."""
         deadline = time.monotonic() + PATIENCE_SECONDS

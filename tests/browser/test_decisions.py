@@ -4,21 +4,11 @@ import re
 
 import pytest
 
-from tests.browser.room import CONTRACT, PRIVILEGED
 from tests.browser.sight import expect
 
 pytestmark = pytest.mark.browser
 
 TOLD = "Run completed"
-
-
-def waiting_call(room, document):
-    """A run over a privileged document that waits before it tells anybody; its approval, opened from the queue."""
-    room.add_document(document, PRIVILEGED + CONTRACT)
-    session = room.open_session(document)
-    room.until(room.chip("waiting for approval"))
-    room.open_waiting_call(session)
-    return session
 
 
 def notices_of(room, session):
@@ -27,7 +17,7 @@ def notices_of(room, session):
 
 
 def test_approved_call_is_made_and_the_run_delivers(admin):
-    session = waiting_call(admin, "approved.md")
+    session = admin.add_waiting_call("approved.md")
     expect(admin.page.locator(".lq-tree").first).to_contain_text(f"/receipts/{session}/")
     digest = admin.page.locator("dt", has_text="Digest").locator("+ dd .lq-code").inner_text()
     assert re.fullmatch(r"[0-9a-f]{64}", digest)
@@ -46,7 +36,7 @@ def test_approved_call_is_made_and_the_run_delivers(admin):
 
 
 def test_denied_call_is_never_made(admin):
-    session = waiting_call(admin, "denied.md")
+    session = admin.add_waiting_call("denied.md")
     form = admin.page.locator("form").filter(has=admin.page.get_by_role("button", name="Deny"))
     form.get_by_text("Add a reason").click()
     form.get_by_role("textbox").fill("Not to the whole board.")
@@ -64,7 +54,7 @@ def test_denied_call_is_never_made(admin):
 
 def test_keys_lead_to_a_decision_and_never_decide(admin):
     for name in ("first-key.md", "second-key.md"):
-        waiting_call(admin, name)
+        admin.add_waiting_call(name)
     page = admin.page
     here = page.url
     approve = page.get_by_role("button", name="Approve once")
@@ -102,7 +92,7 @@ def test_keys_lead_to_a_decision_and_never_decide(admin):
 
 
 def test_call_is_decided_on_a_phone_in_two_taps(admin):
-    session = waiting_call(admin, "phone.md")
+    session = admin.add_waiting_call("phone.md")
     admin.page.set_viewport_size({"width": 390, "height": 844})
     admin.open("/admin/agents/notification/")
     admin.row(session[:8]).filter(has_text="waits for approval").first.get_by_role("link").first.click()
@@ -116,7 +106,7 @@ def test_call_is_decided_on_a_phone_in_two_taps(admin):
 
 
 def test_list_on_a_phone_shows_the_call_by_field_and_two_taps_decide(admin):
-    session = waiting_call(admin, "listed-on-a-phone.md")
+    session = admin.add_waiting_call("listed-on-a-phone.md")
     admin.page.set_viewport_size({"width": 390, "height": 844})
     admin.open("/admin/agents/approval/")
     card = admin.row("listed-on-a-phone.md").first

@@ -4,23 +4,14 @@ import re
 
 import pytest
 
-from tests.browser.room import CONTRACT, PRIVILEGED
 from tests.browser.sight import expect
 
 pytestmark = pytest.mark.browser
 
 
-def open_waiting_call(room, document):
-    room.add_document(document, PRIVILEGED + CONTRACT)
-    session = room.open_session(document)
-    room.until(room.chip("waiting for approval"))
-    room.open_waiting_call(session)
-    return session
-
-
 def test_second_of_two_deciders_is_told_that_it_is_decided(enter, product, admin):
     product.make_people({"second-decider": "approver"})
-    open_waiting_call(admin, "two-deciders.md")
+    admin.add_waiting_call("two-deciders.md")
     other = enter(product, "second-decider")
     other.page.goto(admin.page.url)
     expect(other.page.get_by_role("button", name="Deny")).to_be_enabled()
@@ -61,7 +52,7 @@ def test_second_of_two_tabs_does_not_set_a_value_back(enter, product, admin):
 
 def test_call_is_approved_from_the_door_by_keys_alone(enter, product, admin):
     product.make_people({"keys-alone": "admin"})
-    open_waiting_call(admin, "keys-alone.md")
+    admin.add_waiting_call("keys-alone.md")
     page = enter(product).page
     expect(page.get_by_label("Username")).to_be_focused()
 

@@ -278,7 +278,7 @@ FLAT = {"to": "x@example.org", "body": "hello\nthere", "copies": 2, "rate": 0.5,
 
 
 def by_field(approval, **changed):
-    """What the page sends of a call with these arguments: fields by the order of their names."""
+    """Return the fields that the page sends for a call with these arguments, in the order of their names."""
     values = {**approval.arguments, **changed}
     given = {f"argument_{number}": values[name] for number, name in enumerate(sorted(values))}
     return {"by_field": "1", **{name: value for name, value in given.items() if value is not False}}

@@ -28,12 +28,23 @@ def as_shown(client, url):
     return {**sent, "_seen": answer.context["seen"]}
 
 
-def test_value_that_somebody_else_set_is_not_set_back(client):
+@pytest.fixture
+def overtaken(client):
+    """An agent whose mode was changed since its page was opened, the page, and its form as it was shown."""
     sign_in(client)
     agent = make_agent(name="Night watch", mode="auto")
     url = page(Agent, "change", agent.pk)
     opened = as_shown(client, url)
     Agent.objects.filter(pk=agent.pk).update(mode="manual")
+    return agent, url, opened
+
+
+def noted_on(answer):
+    return html.unescape(re.search(r'name="_seen" value="([^"]*)"', text_of(answer))[1])
+
+
+def test_value_that_somebody_else_set_is_not_set_back(client, overtaken):
+    agent, url, opened = overtaken
 
     answer = client.post(url, {**opened, "name": "Day watch"})
 
@@ -42,14 +53,10 @@ def test_value_that_somebody_else_set_is_not_set_back(client):
     assert (agent.name, agent.mode) == ("Night watch", "manual")
 
 
-def test_saved_again_it_replaces_the_other_value(client):
-    sign_in(client)
-    agent = make_agent(mode="auto")
-    url = page(Agent, "change", agent.pk)
-    opened = as_shown(client, url)
-    Agent.objects.filter(pk=agent.pk).update(mode="manual")
+def test_saved_again_it_replaces_the_other_value(client, overtaken):
+    agent, url, opened = overtaken
     told = client.post(url, {**opened, "mode": "semi"})
-    noted = html.unescape(re.search(r'name="_seen" value="([^"]*)"', text_of(told))[1])
+    noted = noted_on(told)
 
     answer = client.post(url, {**opened, "mode": "semi", "_seen": noted})
 
@@ -58,14 +65,10 @@ def test_saved_again_it_replaces_the_other_value(client):
     assert agent.mode == "semi"
 
 
-def test_page_that_is_shown_again_for_an_error_still_knows_what_it_showed_first(client):
-    sign_in(client)
-    agent = make_agent(mode="auto")
-    url = page(Agent, "change", agent.pk)
-    opened = as_shown(client, url)
-    Agent.objects.filter(pk=agent.pk).update(mode="manual")
+def test_page_that_is_shown_again_for_an_error_still_knows_what_it_showed_first(client, overtaken):
+    _, url, opened = overtaken
     again = client.post(url, {**opened, "max_cost_per_day_usd": "much"})
-    noted = html.unescape(re.search(r'name="_seen" value="([^"]*)"', text_of(again))[1])
+    noted = noted_on(again)
 
     answer = client.post(url, {**opened, "max_cost_per_day_usd": "2", "_seen": noted})
 
@@ -73,12 +76,8 @@ def test_page_that_is_shown_again_for_an_error_still_knows_what_it_showed_first(
     assert OVERTAKEN in text_of(answer)
 
 
-def test_change_of_something_else_or_to_the_same_value_is_no_conflict(client):
-    sign_in(client)
-    agent = make_agent(name="Night watch", mode="auto")
-    url = page(Agent, "change", agent.pk)
-    opened = as_shown(client, url)
-    Agent.objects.filter(pk=agent.pk).update(mode="manual")
+def test_change_of_something_else_or_to_the_same_value_is_no_conflict(client, overtaken):
+    agent, url, opened = overtaken
 
     answer = client.post(url, {**opened, "name": "Day watch", "mode": "manual"})
 
