@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import Max
+from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -32,6 +32,7 @@ from agents.admin.base import DetailAdmin, NamedAdmin, chosen_owner, current_use
 from agents.admin.charts import small_charts
 from agents.admin.display import (
     DeletedFilter,
+    NamedFilter,
     WordedFilter,
     ago,
     column,
@@ -55,7 +56,6 @@ from agents.policy import schedule
 from agents.policy.guardrails import MOST, RENAMED, GuardrailsConfig, LoopConfig, Strategy
 from agents.policy.run_spec import OPTIONS, RunSpec
 from agents.sessions.figures import Subject
-from agents.sessions.reads import newest
 from agents.text.shown import visible
 from agents.triggers.firing import run_now
 from agents.triggers.inputs import DECIDABLE, PERMISSION, input_dismiss, input_retry
@@ -416,7 +416,7 @@ class TriggerAdmin(NamedAdmin):
     sortable_by = None
     list_display = ["name", "kind_", "instructions", "max_cost_usd", "cost", "runs", "state", "run"]
     list_editable = ["max_cost_usd"]
-    list_filter = [DeletedFilter, "kind", "enabled", "agent"]
+    list_filter = [DeletedFilter, "kind", "enabled", ("agent", NamedFilter)]
     list_select_related = ["owner", "agent", "playbook", "skill", "collection"]
     empty_text = "No triggers yet. A trigger starts runs: for each new document, at set times, or for each event."
     form = TriggerForm
@@ -493,9 +493,8 @@ class TriggerAdmin(NamedAdmin):
         spent: dict[int, dict[date, Decimal]] = defaultdict(dict)
         for day in days.filter(day__gte=today.replace(day=1)):
             spent[day.subject_id][day.day] = day.spent_usd
-        last = AgentSession.objects.order_by().values_list("trigger_id").annotate(Max("created_at"))
-        ran_at = dict(last.filter(newest(AgentSession), trigger__in=pks))
-        ran_at |= dict(last.filter(trigger__in=[pk for pk in pks if pk not in ran_at]))
+        runs = AgentSession.objects.filter(trigger=OuterRef("pk")).order_by("-pk").values("created_at")
+        ran_at = dict(Trigger.objects.filter(pk__in=pks).order_by().values_list("pk", Subquery(runs[:1])))
         for row in rows:
             row.spent_today = spent[row.pk].get(today, Decimal(0))
             row.spent_this_month = sum(spent[row.pk].values(), Decimal(0))

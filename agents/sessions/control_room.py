@@ -283,6 +283,8 @@ _SHOWN: Final[Mapping[Kind, tuple[Any, ...]]] = {
     Kind.TRIGGER: (F("name"), F("pause_reason"), F("paused_at"), F("owner_id"), NOBODY),
 }
 
+_FIRST: Final = {Kind.QUESTION: ("asked_at",)}  # as everywhere, and as the index of those that wait has them
+
 
 def _rows_of(now: datetime) -> dict[Kind, QuerySet[Any]]:
     """Return the rows of each kind that need attention, except models and budgets."""
@@ -370,7 +372,7 @@ def _matters(rows: Mapping[Kind, QuerySet[Any]]) -> tuple[Matter, ...]:
     parts = []
     for kind, shown in _SHOWN.items():
         if kind in rows:
-            few = rows[kind].order_by("pk").values("pk")[:FIRST_FEW]
+            few = rows[kind].order_by(*_FIRST.get(kind, ()), "pk").values("pk")[:FIRST_FEW]
             named = rows[kind].model._meta.default_manager.filter(pk__in=few).order_by()
             kind_ = Value(kind.value, output_field=CharField())
             parts.append(named.values_list(kind_, "pk", *shown))
