@@ -45,10 +45,11 @@ DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
 	$(addprefix tests/lqops/test_,env.py logs.py model_catalogue.py settings.py up.py web.py) \
 	$(filter-out %/test_migrations.py %/test_chokepoint.py %/test_layers.py,$(wildcard tests/architecture/test_*.py)))
+LONG = -m 'long and not stress' $(addprefix --part=,$(PART))
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help setup dev run test test-postgres check static coverage stress bench screenshots chaos mutants lock fresh-lock release clean
+.PHONY: help setup dev run test test-long test-postgres check static coverage stress bench screenshots chaos mutants lock fresh-lock release clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -61,10 +62,17 @@ run: $(VENV)/.core ## Start lqops on this machine and print its address (PORT=80
 	@$(BIN)/python manage.py up $(if $(PORT),--port $(PORT))
 
 # The tests in a browser have installations of their own, on SQLite: they run once, with `make test-postgres`.
-test: $(VENV)/.dev ## Run the tests on SQLite, without those in a browser
+test: $(VENV)/.dev ## Run the tests on SQLite, without long ones and those in a browser
 	$(call before_tests,sqlite)
 	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite) --ignore=tests/browser
 	$(call after_tests,sqlite)
+
+# Exhaustive tables and long tests of processes, of which `make test` runs a sample. On PostgreSQL they have no browser.
+test-long: $(VENV)/.full ## Run the long tests on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set (PART=2/8 for one of eight parts)
+	$(call before_tests,long)
+	LQOPS_TEST_DATABASE_URL= $(call PYTEST,long) $(LONG)
+	$(if $(LQOPS_TEST_DATABASE_URL),$(call PYTEST,long) $(LONG) --ignore=tests/browser $(DATABASE_FREE))
+	$(call after_tests,long)
 
 test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them; a skip fails
 	$(call before_tests,postgres)
@@ -82,8 +90,8 @@ static: $(VENV)/.full
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	LQOPS_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
-# Each database has branches of its own, so the gates judge both runs together.
-coverage: $(COVERED)/sqlite $(COVERED)/postgres
+# Each database has branches of its own, so the gates judge all runs together.
+coverage: $(COVERED)/sqlite $(COVERED)/long $(COVERED)/postgres
 	@$(BIN)/coverage combine --quiet --keep --data-file=$(COVERED)/all $^
 	$(BIN)/coverage report --data-file=$(COVERED)/all --fail-under=95 --precision=1
 	$(BIN)/coverage report --data-file=$(COVERED)/all --fail-under=100 --include='$(subst $(space),$(comma),$(strip $(FULLY_COVERED)))'
@@ -91,10 +99,13 @@ coverage: $(COVERED)/sqlite $(COVERED)/postgres
 $(COVERED)/sqlite: $(MEASURED)
 	@$(MAKE) --no-print-directory test COVERAGE=1
 
+$(COVERED)/long: $(MEASURED)
+	@$(MAKE) --no-print-directory test-long COVERAGE=1
+
 $(COVERED)/postgres: $(MEASURED)
 	@$(MAKE) --no-print-directory test-postgres COVERAGE=1
 
-stress: $(VENV)/.full ## Run the full-size figures on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set
+stress: test-long ## Run the long tests and the full-size figures on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m hypothesis --hypothesis-profile=exploring
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m stress -s
 	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest --timeout=0 -m stress -s)

@@ -35,6 +35,7 @@ def test_empty_installation_shows_every_list_and_no_closed_link(client, rendered
     assert closed_links(client, pages_for(sign_in(client, "admin")), rendered) == {}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.django_db
 @pytest.mark.parametrize("role", ["viewer", "operator", "approver"])
 def test_empty_installation_shows_no_closed_link_to_others(client, role, rendered):
@@ -45,6 +46,7 @@ def test_empty_installation_shows_no_closed_link_to_others(client, role, rendere
     assert closed_links(client, [*(reverse(f"admin:{name}") for name in PLAIN), *lists], rendered) == {}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("role", ROLES)
 def test_every_page_opens_and_every_link_on_it(readers, rendered, role):
     user, client = readers[role]

@@ -129,6 +129,7 @@ def test_positions_of_a_playbook_and_a_long_text_are_named_without_their_value(c
     assert f"{OVERTAKEN}: Context. " in text_of(client.post(of_project, {**shown, "name": "Other"}))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("noted", ["", "no JSON", "[]", json.dumps({"mode": 7}), json.dumps({"else": "1"})])
 def test_note_that_was_tampered_with_breaks_nothing(client, noted):
     sign_in(client)

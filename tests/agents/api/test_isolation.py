@@ -82,6 +82,7 @@ def test_every_route_needs_a_key():
         assert answer["WWW-Authenticate"].startswith("Bearer"), route
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
 def test_row_of_another_user_is_not_found(role):
     world, client = make_world(), client_of(somebody(role))
@@ -95,6 +96,7 @@ def test_row_of_another_user_is_not_found(role):
             assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), route
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
 def test_starting_sessions_needs_the_permission(role):
     person = somebody(role)
@@ -110,6 +112,7 @@ def test_starting_sessions_needs_the_permission(role):
     assert started == (4 if role in MAY_START else 0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("role", ["stranger", "viewer", "approver"])
 def test_user_without_start_may_read_pause_halt_and_delete(role):
     person = somebody(role)
@@ -126,6 +129,7 @@ def test_user_without_start_may_read_pause_halt_and_delete(role):
     assert client.post("/api/v1/sessions/halt-all", {}, format="json").status_code == 200
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
 def test_setting_up_triggers_needs_the_permission(role):
     person = somebody(role)
@@ -159,6 +163,7 @@ def test_owner_reaches_every_row():
             assert send(client, route, world).status_code not in {401, 404, 405, 500}, route
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
 def test_lists_hold_only_own_rows(role):
     make_world()

@@ -115,6 +115,7 @@ def body_of(stage):
     return (lambda world: body(world, stage.row)) if callable(body) else body
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("role", ["", *ROLES])
 def test_role_and_key_do_to_own_rows_what_they_may(role):
     user = member(role)
@@ -128,6 +129,7 @@ def test_role_and_key_do_to_own_rows_what_they_may(role):
                     assert answer.status_code in ({200, 201, 202, 204} if may else {403}), (name, key, answer.content)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("role", ["", *ROLES])
 def test_role_does_nothing_to_others_rows_but_decide(role):
     user, world = member(role), make_world()
@@ -148,6 +150,7 @@ def set_tight(world):
     Trigger.objects.update(max_cost_usd=1, max_cost_per_day_usd=1, review_flagged=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("four_eyes", [False, True])
 @pytest.mark.parametrize("role", ["", *ROLES])
 def test_what_binds_the_owner_is_loosened_by_admins_with_the_scope_and_with_four_eyes_by_nobody_bound(

@@ -386,6 +386,7 @@ def test_usual_call_takes_the_short_way(kind):
     assert (plain, written) == (short, 1)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("period", BudgetPeriod)
 @pytest.mark.parametrize("scope", BudgetScope)
 def test_call_within_every_cap_takes_the_short_way_and_is_counted_in_each(scope, period):
@@ -395,6 +396,7 @@ def test_call_within_every_cap_takes_the_short_way_and_is_counted_in_each(scope,
     assert capped["charged_usd"] == 2 * Decimal("0.005")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("budget", ["spent", "billed"])
 @pytest.mark.parametrize("period", BudgetPeriod)
 @pytest.mark.parametrize("scope", BudgetScope)
