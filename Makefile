@@ -61,10 +61,11 @@ dev: $(VENV)/.dev ## Install lqops and what its tests need
 run: $(VENV)/.core ## Start lqops on this machine and print its address (PORT=8001 for another port)
 	@$(BIN)/python manage.py up $(if $(PORT),--port $(PORT))
 
-# The tests in a browser have installations of their own, on SQLite: they run once, with `make test-postgres`.
+# The tests in a browser have installations of their own, on SQLite: they run once, with `make test-postgres`, as do those
+# that need Redis.
 test: $(VENV)/.dev ## Run the tests on SQLite, without long ones and those in a browser
 	$(call before_tests,sqlite)
-	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite) --ignore=tests/browser
+	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite) --ignore=tests/browser -m 'not stress and not long and not redis'
 	$(call after_tests,sqlite)
 
 # Exhaustive tables and long tests of processes, of which `make test` runs a sample. On PostgreSQL they have no browser.

@@ -133,6 +133,12 @@ def _own_flush():
     TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(setup), teardown
 
 
+@pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.long)])
+def some(request):
+    """`some(rows, 5)`: every fifth row in `make test`, from `start` on, and all of them in `make test-long`."""
+    return lambda rows, step, *, start=0: [*rows][start % step :: step] if request.param == "some" else [*rows]
+
+
 @pytest.fixture
 def durable_commits(db):
     """As in an installation, for tests of what `doctor` finds: tests do not wait for the disk of PostgreSQL."""
