@@ -101,7 +101,7 @@ $(COVERED)/sqlite: $(MEASURED)
 	@$(MAKE) --no-print-directory test COVERAGE=1
 
 $(COVERED)/long: $(MEASURED)
-	@$(MAKE) --no-print-directory test-long COVERAGE=1
+	@$(MAKE) --no-print-directory test-long COVERAGE=1 LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL)
 
 $(COVERED)/postgres: $(MEASURED)
 	@$(MAKE) --no-print-directory test-postgres COVERAGE=1
