@@ -59,9 +59,9 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
     sampling.mark_long_rows(items)
     yield  # those that the options leave out go
+    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
     if config.option.part:
         items[:], others = sampling.part_of(items, config.option.part)
         config.hook.pytest_deselected(items=others)
