@@ -48,11 +48,11 @@ MUTATIONS = {
 def found(django_db_setup, django_db_blocker, request):
     """What `doctor` says about the source as it is, and about each change that is tested: exit code, output, errors."""
     rows = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
-    tested = [item.callspec.params["brake"] for item in rows]
+    tested = {brake: MUTATIONS[brake] for brake in (item.callspec.params["brake"] for item in rows)}
     with django_db_blocker.unblock():
         environment = {**os.environ, "LQOPS_DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "lqops.settings"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.flows.brakeless"], input=json.dumps({UNCHANGED: None, **{brake: MUTATIONS[brake] for brake in tested}}),
+        [sys.executable, "-m", "tests.flows.brakeless"], input=json.dumps({UNCHANGED: None, **tested}),
         cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, timeout=300, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)

@@ -50,7 +50,7 @@ def test_empty_installation_shows_no_closed_link_to_others(client, role, rendere
 def test_every_page_opens_and_every_link_on_it(readers, rendered, role, some):
     user, client = readers[role]
 
-    assert closed_links(client, some(pages_for(user), 5, start=ROLES.index(role)), rendered) == {}
+    assert closed_links(client, some(pages_for(user), 8, start=ROLES.index(role)), rendered) == {}
 
 
 def test_links_open_while_everything_is_halted(readers, rendered, everything):
