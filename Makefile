@@ -37,10 +37,12 @@ FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent
 	agents/policy/model_catalogue.py agents/net/*.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database run on SQLite alone. So do those of what stands above services that are tested here,
 # unless WHOLE=1 is given.
-ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask definitions engine management walk \
-	$(addprefix loop/test_,alerts.py cycle.py days.py gate.py guardrails.py heartbeat.py hot_state.py scenarios.py yield.py) \
-	$(addprefix sensors/test_,poll.py sample_agents.py signals_firing.py stream.py pending_scores.py watch.py)) \
-	tests/flows/test_canary.py tests/simulation/test_scheduler.py
+ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask builtin_skills definitions engine management prompts roster skills walk \
+	$(addprefix loop/test_,alerts.py cycle.py days.py first_readings.py gate.py guardrails.py heartbeat.py hot_state.py \
+		restarts.py scenarios.py stop_and_renew.py stuck_loops.py yield.py) \
+	$(addprefix sensors/test_,conditions.py poll.py sample_agents.py signals_firing.py stream.py pending_scores.py watch.py) \
+	people/test_channels.py test_tracing.py) $(addprefix tests/lqops/test_,oidc.py private_files.py up_errors.py) \
+	tests/flows/test_canary.py tests/flows/test_long_contracts.py tests/simulation/test_scheduler.py
 DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
 	$(addprefix tests/lqops/test_,env.py logs.py model_catalogue.py settings.py up.py web.py) \
