@@ -97,7 +97,7 @@ def test_what_no_section_contains_is_missed(model):
     assert titles(ended(session_of(watch), 300)) == {"Liability is missing"}
 
 
-@pytest.mark.parametrize("chars", [SAMPLE, FULL])
+@pytest.mark.parametrize("chars", [pytest.param(SAMPLE, marks=pytest.mark.long), FULL])
 def test_worker_killed_in_the_ninth_section_is_replaced_there_and_nothing_is_paid_twice(model, chars):
     scene, held, at_nine = Scene(), threading.Event(), threading.Event()
 

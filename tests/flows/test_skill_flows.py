@@ -112,6 +112,7 @@ def test_restricted_call_of_a_loop_waits_for_a_person_and_runs_once(model):
     assert not [text for text in kept if CANARY in text]
 
 
+@pytest.mark.long
 def test_worker_that_gave_up_a_skill_in_a_thread_is_replaced_before_it_takes_anything_else(model):
     model.answer = lambda request: structured(request) if "Result of call" in words(request) else DAWDLES
     scene = Scene()

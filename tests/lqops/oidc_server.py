@@ -6,6 +6,7 @@ import json
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,12 +18,18 @@ from agents.conf import clock
 CLIENT_ID, CLIENT_SECRET = "lqops-client", "a-secret-of-the-client"
 
 
+@cache
+def _own_key() -> rsa.RSAPrivateKey:
+    """Return one key for all providers of a run: to make one takes longer than most tests."""
+    return rsa.generate_private_key(65537, 2048)
+
+
 @dataclass
 class Provider:
     """What it says of whoever signs in next; tests change it."""
 
     address: str
-    key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(65537, 2048))
+    key: rsa.RSAPrivateKey = field(default_factory=_own_key)
     claims: dict = field(default_factory=dict)
     challenges: dict = field(default_factory=dict)  # of each code
     signing_key: object = None

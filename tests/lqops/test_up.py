@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from urllib.parse import urlencode
 
 import pytest
+from django.db import connection
 
 from tests.flows.processes import children_of, is_alive
 
@@ -21,10 +22,14 @@ QUICK = {"LQOPS_WORKERS": "1", "LQOPS_SQLITE_SYNCHRONOUS": "NORMAL"}
 RUNNING = re.compile(r"lqops is running +http://127\.0\.0\.1:(\d+)/")
 
 
-@pytest.fixture(scope="module")
-def var(tmp_path_factory):
+@pytest.fixture(scope="module", params=["migrated", pytest.param("empty", marks=pytest.mark.long)])
+def var(tmp_path_factory, django_db_setup, django_db_blocker, request):
     """One installation for the tests below: later tests use what the first one created."""
-    return tmp_path_factory.mktemp("var")
+    var = tmp_path_factory.mktemp("var")
+    if request.param == "migrated":
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute("VACUUM INTO %s", [str(var / "lqops.sqlite3")])
+    return var
 
 
 @contextmanager
