@@ -493,7 +493,9 @@ class TriggerAdmin(NamedAdmin):
         spent: dict[int, dict[date, Decimal]] = defaultdict(dict)
         for day in days.filter(day__gte=today.replace(day=1)):
             spent[day.subject_id][day.day] = day.spent_usd
-        runs = AgentSession.objects.filter(trigger=OuterRef("pk")).order_by("-pk").values("created_at")
+        # By a range of one: told to be equal, PostgreSQL may walk all runs backwards for a trigger that has none.
+        runs = AgentSession.objects.filter(trigger_id__gte=OuterRef("pk"), trigger_id__lte=OuterRef("pk"))
+        runs = runs.order_by("trigger_id", "-pk").values("created_at")
         ran_at = dict(Trigger.objects.filter(pk__in=pks).order_by().values_list("pk", Subquery(runs[:1])))
         for row in rows:
             row.spent_today = spent[row.pk].get(today, Decimal(0))
