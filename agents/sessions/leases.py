@@ -81,7 +81,10 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         ]
     )
     if first:
-        recorder.append(row.chain, "autonomous_session.started", now=now, details=started_details(row))
+        row.places = set()
+        recorder.append(
+            row.chain, "autonomous_session.started", now=now, details=started_details(row), after=recorder.EMPTY
+        )
         log_run(row, "started", mode=row.mode, trigger=row.trigger_kind)
     else:
         if lost:
