@@ -642,7 +642,7 @@ class FormAdmin(DetailAdmin):
     ) -> HttpResponse:
         """Render the page of a form, with further context."""
         if not may_save:
-            for field in form.fields.values():
+            for field in (field for one in (form, *form.row_forms) for field in one.fields.values()):
                 field.disabled = True
         if row is not None:
             row.crumb = _crumb(str(row))

@@ -136,9 +136,13 @@ class StyledForm(StyledFields, forms.Form):
 
 
 class StyledModelForm(StyledFields, forms.ModelForm):  # type: ignore[type-arg]
-    """Fields as the model declares them. `was_overtaken`: somebody else saved other values meanwhile."""
+    """Fields as the model declares them. `was_overtaken`: somebody else saved other values meanwhile.
+
+    `row_forms`: the forms of rows, such as conditions, that the page shows below the fields.
+    """
 
     was_overtaken = False
+    row_forms: Iterable[forms.BaseForm] = ()
 
     def changes(self) -> dict[str, Any]:
         return {name: self.cleaned_data[name] for name in self.changed_data}
@@ -235,10 +239,7 @@ class ArgumentsField(forms.CharField):
         text = super().to_python(value)
         if not text:
             return None
-        try:
-            given = json.loads(text, object_pairs_hook=unique_names, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise forms.ValidationError(f"This is not valid JSON: {error}") from None
+        given = read_json(text)
         if not isinstance(given, dict):
             raise forms.ValidationError('Write one JSON object, such as {"name": "value"} (line 1).')
         return given
@@ -258,6 +259,14 @@ def with_line(message: str, text: str) -> str:
         if re.search(rf"(?<![\w-]){re.escape(found[1])}(?![\w-])", message):
             return f"{message} (line {text.count(chr(10), 0, found.start()) + 1})"
     return message
+
+
+def read_json(text: str) -> Any:
+    """Return the value of a JSON text that a person wrote: no name twice, no NaN."""
+    try:
+        return json.loads(text, object_pairs_hook=unique_names, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise forms.ValidationError(f"This is not valid JSON: {error}") from None
 
 
 def _no_constant(name: str) -> Any:

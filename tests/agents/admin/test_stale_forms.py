@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from agents.models import Agent, Playbook, Project, Trigger
+from agents.conf import clock
+from agents.models import Agent, DeclaredModel, Playbook, Project, Trigger
 from tests.agents.admin.rows import make_playbook, page, sign_in, text_of
 from tests.factories import make_agent, make_project, make_trigger
 
@@ -20,8 +21,8 @@ def as_shown(client, url):
     answer = client.get(url)
     form = answer.context["form"]
     assert f'name="_seen" value="{html.escape(answer.context["seen"])}"' in text_of(answer)
-    rows = getattr(form, "positions", None)
-    forms = [form, *rows, rows.management_form] if rows is not None else [form]
+    rows = form.row_forms
+    forms = [form, *rows, rows.management_form] if rows else [form]
     shown = {one.add_prefix(name): one[name] for one in forms for name in one.fields}
     values = {name: field.field.prepare_value(field.value()) for name, field in shown.items()}
     sent = {name: "on" if value is True else value for name, value in values.items() if value not in {None, False}}
@@ -127,6 +128,21 @@ def test_positions_of_a_playbook_and_a_long_text_are_named_without_their_value(c
 
     assert f"{OVERTAKEN}: Positions. " in text_of(client.post(url, {**opened, "name": "Other"}))
     assert f"{OVERTAKEN}: Context. " in text_of(client.post(of_project, {**shown, "name": "Other"}))
+
+
+def test_request_fields_of_a_model_that_somebody_else_set_stay(client, settings):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, "big": {**settings.LQOPS_MODELS["offline"]}}
+    sign_in(client)
+    row = DeclaredModel.objects.create(model="big", settings={"extra": {"top_k": 3}}, changed_at=clock())
+    url = page(DeclaredModel, "change", row.pk)
+    opened = as_shown(client, url)
+    DeclaredModel.objects.update(settings={"extra": {"top_k": 4}})
+
+    answer = client.post(url, {**opened, "context_window": "9000"})
+
+    assert f"{OVERTAKEN}: Further request fields. Nothing was saved." in text_of(answer)
+    row.refresh_from_db()
+    assert row.settings == {"extra": {"top_k": 4}}
 
 
 @pytest.mark.parametrize("noted", ["", "no JSON", "[]", json.dumps({"mode": 7}), json.dumps({"else": "1"})])
