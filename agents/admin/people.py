@@ -584,6 +584,7 @@ class ChannelAdmin(FormAdmin):
     list_select_related = ["owner"]
     empty_text = "No channels yet. Add a webhook or a chat service to be told outside this application."
     list_before_template = "admin/channels_above.html"
+    list_after_template = "admin/channels_below.html"
     ordering = ["kind", "id"]
     sortable_by = ()
     form = ChannelForm
