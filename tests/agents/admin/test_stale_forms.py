@@ -5,11 +5,13 @@ import json
 import re
 
 import pytest
+from django.contrib.auth.models import Group, User
 
+from agents.admin.people import grantable
 from agents.conf import clock
 from agents.models import Agent, DeclaredModel, Playbook, Project, Trigger
 from tests.agents.admin.rows import make_playbook, page, sign_in, text_of
-from tests.factories import make_agent, make_project, make_trigger
+from tests.factories import make_agent, make_project, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -155,3 +157,75 @@ def test_note_that_was_tampered_with_breaks_nothing(client, noted):
     answer = client.post(url, {**opened, "name": "Day watch", "_seen": noted})
 
     assert answer.status_code == 302
+
+
+# --- People and roles, whose forms Django saves ---
+
+
+def person_opened(client, **fields):
+    """Return a person with two roles, their page, and its form as it was shown."""
+    person = make_user(username="carla", **fields)
+    person.groups.set(Group.objects.filter(name__in=["viewer", "approver"]))
+    url = page(User, "change", person.pk)
+    groups = [group.pk for group in person.groups.all()]
+    return person, url, {"username": "carla", "is_active": "on", "groups": groups, "_seen": noted_on(client.get(url))}
+
+
+def roles_of(person):
+    return sorted(person.groups.values_list("name", flat=True))
+
+
+def test_role_that_somebody_else_took_away_does_not_come_back(client):
+    sign_in(client)
+    person, url, opened = person_opened(client)
+    person.groups.remove(Group.objects.get(name="approver"))
+
+    told = client.post(url, {**opened, "first_name": "Carla"})
+
+    assert f"{OVERTAKEN}: Groups (now viewer). Nothing was saved." in text_of(told)
+    person.refresh_from_db()
+    assert (roles_of(person), person.first_name) == (["viewer"], "")
+    answer = client.post(url, {**opened, "first_name": "Carla", "_seen": noted_on(told)})
+    assert answer.status_code == 302
+    assert roles_of(person) == ["approver", "viewer"]
+
+
+def test_account_that_somebody_else_switched_off_stays_off(client):
+    sign_in(client)
+    person, url, opened = person_opened(client)
+    User.objects.filter(pk=person.pk).update(is_active=False)
+
+    assert f"{OVERTAKEN}: Active (now off)." in text_of(client.post(url, opened))
+    person.refresh_from_db()
+    assert not person.is_active
+
+
+def test_person_who_signs_in_meanwhile_is_no_conflict(client):
+    sign_in(client)
+    person, url, opened = person_opened(client)
+    User.objects.filter(pk=person.pk).update(last_login=clock(), email="new@example.org")
+
+    answer = client.post(url, {**opened, "email": "new@example.org", "first_name": "Carla"})
+
+    assert answer.status_code == 302
+    person.refresh_from_db()
+    assert (person.first_name, person.last_login is not None) == ("Carla", True)
+    assert roles_of(person) == ["approver", "viewer"]
+
+
+def test_permission_that_somebody_else_took_from_a_role_does_not_come_back(client):
+    sign_in(client)
+    role = Group.objects.create(name="night shift")
+    kept, taken = grantable()[:2]
+    role.permissions.set([kept, taken])
+    url = page(Group, "change", role.pk)
+    opened = {"name": "night shift", "permissions": [kept.pk, taken.pk], "_seen": noted_on(client.get(url))}
+    role.permissions.remove(taken)
+
+    told = text_of(client.post(url, {**opened, "name": "day shift"}))
+
+    assert f"{OVERTAKEN}: Permissions" in told
+    assert list(role.permissions.all()) == [kept]
+    assert client.post(url, {**opened, "permissions": [kept.pk], "name": "day shift"}).status_code == 302
+    role.refresh_from_db()
+    assert role.name == "day shift"
