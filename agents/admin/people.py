@@ -41,7 +41,7 @@ from agents.accounts import (
 from agents.admin.actions import ActionRequest, ActionResult, RowAction, each_row
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, name_page, site_page
 from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, plain_sentence, when, words
-from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal
+from agents.admin.forms import REFUSALS, OvertakenCheck, StyledForm, StyledModelForm, add_refusal
 from agents.admin.money import caps_action
 from agents.conf import clock, mail_is_configured
 from agents.enums import BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus
@@ -76,6 +76,7 @@ Group._meta.verbose_name_plural = "roles"
 CHANGE_PROFILE = "agents.change_profile"
 REMOVE_FACTORS = "mfa.delete_authenticator"  # no role has it, so it is for superusers
 FOR_SUPERUSERS = ("is_superuser", "user_permissions")
+RECORDED = ("last_login", "date_joined")
 
 
 # --- People and roles ---
@@ -164,6 +165,7 @@ def _joined(verbs: Sequence[str]) -> str:
 class SavedByDjango(DetailAdmin):
     """Django's own form in our frame: people and roles are the rows that it saves itself."""
 
+    change_form_before_template = "admin/parts/seen.html"
     sortable_by = None
     exclude = None
     change_form_template = None
@@ -177,9 +179,15 @@ class SavedByDjango(DetailAdmin):
         response: HttpResponse = self.changeform_view(request, object_id, extra_context=context)
         return response
 
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002
+        form: Any = super().get_form(request, obj, change=change, **kwargs)
+        return form if obj is None else type(form)(form.__name__, (OvertakenCheck, form), {})
+
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], **more: Any) -> HttpResponse:
         if context.get("original") is None:
             name_page(request, str(context["title"]))
+        else:
+            context["seen"] = context["adminform"].form.seen_text({})
         response: HttpResponse = super().render_change_form(request, context, **more)
         return response
 
@@ -354,7 +362,7 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fixed = () if current_user(request).is_superuser else FOR_SUPERUSERS
-        return (*super().get_readonly_fields(request, obj), *fixed)
+        return (*super().get_readonly_fields(request, obj), *RECORDED, *fixed)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
@@ -584,6 +592,7 @@ class ChannelAdmin(FormAdmin):
     list_select_related = ["owner"]
     empty_text = "No channels yet. Add a webhook or a chat service to be told outside this application."
     list_before_template = "admin/channels_above.html"
+    list_after_template = "admin/channels_below.html"
     ordering = ["kind", "id"]
     sortable_by = ()
     form = ChannelForm

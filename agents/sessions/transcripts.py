@@ -266,6 +266,7 @@ class Inputs:
     playbook_version: int | None = None
     playbook_digest: str = ""
     skill_id: str = ""
+    skill_version: int | None = None
     skill_digest: str = ""
     goal_digest: str = ""
 
