@@ -72,6 +72,7 @@ admin.site.unregister([User, Group])
 # The names of the sidebar, as headings of the pages.
 User._meta.verbose_name_plural = "people"
 Group._meta.verbose_name_plural = "roles"
+User._meta.get_field("groups").verbose_name = "roles"
 
 CHANGE_PROFILE = "agents.change_profile"
 REMOVE_FACTORS = "mfa.delete_authenticator"  # no role has it, so it is for superusers
