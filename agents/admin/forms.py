@@ -143,7 +143,8 @@ class SeenValues(forms.ModelForm):  # type: ignore[type-arg]
 
     def seen(self) -> dict[str, str]:
         """A digest of each value as the row has it now: what the page shows."""
-        return {name: seen_digest(self._stored_value(name)) for name in self.fields}
+        fields = self.fields.items()
+        return {name: seen_digest(self._stored_value(name)) for name, field in fields if not field.disabled}
 
     def _stored_value(self, name: str) -> Any:
         field = self.fields[name]

@@ -188,7 +188,7 @@ def _sent_value(kind: str, text: str) -> Any:
 def _number(word: str) -> int | float:
     try:
         value = json.loads(word)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if isinstance(value, int | float) and not isinstance(value, bool) and (type(value) is int or math.isfinite(value)):
         return value
@@ -201,7 +201,9 @@ def _as_row(name: str, value: Any) -> dict[str, Any]:
         return {"name": name, "kind": "none"}
     if isinstance(value, bool):
         return {"name": name, "kind": "flag", "value": next(word for word, one in FLAGS.items() if one is value)}
-    kind = "text" if isinstance(value, str) else "number" if isinstance(value, int | float) else "json"
+    # A box for texts would change the ends of lines and control characters.
+    is_plain = isinstance(value, str) and (value.replace("\n", "").isprintable() or not value)
+    kind = "text" if is_plain else "number" if isinstance(value, int | float) else "json"
     return {"name": name, "kind": kind, "value": value if kind == "text" else json.dumps(value, ensure_ascii=False)}
 
 
@@ -212,15 +214,20 @@ class RequestFieldsBase(forms.BaseFormSet):  # type: ignore[type-arg]
         known: set[str] = set()
         for row in self.kept:
             name = row.cleaned_data.get("name", "")
-            if name in known:
+            if name and name in known:
                 row.add_error("name", f"{name} is in a row above already.")
                 raise forms.ValidationError(f"The request field {name} is there twice.")
             known.add(name)
 
+    def _should_delete_form(self, form: Any) -> bool:
+        """A row that was emptied is removed, too."""
+        is_empty = not any(str(form[name].value() or "").strip() for name in ("name", "value"))
+        return is_empty or bool(super()._should_delete_form(form))
+
     @property
     def kept(self) -> list[Any]:
         """The rows that were filled in and not removed."""
-        return [row for row in self.forms if row.has_changed() and row not in self.deleted_forms]
+        return [row for row in self.forms if row.has_changed() and not self._should_delete_form(row)]
 
     def values(self) -> dict[str, Any]:
         return {row.cleaned_data["name"]: row.cleaned_data["sent"] for row in self.kept}
@@ -229,7 +236,7 @@ class RequestFieldsBase(forms.BaseFormSet):  # type: ignore[type-arg]
         """Put a refusal beside the row whose field it names, if it names one."""
         for row in self.kept:
             name = row.cleaned_data["name"]
-            if re.search(rf"\bextra\.{re.escape(name)}(?![\w-])", text):
+            if re.search(rf"\bextra\.{re.escape(name)}(?![\w.-]*[\w-])", text):
                 row.add_error("name", text)
                 return True
         return False

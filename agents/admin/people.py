@@ -17,7 +17,8 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import Q
+from django.db import connection
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from unfold.decorators import display
@@ -179,6 +180,13 @@ class SavedByDjango(DetailAdmin):
         context = {"buttons": self.buttons(request, row), **self.page_context(request, row)}
         response: HttpResponse = self.changeform_view(request, object_id, extra_context=context)
         return response
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """Return the row; one that is saved is locked, so that nobody changes it between the check and the save."""
+        row = super().get_object(request, object_id, from_field)
+        if row is None or request.method != "POST" or not connection.in_atomic_block:
+            return row
+        return QuerySet(self.model).select_for_update(no_key=True).filter(pk=row.pk).first()
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002
         form: Any = super().get_form(request, obj, change=change, **kwargs)

@@ -202,8 +202,8 @@ def plan_call(
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
     tool, arguments = usable(known, params)
-    if session.places is not None:
-        session.places.add(key)
+    if session.called_keys is not None:
+        session.called_keys.add(key)
     return Call(
         session,
         known,

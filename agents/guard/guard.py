@@ -16,7 +16,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError, transaction
+from django.db import (
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+    transaction,
+)
 from django.db.transaction import TransactionManagementError
 
 from agents.conf import clock
@@ -285,7 +293,7 @@ def _acted_together(calls: Sequence[Call]) -> list[ToolResult]:
             for block in blocks:
                 stack.enter_context(block())
             return [_acted(call) for call in calls]
-    except (DataError, IntegrityError) as error:
+    except (DataError, IntegrityError, ProgrammingError, ValueError) as error:
         raise _Undone from error
 
 

@@ -226,7 +226,7 @@ class AgentSession(models.Model):
         ]
 
     # The keys of the calls that its first worker has made: the journal holds no others. None: read the journal.
-    places: set[str] | None = None
+    called_keys: set[str] | None = None
 
     def __str__(self) -> str:
         return f"{self.public_id} ({self.status})"

@@ -81,7 +81,7 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         ]
     )
     if first:
-        row.places = set()
+        row.called_keys = set()
         recorder.append(
             row.chain, "autonomous_session.started", now=now, details=started_details(row), after=recorder.EMPTY
         )

@@ -290,7 +290,7 @@ def arguments_asked(session: AgentSession, key: str) -> dict[str, Any] | None:
 
 def _may_hold(session: AgentSession, keys: Sequence[str]) -> bool:
     """Return whether the journal may hold one of these keys: of a run's first worker only those of its own calls."""
-    return session.places is None or not session.places.isdisjoint(keys)
+    return session.called_keys is None or not session.called_keys.isdisjoint(keys)
 
 
 def all_arguments_asked(session: AgentSession, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -305,7 +305,7 @@ def all_arguments_asked(session: AgentSession, keys: Sequence[str]) -> dict[str,
 def calls_latest(session: AgentSession, *, under: Iterable[str] = ("",)) -> dict[str, ToolCall]:
     """Return the last attempt at each call whose key begins with one of `under`, by key, in order of creation."""
     under = tuple(under)
-    if session.places is not None and not any(place.startswith(under) for place in session.places):
+    if session.called_keys is not None and not any(key.startswith(under) for key in session.called_keys):
         return {}
     begins = Q()
     for beginning in under:

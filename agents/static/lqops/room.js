@@ -5,7 +5,7 @@
   // Whether another option is chosen than at first: the one that is marked, or else the first.
   function isChanged(select) {
     var options = Array.prototype.slice.call(select.options);
-    var isMarked = select.multiple || options.some(function (option) { return option.defaultSelected; });
+    var isMarked = select.multiple || select.size > 1 || options.some(function (option) { return option.defaultSelected; });
     var first = options.find(function (option) { return !option.disabled; });
     return options.some(function (option) {
       return option.selected !== (isMarked ? option.defaultSelected : option === first);

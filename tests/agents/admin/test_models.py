@@ -383,6 +383,7 @@ def test_request_fields_of_the_file_stay_unless_a_row_replaces_or_drops_them(
         (("b", "number", "true"), "'true' is not a number."),
         (("b", "number", "1e999"), "'1e999' is not a number."),
         (("b", "number", "NaN"), "'NaN' is not a number."),
+        (("b", "number", "[" * 90_000), "is not a number."),
         (("b", "flag", "perhaps"), "Write yes or no."),
         (("b", "json", "{broken"), "This is not valid JSON: Expecting property name"),
         (("b", "json", '{"a": 1, "a": 2}'), "This is not valid JSON"),
@@ -404,6 +405,38 @@ def test_error_of_a_request_field_stands_at_its_row(client, declared, wrong, say
     assert [bool(row.errors) for row in form.request_fields] == [False, True, False]
     assert says in html.unescape(text_of(answer))
     assert not DeclaredModel.objects.exists()
+
+
+def test_removed_and_emptied_rows_count_for_nothing(client, declared):
+    sign_in(client, "admin")
+    removed = [("a", "number", "1", "on"), ("", "number", ""), ("", "text", "")]
+    wrong = request_fields(*removed, ("a", "number", "2"), ("b", "number", "many"))
+    form = client.post(page(DeclaredModel, "add"), {"model": "big/1", **wrong}).context["form"]
+    assert [list(row.errors) for row in form.request_fields][3:] == [[], ["value"]]
+    given = {**request_fields(*removed, ("a", "number", "2")), "fields-INITIAL_FORMS": 3}
+    client.post(page(DeclaredModel, "add"), {"model": "big/1", **given})
+    assert DeclaredModel.objects.get().settings == {"extra": {"a": 2}}
+
+
+def test_refusal_stands_at_the_row_with_the_whole_name(client, declared):
+    sign_in(client, "admin")
+    secret = "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    rows = request_fields(("key", "number", "1"), ("key.b", "text", secret))
+    form = client.post(page(DeclaredModel, "add"), {"model": "big/1", **rows}).context["form"]
+    assert [bool(row.errors) for row in form.request_fields] == [False, True]
+
+
+def test_text_with_control_characters_is_kept_as_it_is(client, declared):
+    sign_in(client, "admin")
+    row = DeclaredModel.objects.create(
+        model="big/1", settings={"extra": {"stop": "\r\n\r\n", "suffix": "a\nb"}}, changed_at=clock()
+    )
+    url = page(DeclaredModel, "change", row.pk)
+    forms = client.get(url).context["form"].request_fields
+    sent = [(one["name"].value(), one["kind"].value(), one["value"].value()) for one in forms]
+    client.post(url, {**request_fields(*sent), "context_window": "9000"})
+    row.refresh_from_db()
+    assert row.settings == {"context_window": 9000, "extra": {"stop": "\r\n\r\n", "suffix": "a\nb"}}
 
 
 def test_page_without_its_rows_saves_nothing(client, declared):

@@ -6,6 +6,8 @@ import re
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from agents.admin.people import grantable
 from agents.conf import clock
@@ -182,12 +184,32 @@ def test_role_that_somebody_else_took_away_does_not_come_back(client):
 
     told = client.post(url, {**opened, "first_name": "Carla"})
 
-    assert f"{OVERTAKEN}: Groups (now viewer). Nothing was saved." in text_of(told)
+    assert f"{OVERTAKEN}: Roles (now viewer). Nothing was saved." in text_of(told)
     person.refresh_from_db()
     assert (roles_of(person), person.first_name) == (["viewer"], "")
     answer = client.post(url, {**opened, "first_name": "Carla", "_seen": noted_on(told)})
     assert answer.status_code == 302
     assert roles_of(person) == ["approver", "viewer"]
+
+
+def test_note_says_nothing_of_a_password(client):
+    sign_in(client)
+    _, _, opened = person_opened(client)
+    noted = json.loads(html.unescape(opened["_seen"]))
+    assert {"groups", "is_active"} <= noted.keys()
+    assert "password" not in noted
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite's transaction is the lock")
+def test_person_is_locked_between_the_check_and_the_save(client):
+    sign_in(client)
+    _, url, opened = person_opened(client)
+    with CaptureQueriesContext(connection) as seen:
+        client.post(url, {**opened, "first_name": "Carla"})
+    locks = [at for at, one in enumerate(seen) if "FOR NO KEY UPDATE" in one["sql"] and '"auth_user"' in one["sql"]]
+    saves = [at for at, one in enumerate(seen) if one["sql"].startswith('UPDATE "auth_user"')]
+    assert locks
+    assert locks[0] < saves[0]
 
 
 def test_account_that_somebody_else_switched_off_stays_off(client):

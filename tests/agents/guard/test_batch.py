@@ -123,7 +123,7 @@ def test_quotes_of_one_document_are_checked_alike_alone_and_together(session):
     assert rows[:4] == rows[4:]
 
 
-@pytest.mark.parametrize("fault", [DataError, IntegrityError])
+@pytest.mark.parametrize("fault", [DataError, IntegrityError, ValueError])
 def test_calls_whose_rows_cannot_be_written_together_are_made_one_by_one(session, alone, monkeypatch, fault):
     monkeypatch.setattr(findings.Finding.objects, "bulk_create", Mock(side_effect=fault))
     results = guarded_batch(planned(session))
