@@ -2,28 +2,35 @@
 
 Each child runs in a session of its own, is restarted when it ends, and is stopped with everything that it started. A
 child that ends is a fault whatever its exit code. Workers are judged by progress: a stuck cluster is alive and idle.
+
+Children are forked, so that they share the memory of what was imported. A process with threads starts new ones instead.
 """
 
+import gc
 import http.client
 import os
 import platform
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, ClassVar, Final
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, connections
 
 from agents.conf import clock
 from agents.enums import Mode, Status
+from agents.management.child import run_child
 from agents.management.commands.sample_metrics import place, url
 from agents.management.commands.sense import WORKERS
 from agents.models import AgentSession, Lease, Sensor
-from agents.queue import queue_length
+from agents.queue import load_tasks, queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
 from agents.sessions.control_room import TICKER, ticker_is_late
 from agents.sessions.fairness import next_run
@@ -59,6 +66,35 @@ def stop_on_signals() -> None:
 
 # --- One process ---
 
+_FORK: Final = get_context("fork")
+
+
+def apart(work: Callable[[], Any]) -> Any:
+    """Return what a function returns, or raise what it raises; a forked process runs it, and its memory is freed."""
+    connections.close_all()  # no two processes may use one
+    receiving, sending = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_send_result, args=(work, sending))
+    process.start()
+    sending.close()
+    try:
+        result = receiving.recv()
+    except EOFError:
+        process.join()
+        raise ChildError(
+            f"The installation could not be set up: its process ended with code {process.exitcode}."
+        ) from None
+    process.join()
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _send_result(work: Callable[[], Any], sending: Connection) -> None:
+    try:
+        sending.send(work())
+    except BaseException as error:  # noqa: BLE001 the parent raises it
+        sending.send(error)
+
 
 class ChildError(RuntimeError):
     """A child ended, or did not start properly."""
@@ -67,24 +103,32 @@ class ChildError(RuntimeError):
 class Child:
     """One process and everything that it starts. With `needed`, it runs while that is true, and some time longer."""
 
+    # What only this process, or one child, may hold open: the pipes by which children notice its end, and the socket.
+    _held: ClassVar[set[int]] = set()
+    _run: ClassVar[Callable[..., None]] = staticmethod(run_child)
+
     def __init__(
         self,
         name: str,
         arguments: Sequence[str],
         *,
-        environment: Mapping[str, str] | None = None,
-        pass_fds: Sequence[int] = (),
+        connection_seconds: int = 0,
+        overrides: Mapping[str, Any] | None = None,
+        listening: socket.socket | None = None,
         needed: Callable[[], bool] | None = None,
         stalled: Callable[[], str] = lambda: "",
+        forked: bool = True,
     ) -> None:
         self.name = name
-        self._arguments = [sys.executable, "-m", "agents.management.child", *arguments]
-        path = os.pathsep.join([str(settings.BASE_DIR), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._environment = {**os.environ, "PYTHONPATH": path, **(environment or {})}
-        self._pass_fds = pass_fds
+        self._arguments = list(arguments)
+        self._connection_seconds = connection_seconds
+        self._overrides = overrides or {}
+        self._listening = listening
         self._needed = needed
         self._stalled = stalled
-        self._process: subprocess.Popen[bytes] | None = None
+        self._forked = forked
+        self._process: BaseProcess | None = None
+        self._lifeline: Connection | None = None
         self._pause = 1.0
         self._started_at = 0.0
         self._restart_at = 0.0
@@ -98,13 +142,23 @@ class Child:
 
     def start(self) -> None:
         self._started_at = time.monotonic()
-        self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
-            self._arguments,
-            stdin=subprocess.PIPE,
-            pass_fds=self._pass_fds,
-            env=self._environment,
-            start_new_session=True,
-        )
+        connections.close_all()  # no two processes may use one
+        gc.freeze()  # the collector would write to the memory that is shared
+        context: Any = _FORK if self._forked else get_context("spawn")
+        reading, self._lifeline = context.Pipe(duplex=False)
+        own = {self._listening.fileno()} if self._listening else set()
+        closing = (self._held - own) | {self._lifeline.fileno()} if self._forked else set()
+        given = {
+            "connection_seconds": self._connection_seconds,
+            "overrides": self._overrides,
+            "listening": self._listening,
+            "lifeline": reading,
+            "closing": closing,
+        }
+        self._process = context.Process(target=self._run, args=self._arguments, kwargs=given)
+        self._process.start()
+        reading.close()
+        self._held.add(self._lifeline.fileno())
 
     @property
     def pid(self) -> int | None:
@@ -112,7 +166,7 @@ class Child:
 
     def exit_code(self) -> int | None:
         """Its exit code; None while it runs and before it was started."""
-        return self._process.poll() if self._process else None
+        return self._process.exitcode if self._process else None
 
     def check(self, say: Say) -> None:
         """Start, stop or restart it as needed."""
@@ -156,7 +210,7 @@ class Child:
         self._restart_at = time.monotonic() + self._pause
 
     def terminate(self) -> None:
-        if self._process and self._process.poll() is None:
+        if self._process and self._process.is_alive():
             self._process.terminate()
 
     def stop(self) -> None:
@@ -164,18 +218,20 @@ class Child:
         if self._process is None:
             return
         self.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS)
+        self._process.join(STOP_SECONDS)
         self._kill_group()
 
     def _kill_group(self) -> None:
         process, self._process = self._process, None
-        if process is None:
+        if process is None or process.pid is None or self._lifeline is None:
             return
-        with suppress(ProcessLookupError):  # the group has ended
+        with suppress(ProcessLookupError):  # the group has ended, or the process has not yet made it
             os.killpg(process.pid, signal.SIGKILL)
-        with process:  # closes the pipe and waits
-            pass
+        process.kill()
+        process.join()
+        process.close()
+        self._held.discard(self._lifeline.fileno())
+        self._lifeline.close()
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -189,11 +245,10 @@ class Web(Child):
     finds it again.
     """
 
-    def __init__(self, listening: socket.socket, application: str = "") -> None:
-        handle = listening.fileno()
+    def __init__(self, listening: socket.socket, application: str = "", *, forked: bool = True) -> None:
         module, _, name = str(settings.ASGI_APPLICATION).rpartition(".")
-        super().__init__("web", ["web", str(handle), application or f"{module}:{name}"], pass_fds=[handle])
-        self._listening = listening
+        super().__init__("web", ["web", application or f"{module}:{name}"], listening=listening, forked=forked)
+        self._held.add(listening.fileno())
         host, self.port = listening.getsockname()[:2]
         self.host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 compared, not opened
 
@@ -344,31 +399,37 @@ class Supervisor:
 
 
 def everything(web: Web, *, say: Say) -> Supervisor:
+    load_tasks()
+    import_module(settings.ROOT_URLCONF)  # before the children are forked: all of them use it
     # The sensors, and nothing else, may reach the sample source on this machine.
-    allowed = {"LQOPS_NET_ALLOW_HOSTS": ",".join([*settings.LQOPS_NET_ALLOW_HOSTS, place()])}
-    return Supervisor([web, _workers(), _ticker(), _sensors(allowed), _sample_source()], say=say)
+    sensors = _sensors(LQOPS_NET_ALLOW_HOSTS=[*settings.LQOPS_NET_ALLOW_HOSTS, place()])
+    return Supervisor([web, _workers(), _ticker(), sensors, _sample_source()], say=say)
 
 
 def without_web(*, say: Say, ticker: bool = True) -> Supervisor:
-    return Supervisor([_workers(), *([_ticker()] if ticker else []), _sensors({})], say=say)
+    """Return the processes of a machine without a web process. It has a thread, so they are not forked."""
+    children = [_workers(forked=False), *([_ticker(forked=False)] if ticker else []), _sensors(forked=False)]
+    return Supervisor(children, say=say)
 
 
-def _workers() -> Child:
+def _workers(**more: Any) -> Child:
     arguments = ["qcluster", "--skip-checks"]
-    return Child("workers", arguments, environment=_persistent_connections(), stalled=Progress().check)
+    return Child("workers", arguments, connection_seconds=_connection_seconds(), stalled=Progress().check, **more)
 
 
-def _ticker() -> Child:
-    return Child("ticker", ["tick"], environment=_persistent_connections(), stalled=TickerProgress().check)
+def _ticker(**more: Any) -> Child:
+    return Child("ticker", ["tick"], connection_seconds=_connection_seconds(), stalled=TickerProgress().check, **more)
 
 
-def _sensors(environment: dict[str, str]) -> Child:
+def _sensors(*, forked: bool = True, **overrides: Any) -> Child:
     return Child(
         "sensors",
         ["sense"],
-        environment=_persistent_connections() | environment,
+        connection_seconds=_connection_seconds(),
+        overrides=overrides,
         needed=has_wanted_sensors,
         stalled=SensorProgress(WORKERS).check,
+        forked=forked,
     )
 
 
@@ -378,6 +439,6 @@ def _sample_source() -> Child:
     return Child("sample metrics", ["sample_metrics"], needed=listening.exists)
 
 
-def _persistent_connections() -> dict[str, str]:
+def _connection_seconds() -> int:
     """Workers and ticker keep their database connections; the web process opens one per request."""
-    return {"LQOPS_CONN_MAX_AGE": "600" if connection.vendor == "sqlite" else "60"}
+    return 600 if connection.vendor == "sqlite" else 60

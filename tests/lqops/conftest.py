@@ -15,7 +15,7 @@ def web(django_db_setup, django_db_blocker):
         with django_db_blocker.unblock():
             patch.setenv("LQOPS_TEST_DATABASE_URL", database_url())
         patch.setenv("DJANGO_SETTINGS_MODULE", os.environ["DJANGO_SETTINGS_MODULE"])
-        served = Web(listening, "tests.lqops.hasty:application")
+        served = Web(listening, "tests.lqops.hasty:application", forked=False)
         with Supervisor([served], say=print):
             served.wait_until_it_answers()
             yield served

@@ -18,13 +18,17 @@ from agents.models import Lease
 from agents.queue import QueueLength
 from tests.factories import NOW, make_session
 from tests.flows.processes import is_alive, until
+from tests.lqops.programs import run_code
+
+
+class Python(Child):
+    """A child that runs these lines instead of its own program."""
+
+    _run = staticmethod(run_code)
 
 
 def python(code, name="part", **more):
-    """A child that runs these lines instead of its own program."""
-    child = Child(name, [], **more)
-    child._arguments = [sys.executable, "-c", code]
-    return child
+    return Python(name, [code], forked=False, **more)
 
 
 def test_ended_child_is_restarted_whatever_its_code():
