@@ -13,15 +13,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import django
 from django.conf import settings
 from django.core.management import execute_from_command_line
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from agents.process_end import stop_requested
+from agents.process_end import set_process_name, stop_requested
 
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 15
 GRACE_FOR_REQUESTS = 5
 
@@ -57,6 +58,7 @@ def serve(listening: socket.socket, application: str) -> None:
 
 def run_child(
     *arguments: str,
+    name: str,
     connection_seconds: int,
     overrides: Mapping[str, Any],
     listening: socket.socket | None,
@@ -65,20 +67,18 @@ def run_child(
 ) -> None:
     """Become that process, with these settings instead of the installation's. What only others may hold is closed."""
     os.setsid()  # the supervisor stops it with everything that it starts
+    set_process_name(f"lqops {name}")
     for handle in closing:
         os.close(handle)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     threading.Thread(target=end_with_parent, args=(lifeline,), daemon=True).start()
     django.setup()
     connections.settings[DEFAULT_DB_ALIAS]["CONN_MAX_AGE"] = connection_seconds
-    for name, value in overrides.items():
-        setattr(settings, name, value)
+    for setting, value in overrides.items():
+        setattr(settings, setting, value)
     if listening is not None:
-        serve(listening, arguments[1])
-        return
-    if arguments[0] == "qcluster":
-        from agents.queue import load_tasks
-
-        load_tasks()
-    execute_from_command_line(["manage.py", *arguments])
+        serve(listening, *arguments)
+    else:
+        execute_from_command_line(["manage.py", *arguments])

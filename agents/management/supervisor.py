@@ -3,33 +3,40 @@
 Each child runs in a session of its own, is restarted when it ends, and is stopped with everything that it started. A
 child that ends is a fault whatever its exit code. Workers are judged by progress: a stuck cluster is alive and idle.
 
-Children are forked, so that they share the memory of what was imported. A process with threads starts new ones instead.
+Children are forked, so that they share the memory of what was imported. Where a fork is not safe, a new interpreter is
+started instead.
 """
 
 import gc
 import http.client
 import os
+import pickle
 import platform
 import signal
 import socket
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, TypeVar, cast
+from weakref import WeakSet
 
 from django.conf import settings
 from django.db import DatabaseError, connection, connections
 
 from agents.conf import clock
 from agents.enums import Mode, Status
-from agents.management.child import run_child
+from agents.management.child import STOP_SIGNALS, run_child
 from agents.management.commands.sample_metrics import place, url
 from agents.management.commands.sense import WORKERS
 from agents.models import AgentSession, Lease, Sensor
+from agents.process_end import end_with_parent
 from agents.queue import load_tasks, queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
 from agents.sessions.control_room import TICKER, ticker_is_late
@@ -46,6 +53,7 @@ MAX_PATIENCE = 8
 IDLE_SECONDS = 60.0  # how long an on-demand child stays when it is no longer needed
 
 Say = Callable[[str], None]
+Result = TypeVar("Result")
 
 
 class Stopped(BaseException):
@@ -56,44 +64,70 @@ def stop_on_signals() -> None:
     """Raise `Stopped` at the first SIGINT or SIGTERM, and ignore further ones."""
 
     def stop(number: int, frame: object) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_IGN)  # stopping the children has time limits of its own
         raise Stopped
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         signal.signal(number, stop)
 
 
 # --- One process ---
 
-_FORK: Final = get_context("fork")
+Held = Connection | socket.socket
 
 
-def apart(work: Callable[[], Any]) -> Any:
-    """Return what a function returns, or raise what it raises; a forked process runs it, and its memory is freed."""
+def can_fork() -> bool:
+    """Return whether a forked process is sound: not with other threads, and not with the libraries of macOS."""
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+def run_apart(work: Callable[[], Result]) -> Result:
+    """Return what a function returns, or raise what it raises. A forked process runs it, and its memory is freed."""
+    if not can_fork():
+        return work()
     connections.close_all()  # no two processes may use one
-    receiving, sending = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=_send_result, args=(work, sending))
+    context = get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_send_result, args=(work, sending, os.getpid()))
     process.start()
     sending.close()
     try:
-        result = receiving.recv()
+        result, error = receiving.recv()
     except EOFError:
         process.join()
-        raise ChildError(
-            f"The installation could not be set up: its process ended with code {process.exitcode}."
-        ) from None
-    process.join()
-    if isinstance(result, BaseException):
-        raise result
-    return result
+        raise ChildError(f"The process that prepares the start ended with code {process.exitcode}.") from None
+    except BaseException:  # this process was asked to stop
+        process.terminate()
+        raise
+    finally:
+        process.join()
+        receiving.close()
+    if error is not None:
+        raise error
+    return cast("Result", result)
 
 
-def _send_result(work: Callable[[], Any], sending: Connection) -> None:
+def _send_result(work: Callable[[], Any], sending: Connection, parent: int) -> None:
+    end_with_parent(parent)
+    result, raised = None, None
     try:
-        sending.send(work())
+        result = work()
+    except Stopped:
+        return  # the parent was asked to stop, too
     except BaseException as error:  # noqa: BLE001 the parent raises it
-        sending.send(error)
+        raised = _sendable(error)
+    sending.send((result, raised))
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """Return the error with its traceback as a note; its text alone, if it cannot be sent as it is."""
+    error.add_note("".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 our own bytes
+    except Exception:  # noqa: BLE001 whatever its class does when it is copied
+        return ChildError(f"{type(error).__name__}: {error}")
+    return error
 
 
 class ChildError(RuntimeError):
@@ -104,7 +138,7 @@ class Child:
     """One process and everything that it starts. With `needed`, it runs while that is true, and some time longer."""
 
     # What only this process, or one child, may hold open: the pipes by which children notice its end, and the socket.
-    _held: ClassVar[set[int]] = set()
+    _held: ClassVar[WeakSet[Held]] = WeakSet()
     _run: ClassVar[Callable[..., None]] = staticmethod(run_child)
 
     def __init__(
@@ -117,7 +151,6 @@ class Child:
         listening: socket.socket | None = None,
         needed: Callable[[], bool] | None = None,
         stalled: Callable[[], str] = lambda: "",
-        forked: bool = True,
     ) -> None:
         self.name = name
         self._arguments = list(arguments)
@@ -126,7 +159,6 @@ class Child:
         self._listening = listening
         self._needed = needed
         self._stalled = stalled
-        self._forked = forked
         self._process: BaseProcess | None = None
         self._lifeline: Connection | None = None
         self._pause = 1.0
@@ -142,23 +174,26 @@ class Child:
 
     def start(self) -> None:
         self._started_at = time.monotonic()
-        connections.close_all()  # no two processes may use one
-        gc.freeze()  # the collector would write to the memory that is shared
-        context: Any = _FORK if self._forked else get_context("spawn")
+        fork = can_fork()
+        context: Any = get_context("fork" if fork else "spawn")
         reading, self._lifeline = context.Pipe(duplex=False)
-        own = {self._listening.fileno()} if self._listening else set()
-        closing = (self._held - own) | {self._lifeline.fileno()} if self._forked else set()
+        self._held.add(self._lifeline)
         given = {
+            "name": self.name,
             "connection_seconds": self._connection_seconds,
             "overrides": self._overrides,
             "listening": self._listening,
             "lifeline": reading,
-            "closing": closing,
+            "closing": [one.fileno() for one in self._held if one is not self._listening] if fork else [],
         }
         self._process = context.Process(target=self._run, args=self._arguments, kwargs=given)
-        self._process.start()
+        if fork:
+            connections.close_all()  # no two processes may use one
+            with _signals_held_back():  # until the child has handlers of its own
+                self._process.start()
+        else:
+            self._process.start()
         reading.close()
-        self._held.add(self._lifeline.fileno())
 
     @property
     def pid(self) -> int | None:
@@ -229,9 +264,17 @@ class Child:
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()
         process.join()
-        process.close()
-        self._held.discard(self._lifeline.fileno())
+        self._held.discard(self._lifeline)
         self._lifeline.close()
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -245,10 +288,10 @@ class Web(Child):
     finds it again.
     """
 
-    def __init__(self, listening: socket.socket, application: str = "", *, forked: bool = True) -> None:
+    def __init__(self, listening: socket.socket, application: str = "") -> None:
         module, _, name = str(settings.ASGI_APPLICATION).rpartition(".")
-        super().__init__("web", ["web", application or f"{module}:{name}"], listening=listening, forked=forked)
-        self._held.add(listening.fileno())
+        super().__init__("web", [application or f"{module}:{name}"], listening=listening)
+        self._held.add(listening)
         host, self.port = listening.getsockname()[:2]
         self.host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 compared, not opened
 
@@ -376,9 +419,13 @@ class Supervisor:
         self._say = say
 
     def __enter__(self) -> "Supervisor":
-        for child in self._children:
-            if child.always_runs:
-                child.start()
+        try:
+            for child in self._children:
+                if child.always_runs:
+                    child.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -399,29 +446,35 @@ class Supervisor:
 
 
 def everything(web: Web, *, say: Say) -> Supervisor:
-    load_tasks()
-    import_module(settings.ROOT_URLCONF)  # before the children are forked: all of them use it
+    _load()
     # The sensors, and nothing else, may reach the sample source on this machine.
     sensors = _sensors(LQOPS_NET_ALLOW_HOSTS=[*settings.LQOPS_NET_ALLOW_HOSTS, place()])
     return Supervisor([web, _workers(), _ticker(), sensors, _sample_source()], say=say)
 
 
 def without_web(*, say: Say, ticker: bool = True) -> Supervisor:
-    """Return the processes of a machine without a web process. It has a thread, so they are not forked."""
-    children = [_workers(forked=False), *([_ticker(forked=False)] if ticker else []), _sensors(forked=False)]
-    return Supervisor(children, say=say)
+    return Supervisor([_workers(), *([_ticker()] if ticker else []), _sensors()], say=say)
 
 
-def _workers(**more: Any) -> Child:
+def _load() -> None:
+    """Import what children use, once, before they are forked."""
+    if can_fork():
+        load_tasks()
+        import_module(settings.ROOT_URLCONF)
+        gc.collect()
+        gc.freeze()  # the collector would write to the memory that is shared
+
+
+def _workers() -> Child:
     arguments = ["qcluster", "--skip-checks"]
-    return Child("workers", arguments, connection_seconds=_connection_seconds(), stalled=Progress().check, **more)
+    return Child("workers", arguments, connection_seconds=_connection_seconds(), stalled=Progress().check)
 
 
-def _ticker(**more: Any) -> Child:
-    return Child("ticker", ["tick"], connection_seconds=_connection_seconds(), stalled=TickerProgress().check, **more)
+def _ticker() -> Child:
+    return Child("ticker", ["tick"], connection_seconds=_connection_seconds(), stalled=TickerProgress().check)
 
 
-def _sensors(*, forked: bool = True, **overrides: Any) -> Child:
+def _sensors(**overrides: Any) -> Child:
     return Child(
         "sensors",
         ["sense"],
@@ -429,7 +482,6 @@ def _sensors(*, forked: bool = True, **overrides: Any) -> Child:
         overrides=overrides,
         needed=has_wanted_sensors,
         stalled=SensorProgress(WORKERS).check,
-        forked=forked,
     )
 
 

@@ -5,8 +5,17 @@ import os
 import httpx
 import pytest
 
+from agents.management import supervisor
 from agents.management.supervisor import Supervisor, Web, open_socket
 from tests.flows.processes import database_url
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_forked():
+    """A process of tests has threads and connections of its own: its children are new interpreters."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "can_fork", lambda: False)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +24,7 @@ def web(django_db_setup, django_db_blocker):
         with django_db_blocker.unblock():
             patch.setenv("LQOPS_TEST_DATABASE_URL", database_url())
         patch.setenv("DJANGO_SETTINGS_MODULE", os.environ["DJANGO_SETTINGS_MODULE"])
-        served = Web(listening, "tests.lqops.hasty:application", forked=False)
+        served = Web(listening, "tests.lqops.hasty:application")
         with Supervisor([served], say=print):
             served.wait_until_it_answers()
             yield served

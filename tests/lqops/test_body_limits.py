@@ -21,7 +21,7 @@ PIECE = b"x" * 65_536
 def server():
     """A real web process with lqops in it."""
     with open_socket("127.0.0.1", 0) as listening:
-        web = Web(listening, forked=False)
+        web = Web(listening)
         with Supervisor([web], say=lambda _: None):
             web.wait_until_it_answers()
             yield web

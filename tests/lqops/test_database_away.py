@@ -20,7 +20,7 @@ def web(monkeypatch):
     monkeypatch.setenv("LQOPS_TEST_DATABASE_URL", address)
     monkeypatch.setenv("LQOPS_DATABASE_URL", address)
     with open_socket("127.0.0.1", 0) as listening:
-        served = Web(listening, forked=False)
+        served = Web(listening)
         with Supervisor([served], say=lambda _: None):
             served.wait_until_it_answers()
             yield served

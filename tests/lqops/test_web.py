@@ -15,7 +15,7 @@ class Serving:
 
     def __init__(self, name, host="127.0.0.1"):
         self._listening = open_socket(host, 0)
-        self.web = Web(self._listening, f"tests.lqops.applications:{name}", forked=False)
+        self.web = Web(self._listening, f"tests.lqops.applications:{name}")
         self.said = []
         self.children = Supervisor([self.web], say=self.said.append)
 
@@ -47,7 +47,7 @@ def test_process_listening_everywhere_is_reached_on_loopback():
 
 def test_ipv6_address_is_bracketed():
     with open_socket("::1", 0) as listening:
-        child = Web(listening, "x:y", forked=False)
+        child = Web(listening, "x:y")
 
         assert child.address == f"http://[::1]:{child.port}/"
 
@@ -87,12 +87,12 @@ def test_process_that_does_not_stop_is_killed(monkeypatch):
         process = serving.web._process
 
     hanging.close()
-    assert process.returncode == -9
+    assert process.exitcode == -9
 
 
 def test_invalid_http_response_is_a_connection_error():
     with open_socket("127.0.0.1", 0) as listening:
-        child = Web(listening, "x:y", forked=False)
+        child = Web(listening, "x:y")
 
         def babble():
             connection, _ = listening.accept()

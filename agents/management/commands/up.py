@@ -30,7 +30,7 @@ from agents.knowledge.playbooks import skills_load
 from agents.management import summary_line
 from agents.management.base import register_host
 from agents.management.samples import samples_install, walk_once
-from agents.management.supervisor import ChildError, Stopped, Web, apart, everything, open_socket, stop_on_signals
+from agents.management.supervisor import ChildError, Stopped, Web, everything, open_socket, run_apart, stop_on_signals
 
 HIGHEST_PORT = 65_535
 STYLE_SHEET = re.compile(r'href="(/[^"]+\.css)"')
@@ -123,7 +123,7 @@ class Command(BaseCommand):
 
     def _prepare(self) -> str:
         """Set up the installation. Returns the first admin's password, if it was created."""
-        found = apart(self._set_up)  # children share the memory of this process, and migrations take much
+        found = run_apart(self._set_up)  # children share the memory of this process, and migrations take much
         self._brakes = {check.name: check.found for check in found.checks}
         if failed := [check for check in found.checks if not check.ok]:
             raise CommandError("Not started: " + "; ".join(f"{check.name}: {check.found}" for check in failed))
@@ -131,7 +131,7 @@ class Command(BaseCommand):
         self._say("Starting the web process, the workers and the ticker …")
         return found.password
 
-    def _set_up(self) -> "Installed":
+    def _set_up(self) -> Installed:
         self._say(self._migrate())
         register_host()
         checks = selftest.run_checks()
