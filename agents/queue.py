@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -27,6 +28,7 @@ from django_q.models import OrmQ, Task
 from django_q.tasks import async_task
 
 from agents.conf import clock
+from agents.file_writes import FileWrites
 from agents.process_end import end_with_parent
 
 logger = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ def worker_retire() -> None:
 
 LOOKS_EVERY: Final = 0.5  # seconds, without being told: for tasks that come due again, and poolers that pass nothing on
 _GLANCE_SECONDS: Final = 0.01
+_LONGEST_GLANCE: Final = 0.1  # after a write that was no commit, or whose commit takes long
 
 
 class DatabaseBroker(ORM):  # type: ignore[misc]
@@ -134,19 +137,32 @@ class _Told:
 
 
 class _Changed:
-    """Waits for a commit of another process in the file of SQLite."""
+    """Waits for a commit of another process in the file of SQLite.
+
+    A write to its log is told by the system; the commit follows soon. Where writes are not told, it looks all the time.
+    """
 
     def __init__(self) -> None:
         self._database = connection.copy()
         self._seen = 0
+        self._writes: FileWrites | None = None
 
     def begin(self) -> None:
         self._seen = self._version()
+        if self._writes is None:
+            with suppress(OSError):
+                self._writes = FileWrites(f"{self._database.settings_dict['NAME']}-wal")
 
     def wait(self) -> None:
         ends_at = time.monotonic() + LOOKS_EVERY
-        while time.monotonic() < ends_at and self._version() == self._seen:
-            time.sleep(_GLANCE_SECONDS)
+        is_written, pause = self._writes is None, _GLANCE_SECONDS
+        while (left := ends_at - time.monotonic()) > 0 and self._version() == self._seen:
+            if self._writes is not None and not is_written:
+                is_written = self._writes.wait(left)
+                continue
+            time.sleep(min(pause, left))
+            if self._writes is not None:
+                pause = min(pause * 1.5, _LONGEST_GLANCE)
 
     def _version(self) -> int:
         self._database.ensure_connection()

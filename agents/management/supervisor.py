@@ -460,7 +460,8 @@ def _load() -> None:
     """Import what children use, once, before they are forked."""
     if can_fork():
         load_tasks()
-        import_module(settings.ROOT_URLCONF)
+        for module in ("agents.ticker", settings.ROOT_URLCONF):
+            import_module(module)
         gc.collect()
         gc.freeze()  # the collector would write to the memory that is shared
 
