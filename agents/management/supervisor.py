@@ -40,7 +40,7 @@ from agents.process_end import end_with_parent
 from agents.queue import load_tasks, queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
 from agents.sessions.control_room import TICKER, ticker_is_late
-from agents.sessions.fairness import next_run
+from agents.sessions.fairness import has_work, next_run
 
 START_SECONDS = 60
 STOP_SECONDS = 20
@@ -373,7 +373,7 @@ class Progress:
         A task that a stuck cluster has taken is no longer in the queue, but the same run is still the next one.
         """
         now = clock()
-        first = next_run(now)
+        first = next_run(now) if has_work() else None
         is_unchanged = first is not None and first == self._first
         self._first = first
         tasks = queue_length(now)

@@ -120,7 +120,9 @@ def host_report(now: datetime, *, writes_checkpoints: bool = False) -> None:
     """Store what this host sees of itself; of the checkpoint file, if it is the one that writes it."""
     here = host_here(now)
     told = ["seen_at", "keys", "free_bytes", *(["checkpoint_fault"] if writes_checkpoints else [])]
-    Host.objects.update_or_create(name=here.name, defaults={field: getattr(here, field) for field in told})
+    values = {field: getattr(here, field) for field in told}
+    if not Host.objects.filter(name=here.name).update(**values):
+        Host.objects.update_or_create(name=here.name, defaults=values)
     Host.objects.filter(seen_at__lt=now - HOST_KEPT).delete()
 
 
