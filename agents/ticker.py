@@ -34,7 +34,7 @@ from agents.sessions.alarms import alarms_update
 from agents.sessions.approvals import approvals_expire
 from agents.sessions.control_room import TICKER_LATE, ticker_is_late
 from agents.sessions.fairness import has_work, tasks_send
-from agents.sessions.faults import host_report
+from agents.sessions.faults import host_report, host_report_if_old
 from agents.sessions.halts import halted_work_end
 from agents.sessions.leases import idle_sweep, model_waiters_wake, next_model_waiter, next_sleeper, sleepers_wake
 from agents.sessions.pauses import pauses_apply
@@ -344,7 +344,7 @@ class StandIn:
 
     def check(self, now: datetime) -> bool:
         """Do its work once. Return True if it stood in for the ticker."""
-        host_report(now)
+        host_report_if_old(now)
         done_at = Lease.objects.filter(name=NAME).values_list("done_at", flat=True).first()
         has_waited = self._monotonic() - self._began > TICKER_LATE.total_seconds()  # everything starts together
         if not has_waited or not ticker_is_late(done_at, now):
