@@ -211,6 +211,8 @@ def next_sleeper(now: datetime) -> datetime | None:
 
 def model_waiters_wake(now: datetime) -> int:
     """Wake sessions whose model is back or whose patience is over, and one for each model that is to be tried."""
+    if not _model_waiters().exists():
+        return 0
     fallbacks_serve(now)
     owners_tell(now, most=MOST)
     probers = sum(session_wake(pk, now=now) for pk in probers_due(now))
