@@ -67,7 +67,7 @@ def run_child(
 ) -> None:
     """Become that process, with these settings instead of the installation's. What only others may hold is closed."""
     os.setsid()  # the supervisor stops it with everything that it starts
-    set_process_name(f"lqops {name}")
+    set_process_name(f"lqops-{name}")
     for handle in closing:
         os.close(handle)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -46,13 +46,13 @@ class Faults:
             send([self._random.choice(found)], signal.SIGKILL)
 
     def kill_worker(self):
-        self._kill("lqops workers")
+        self._kill("lqops-workers")
 
     def kill_ticker(self):
-        self._kill("lqops ticker")
+        self._kill("lqops-ticker")
 
     def kill_web(self):
-        self._kill("lqops web")
+        self._kill("lqops-web")
 
     def kill_supervisor(self):
         supervisor = self._random.choice(self._all.supervisors)
@@ -66,7 +66,7 @@ class Faults:
         send(pids, signal.SIGCONT)
 
     def pause_worker(self):
-        found = self._processes("lqops workers", "lqops ticker")
+        found = self._processes("lqops-workers", "lqops-ticker")
         if found:
             self._pause([self._random.choice(found)], self._random.uniform(1, 9))  # a lease is 5 seconds
 

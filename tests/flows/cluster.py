@@ -49,7 +49,7 @@ class Cluster:
 
     def mains(self):
         """The queue's main process; none between an end and a new start."""
-        return [pid for pid in children_of(self.process.pid) if name_of(pid) == "lqops workers"]
+        return [pid for pid in children_of(self.process.pid) if name_of(pid) == "lqops-workers"]
 
     def workers(self):
         """The processes below its main process and its guard."""

@@ -222,7 +222,7 @@ def test_slices_follow_each_other_survive_a_kill_and_tell_nothing_twice(cluster,
     until(lambda: len(scene.sensor("box").cursor["files"]) == FILES)
     alerts = Alert.objects.filter(session=scene.loop)
     until(lambda: set(alerts.values_list("name", flat=True)) == {"large", "came"})
-    [part] = [pid for pid in children_of(cluster.process.pid) if name_of(pid) == "lqops sensors"]
+    [part] = [pid for pid in children_of(cluster.process.pid) if name_of(pid) == "lqops-sensors"]
     cluster.stop()
 
     assert [one["value"] for one in scene.value("log")] == list(range(1, EVENTS + 1))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agents.management.supervisor import open_socket
-from tests.flows.processes import children_of, is_alive, name_of, until
+from tests.flows.processes import children_of, database_url, is_alive, name_of, until
 from tests.lqops.processes import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux alone")
@@ -44,6 +44,12 @@ try:
 except Stopped:
     tell(stopped=True)
 """
+
+
+@pytest.fixture(autouse=True)
+def _test_database(django_db_setup, django_db_blocker, monkeypatch):
+    with django_db_blocker.unblock():
+        monkeypatch.setenv("LQOPS_TEST_DATABASE_URL", database_url())
 
 
 @contextmanager
@@ -93,7 +99,7 @@ def is_free(port):
 
 def test_children_have_names_and_are_forked(two):
     process, web, part, _ = two
-    assert (name_of(web), name_of(part)) == ("lqops web", "lqops part")
+    assert (name_of(web), name_of(part)) == ("lqops-web", "lqops-part")
     assert sorted(children_of(process.pid)) == sorted([web, part])  # no server that would fork for them
     assert Path(f"/proc/{part}/cmdline").read_bytes() == Path(f"/proc/{process.pid}/cmdline").read_bytes()
 
@@ -120,7 +126,7 @@ def test_killed_child_is_restarted_and_holds_no_other_lifeline(two):
     os.kill(web, signal.SIGKILL)
     until(lambda: len(children_of(process.pid)) == 2 and not is_alive(web))
     [again] = set(children_of(process.pid)) - {part}
-    until(lambda: name_of(again) == "lqops web" and not is_free(port))
+    until(lambda: name_of(again) == "lqops-web" and not is_free(port))
     process.kill()
     process.wait()
 
