@@ -80,5 +80,9 @@ def run_child(
         setattr(settings, setting, value)
     if listening is not None:
         serve(listening, *arguments)
-    else:
-        execute_from_command_line(["manage.py", *arguments])
+        return
+    if arguments[0] == "qcluster":
+        from agents.queue import load_tasks  # a new interpreter has not loaded them, nor the guard of the cluster
+
+        load_tasks()
+    execute_from_command_line(["manage.py", *arguments])
