@@ -37,18 +37,21 @@ FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent
 	agents/policy/model_catalogue.py agents/net/*.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database run on SQLite alone. So do those of what stands above services that are tested here,
 # unless WHOLE=1 is given.
-ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask definitions engine management walk \
-	$(addprefix loop/test_,alerts.py cycle.py days.py gate.py guardrails.py heartbeat.py hot_state.py scenarios.py yield.py) \
-	$(addprefix sensors/test_,poll.py sample_agents.py signals_firing.py stream.py pending_scores.py watch.py)) \
-	tests/flows/test_canary.py tests/simulation/test_scheduler.py
+ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask builtin_skills definitions engine management prompts roster skills walk \
+	$(addprefix loop/test_,alerts.py cycle.py days.py first_readings.py gate.py guardrails.py heartbeat.py hot_state.py \
+		restarts.py scenarios.py stop_and_renew.py stuck_loops.py yield.py) \
+	$(addprefix sensors/test_,conditions.py poll.py sample_agents.py signals_firing.py stream.py pending_scores.py watch.py) \
+	people/test_channels.py test_tracing.py) $(addprefix tests/lqops/test_,oidc.py private_files.py up_errors.py) \
+	tests/flows/test_canary.py tests/flows/test_long_contracts.py tests/simulation/test_scheduler.py
 DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
 	$(addprefix tests/lqops/test_,env.py logs.py model_catalogue.py settings.py up.py web.py) \
 	$(filter-out %/test_migrations.py %/test_chokepoint.py %/test_layers.py,$(wildcard tests/architecture/test_*.py)))
+LONG = -m 'long and not stress' $(addprefix --part=,$(PART))
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help setup dev run test test-postgres check static coverage stress bench screenshots chaos mutants lock fresh-lock release clean
+.PHONY: help setup dev run test test-long test-postgres check static coverage stress bench screenshots chaos mutants lock fresh-lock release clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,11 +63,19 @@ dev: $(VENV)/.dev ## Install lqops and what its tests need
 run: $(VENV)/.core ## Start lqops on this machine and print its address (PORT=8001 for another port)
 	@$(BIN)/python manage.py up $(if $(PORT),--port $(PORT))
 
-# The tests in a browser have installations of their own, on SQLite: they run once, with `make test-postgres`.
-test: $(VENV)/.dev ## Run the tests on SQLite, without those in a browser
+# The tests in a browser have installations of their own, on SQLite: they run once, with `make test-postgres`, as do those
+# that need Redis.
+test: $(VENV)/.dev ## Run the tests on SQLite, without long ones and those in a browser
 	$(call before_tests,sqlite)
-	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite) --ignore=tests/browser
+	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite) --ignore=tests/browser -m 'not stress and not long and not redis'
 	$(call after_tests,sqlite)
+
+# Exhaustive tables and long tests of processes, of which `make test` runs a sample. On PostgreSQL they have no browser.
+test-long: $(VENV)/.full ## Run the long tests on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set (PART=2/8 for one of eight parts)
+	$(call before_tests,long)
+	LQOPS_TEST_DATABASE_URL= $(call PYTEST,long) $(LONG)
+	$(if $(LQOPS_TEST_DATABASE_URL),$(call PYTEST,long) $(LONG) --ignore=tests/browser $(DATABASE_FREE))
+	$(call after_tests,long)
 
 test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them; a skip fails
 	$(call before_tests,postgres)
@@ -82,8 +93,8 @@ static: $(VENV)/.full
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	LQOPS_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
-# Each database has branches of its own, so the gates judge both runs together.
-coverage: $(COVERED)/sqlite $(COVERED)/postgres
+# Each database has branches of its own, so the gates judge all runs together.
+coverage: $(COVERED)/sqlite $(COVERED)/long $(COVERED)/postgres
 	@$(BIN)/coverage combine --quiet --keep --data-file=$(COVERED)/all $^
 	$(BIN)/coverage report --data-file=$(COVERED)/all --fail-under=95 --precision=1
 	$(BIN)/coverage report --data-file=$(COVERED)/all --fail-under=100 --include='$(subst $(space),$(comma),$(strip $(FULLY_COVERED)))'
@@ -91,10 +102,13 @@ coverage: $(COVERED)/sqlite $(COVERED)/postgres
 $(COVERED)/sqlite: $(MEASURED)
 	@$(MAKE) --no-print-directory test COVERAGE=1
 
+$(COVERED)/long: $(MEASURED)
+	@$(MAKE) --no-print-directory test-long COVERAGE=1 LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL)
+
 $(COVERED)/postgres: $(MEASURED)
 	@$(MAKE) --no-print-directory test-postgres COVERAGE=1
 
-stress: $(VENV)/.full ## Run the full-size figures on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set
+stress: test-long ## Run the long tests and the full-size figures on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m hypothesis --hypothesis-profile=exploring
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m stress -s
 	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest --timeout=0 -m stress -s)

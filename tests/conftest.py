@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import TransactionTestCase
 from xdist.scheduler import LoadFileScheduling
 
-from tests import databases, flushing
+from tests import databases, flushing, sampling
 
 # The same examples every time, so that a change is judged by what it changed; `make stress` looks for new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
@@ -53,8 +53,18 @@ def pytest_collection(session):
             import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--part", default="", help="Run one part of the chosen tests, as in 2/8.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config, items):
+    sampling.mark_long_rows(items)
+    yield  # those that the options leave out go
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
+    if config.option.part:
+        items[:], others = sampling.part_of(items, config.option.part)
+        config.hook.pytest_deselected(items=others)
 
 
 def pytest_collection_finish():
@@ -121,6 +131,12 @@ def _own_flush():
     TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(remember), flush
     yield
     TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(setup), teardown
+
+
+@pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.long)])
+def some(request):
+    """`some(rows, 5)`: every fifth row in `make test`, from `start` on, and all of them in `make test-long`."""
+    return lambda rows, step, *, start=0: [*rows][start % step :: step] if request.param == "some" else [*rows]
 
 
 @pytest.fixture

@@ -138,11 +138,9 @@ def _spelled_text(text: str, name: str, warnings: dict[str, None]) -> str:
         return visible(text)
     warnings.update(dict.fromkeys(_overlooked(text)))
     is_naming = bool(_NAMING.search(name))
-    between_and_words = enumerate(_WORD.split(text))
-    return "".join(
-        _marked(part, warnings, is_naming=is_naming) if number % 2 else visible(part)
-        for number, part in between_and_words
-    )
+    between_and_words = _WORD.split(text)
+    marked = {word: _marked(word, warnings, is_naming=is_naming) for word in dict.fromkeys(between_and_words[1::2])}
+    return "".join(marked[part] if number % 2 else visible(part) for number, part in enumerate(between_and_words))
 
 
 def _marked(word: str, warnings: dict[str, None], *, is_naming: bool) -> str:

@@ -124,6 +124,7 @@ def rewrite(chain, seq):
     hash_chain_again(chain)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("tamper", "chain"),
     [

@@ -330,6 +330,7 @@ def record_into(chain):
     hash_again(chain, 1)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.usefixtures("unguarded")
 @pytest.mark.parametrize("tamper", TAMPERINGS.values(), ids=TAMPERINGS)
 def test_tampering_is_found_across_the_seam(log, folder, checkpoint_file, tamper):
@@ -560,6 +561,7 @@ def test_row_other_than_a_kept_checkpoint_signed_is_refused(log, folder, checkpo
     assert "kept checkpoint" in done.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 @pytest.mark.parametrize("chain", ["", SYSTEM_CHAIN, OPEN])
 def test_export_after_pruning_is_verified_by_anybody_with_the_key(log, folder, tmp_path, form, chain):

@@ -29,6 +29,7 @@ def require_none_on(room, themes):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_page_is_accessible(room, templates, part):
     """In dark colours one page of each template; the others have a test of their own."""

@@ -48,6 +48,7 @@ STATES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("state", STATES)
 def test_page_in_use_is_accessible(room, state):
     STATES[state](room)

@@ -90,6 +90,7 @@ def test_run_with_rows_of_all_kinds_is_among_the_pages(room, filled, addresses):
     expect(room.page.locator("details").filter(has_text="Transcript").first).to_contain_text(MARK)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_page_lets_a_payload_live(room, addresses, part):
     opened, seen = addresses[part::PARTS], 0

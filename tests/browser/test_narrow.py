@@ -47,6 +47,7 @@ def test_lists_and_home_fit_a_screen_though_a_row_is_one_line(admin):
     assert not any(cut_off(admin, 1280, TABLES).values())
 
 
+@pytest.mark.long
 def test_no_list_cuts_a_time_on_a_laptop(enter, furnished):
     admin = enter(furnished, "admin")
     admin.page.set_viewport_size({"width": 1280, "height": 800})

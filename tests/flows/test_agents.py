@@ -115,6 +115,7 @@ def asleep(loop, turns):
     until(lambda: AgentSession.objects.get(pk=loop.pk).status == Status.SLEEPING)
 
 
+@pytest.mark.long
 def test_signal_of_a_sensor_wakes_a_sleeping_loop_which_sees_the_alert_once(model, market):
     said = iter([CONTINUE])
     model.answer = lambda request: (

@@ -12,7 +12,7 @@ from tests.flows.model_server import ModelServer
 from tests.flows.scenes import Scene
 
 pytestmark = pytest.mark.django_db(transaction=True)
-BACKLOG = 12
+BACKLOG = 5
 
 
 @pytest.mark.parametrize("broker", ["orm", pytest.param("redis", marks=pytest.mark.redis)])

@@ -9,7 +9,7 @@ from tests.invariants import problems
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# Of the points with this name, the first; `make stress` takes all of them.
+# Of the points with this name, the first. `make test` takes two of them, `make test-long` these, `make stress` all.
 SAMPLE = (
     ("after", "trigger fired, session row"),
     ("after", "model reply received"),
@@ -68,9 +68,10 @@ def number_of(passed, when, what):
     return next(n for n, label in enumerate(passed, 1) if label.startswith(when) and what in label)
 
 
-def test_a_kill_at_a_commit_or_an_effect_loses_and_doubles_nothing(fresh):
+@pytest.mark.parametrize("sample", [SAMPLE[3:5], pytest.param(SAMPLE, marks=pytest.mark.long)], ids=["two", "all"])
+def test_a_kill_at_a_commit_or_an_effect_loses_and_doubles_nothing(fresh, sample):
     passed = passed_by(fresh)
-    numbers = [number_of(passed, when, NAMED[name]) for when, name in SAMPLE]
+    numbers = [number_of(passed, when, NAMED[name]) for when, name in sample]
     assert [wrong for n in numbers for wrong in killed_at(Points(n), passed[n - 1], fresh)] == []
 
 

@@ -100,6 +100,7 @@ def walk_under_fire(cluster, walks, *, seed, kill_every=2.0, patience=900):
     print(f"{walks} walks, {killer.killed} kills, seed {seed}: {Counter(s.terminal_reason for s in sessions)}")
 
 
+@pytest.mark.long
 def test_queue_whose_idle_workers_died_with_its_lock_is_started_again(cluster):
     """An idle worker waits with the lock of the queue in its hands: killed, it keeps its successors out for ever."""
     scene = Scene()
@@ -121,6 +122,7 @@ def test_queue_whose_idle_workers_died_with_its_lock_is_started_again(cluster):
     pytest.fail("none of the killed workers had the lock")
 
 
+@pytest.mark.long
 def test_tasks_are_acknowledged_after_the_process_that_acknowledges_was_killed(cluster):
     """It waits with the lock of the results in its hands: its successor would wait for ever."""
     scene = Scene()
@@ -141,10 +143,12 @@ def test_tasks_are_acknowledged_after_the_process_that_acknowledges_was_killed(c
     until(lambda: OrmQ.objects.filter(key=Queue.MAIN, pk__gt=last).count() < later)
 
 
-def test_ten_walks_survive_a_kill_every_second(cluster):
-    walk_under_fire(cluster, 10, seed=7, kill_every=1.0, patience=180)
+@pytest.mark.parametrize("walks", [4, pytest.param(10, marks=pytest.mark.long)])
+def test_walks_survive_a_kill_every_second(cluster, walks):
+    walk_under_fire(cluster, walks, seed=7, kill_every=1.0, patience=180)
 
 
+@pytest.mark.long
 def test_workers_end_when_supervisor_and_cluster_are_killed_together(django_db_blocker, cluster, model):
     """A cluster of its own: the one of the module is needed by others."""
     with running_alone(model) as own:

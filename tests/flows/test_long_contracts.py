@@ -18,8 +18,8 @@ from tests.flows.scenes import Scene
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-SAMPLE = 700_000
-sizes = pytest.mark.parametrize("chars", [SAMPLE, pytest.param(2_000_000, marks=pytest.mark.stress)])
+SMALL, SAMPLE = 250_000, 700_000
+FULL = pytest.param(2_000_000, marks=pytest.mark.stress)
 DEPARTURES = {
     "Unlimited liability": "The Supplier is liable without any limit.",
     "Price may rise at will": "The Supplier may raise all prices at any time.",
@@ -72,7 +72,7 @@ def titles(session):
     return set(session.findings.values_list("title", flat=True)) - {"Ethics review: none flagged"}
 
 
-@sizes
+@pytest.mark.parametrize("chars", [SMALL, pytest.param(SAMPLE, marks=pytest.mark.long), FULL])
 def test_departures_at_the_start_in_the_middle_and_at_the_end_are_found_and_none_is_falsely_missed(model, chars):
     scene, model.answer = Scene(), reader
     watch = scene.watch(cap="50")
@@ -93,11 +93,11 @@ def test_departures_at_the_start_in_the_middle_and_at_the_end_are_found_and_none
 def test_what_no_section_contains_is_missed(model):
     scene, model.answer = Scene(), reader
     watch = scene.watch(cap="50")
-    scene.attach(contract())
+    scene.attach(contract(chars=SMALL))
     assert titles(ended(session_of(watch), 300)) == {"Liability is missing"}
 
 
-@sizes
+@pytest.mark.parametrize("chars", [SAMPLE, FULL])
 def test_worker_killed_in_the_ninth_section_is_replaced_there_and_nothing_is_paid_twice(model, chars):
     scene, held, at_nine = Scene(), threading.Event(), threading.Event()
 

@@ -174,6 +174,7 @@ def test_every_input_is_read_once_whatever_the_length_of_the_outage(day, length,
     assert not AgentSession.objects.exclude(restarted_from=None).exists(), "all runs went on where they were"
 
 
+@pytest.mark.long
 def test_inputs_of_runs_that_ran_out_of_patience_are_read_by_other_runs(day, settings):
     settings.LQOPS_MODEL_WAIT_HOURS = 1
     server = live_through(day, inputs=8, away=5 * HOUR, step=30 * MINUTE, hours=24)

@@ -102,6 +102,7 @@ def test_four_processes_of_ten_threads_spend_an_agent_s_budget_to_the_last_call_
     assert verify_log().problems == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("scope", "period", "make"),
     [

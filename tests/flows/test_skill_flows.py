@@ -52,6 +52,7 @@ def ticks_to_come():
     until(lambda: Lease.objects.filter(name="ticker", done_at__gt=asked_at).exists())
 
 
+@pytest.mark.long
 def test_loop_that_repeats_a_call_runs_it_three_times_and_fails_with_a_receipt(model):
     model.answer = lambda request: '<skill>leak(place="home")</skill>'
 

@@ -209,6 +209,7 @@ def test_killed_worker_is_replaced_and_the_lost_call_is_charged_once(model):
     assert verify_chain(session.chain).verified
 
 
+@pytest.mark.long
 def test_session_that_kills_its_workers_is_given_up(model):
     scene = Scene()
     watch = scene.watch()
@@ -270,7 +271,9 @@ def test_opting_out_ends_the_loop_and_stops_the_schedule_and_hides_nothing(model
     assert browser.get(reverse("audit:receipt", args=[past.chain])).status_code == 200
 
 
-@pytest.mark.parametrize("number", [10, pytest.param(30, marks=pytest.mark.stress)])
+@pytest.mark.parametrize(
+    "number", [pytest.param(10, marks=pytest.mark.long), pytest.param(30, marks=pytest.mark.stress)]
+)
 def test_two_clusters_on_one_database_run_each_session_once(model, number):
     scene = Scene()
     document = scene.attach()

@@ -57,6 +57,7 @@ def chunked(server, path, most):
     return taken, response
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", [HOOK, SESSIONS, "/login/", "/admin/login/", "/api/v1/documents", "/nowhere"])
 def test_body_with_a_large_content_length_is_refused_unread(server, path):
     status, headers, body = declared(server, path, body_limit(path) + 1)

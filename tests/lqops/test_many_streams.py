@@ -59,7 +59,9 @@ def emit(agents):
             event_emit("autonomy:sensor_updated", agent=agent, now=NOW, sensor="door", field=str(agent.pk))
 
 
-@pytest.mark.parametrize("streams", [100, pytest.param(1_000, marks=pytest.mark.stress)])
+@pytest.mark.parametrize(
+    "streams", [20, pytest.param(100, marks=pytest.mark.long), pytest.param(1_000, marks=pytest.mark.stress)]
+)
 def test_every_stream_of_very_many_gets_the_events_of_its_user(web, http, streams):
     agents = [make_agent(owner=make_user()) for _ in range(streams // PER_USER)]
     keys = [key_of(agent.owner) for agent in agents]

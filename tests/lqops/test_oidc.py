@@ -209,6 +209,7 @@ def forge(provider, **more):
         setattr(provider, name, value)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "forgery",
     [

@@ -24,11 +24,14 @@ def play_all(seeds):
     return happened
 
 
-@pytest.mark.parametrize("seeds", [40, pytest.param(200, marks=pytest.mark.stress)])
-def test_every_order_of_events_ends_with_every_invariant_kept(seeds):
+@pytest.mark.parametrize(
+    ("seeds", "at_least"),
+    [(10, 0), pytest.param(40, 4, marks=pytest.mark.long), pytest.param(200, 20, marks=pytest.mark.stress)],
+)
+def test_every_order_of_events_ends_with_every_invariant_kept(seeds, at_least):
     happened = play_all(range(seeds))
     rarest = min(happened[name] for name in ("died_in_a_call", "refused_late", "halt_all", "resolve"))
-    assert rarest >= seeds / 10, happened
+    assert rarest >= at_least, happened
 
 
 @pytest.mark.parametrize(

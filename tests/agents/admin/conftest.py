@@ -3,7 +3,7 @@
 A module that uses the rows opens the database by these fixtures alone: the `django_db` mark closes the connection.
 """
 
-from functools import partial
+from functools import cache, partial
 from unittest.mock import patch
 
 import pytest
@@ -14,6 +14,7 @@ from unfold.sites import UnfoldAdminSite
 
 from tests.agents.admin.rows import make_everything
 
+FRAME = "admin/base_site.html"
 FRAMELESS = """<h1>{{ title }}</h1>{% include "admin/parts/halt_bar.html" %}{% include "unfold/helpers/messages.html" %}
 {% block content %}{% endblock %}"""
 
@@ -59,8 +60,15 @@ def _frameless(request):
         return
     engine = engines["django"].engine
     [loader] = engine.template_loaders
-    with (
-        patch.dict(loader.get_template_cache, {"admin/base_site.html": engine.from_string(FRAMELESS)}),
-        patch.object(UnfoldAdminSite, "get_sidebar_list", _lazy_sidebar),
-    ):
+    kept = loader.get_template_cache.pop(FRAME, None)  # all other templates stay compiled from test to test
+    loader.get_template_cache[FRAME] = _frameless_template()
+    with patch.object(UnfoldAdminSite, "get_sidebar_list", _lazy_sidebar):
         yield
+    del loader.get_template_cache[FRAME]
+    if kept is not None:
+        loader.get_template_cache[FRAME] = kept
+
+
+@cache
+def _frameless_template():
+    return engines["django"].engine.from_string(FRAMELESS)

@@ -57,6 +57,7 @@ def test_sensor_of_a_stopped_agent_is_idle(client, agent):
     assert "fine" not in shown
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("state", "said"),
     [

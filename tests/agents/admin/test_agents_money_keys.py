@@ -212,6 +212,7 @@ def test_cap_of_an_old_total_is_filled_in_as_it_is_now(client, now, shown):
     assert (shown in asked, "2.50" in asked) == (True, False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", [make_agent, make_trigger, make_project, make_user])
 def test_caps_are_set_on_the_page_of_a_row(client, make):
     sign_in(client, "admin")

@@ -61,6 +61,7 @@ def test_a_rule_is_written_as_it_was_filled_in(client, admin):
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("fields", "says"),
     [

@@ -250,6 +250,7 @@ def test_changed_arguments_are_shown_as_a_diff_first(client, approver):
     assert "Changed by" in text_of(client.get(page(Approval, "change", approval.pk)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -348,6 +349,7 @@ def test_fields_of_arguments_are_checked(client, approver, changed, complaint):
     assert complaint in text_of(answer)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -420,6 +422,7 @@ def test_calls_are_denied_together_with_one_note(client, approver):
     assert set(Approval.objects.values_list("status", "note")) == {(ApprovalStatus.REJECTED, "no")}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [

@@ -82,6 +82,7 @@ def test_start_that_is_refused_says_why(client):
         assert not loops(agent).exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("text", "fields", "offered"),
     [

@@ -102,6 +102,7 @@ def approver(client):
 # --- Arguments by field ---
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("number", range(200))
 def test_hostile_arguments_are_laid_out_in_full(number):
     given = hostile(number)

@@ -109,14 +109,14 @@ def test_list_is_sorted_by_severity_with_the_most_severe_first(client):
     assert [row.severity for row in rows] == ["critical", "warn", "info", "odd"]
 
 
-def test_each_column_sorts_both_ways(client):
+def test_each_column_sorts_both_ways(client, some):
     sign_in(client)
     make_finding()
+    orders = [f"{sign}{number}" for number in range(1, 10) for sign in ("", "-")]
     for model in ("finding", "agentsession", "approval", "trigger", "agent"):
         address = reverse(f"admin:agents_{model}_changelist")
-        for number in range(1, 10):
-            for order in (f"{number}", f"-{number}"):
-                assert client.get(address, {"o": order}).status_code == 200, (model, order)
+        for order in some(orders, 5):
+            assert client.get(address, {"o": order}).status_code == 200, (model, order)
 
 
 @pytest.mark.parametrize("model", ["finding", "agentsession"])

@@ -329,6 +329,7 @@ def fill_home(rows):
         ModelOutage.objects.create(model=f"m{rows}-{number}", since=now, next_try_at=now)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("role", ["", "operator", "viewer"])
 def test_home_queries_do_not_grow(client, role):
     sign_in(client, role)

@@ -64,13 +64,14 @@ def judge(answer, address):
     return found.seen
 
 
-def test_lists_and_home_escape_payloads(client):
+def test_lists_and_home_escape_payloads(client, some):
     owner = sign_in(client)
-    for number, pair in enumerate(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True)):
+    pairs = some(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True), 4)
+    for number, pair in enumerate(pairs):
         rows_with(" ".join(pair), " ".join(pair), owner, number)
 
     for model in LISTS:
-        assert judge(client.get(page(model, "changelist")), model) >= len(PAYLOADS), model
+        assert judge(client.get(page(model, "changelist")), model) >= 2 * len(pairs), model
     assert judge(client.get(reverse("admin:index")), "home") > 0
     assert judge(client.get(reverse("admin:agents_document_search"), {"q": MARK}), "search") > 0
 

@@ -46,11 +46,12 @@ def answers(room, page, years):
     }
 
 
-def test_impossible_dates_do_not_break_lists(room):
+def test_impossible_dates_do_not_break_lists(room, some):
     """Every odd year in every filter of one page, and the first of them in every filter of all others."""
     codes = {}
-    for page in admin.site._registry.values():
+    pages = some(admin.site._registry.values(), 4)
+    for page in pages:
         codes |= answers(room, page, ODD_YEARS if page.model is AgentSession else ODD_YEARS[:1])
 
-    assert len(codes) > 150
+    assert len(codes) > 3 * len(pages)
     assert {asked: code for asked, code in codes.items() if code >= 500} == {}

@@ -123,7 +123,7 @@ def test_search_by_an_invalid_id_finds_nothing(client):
         assert answer.status_code == 200, model
 
 
-def test_every_filter_choice_opens(client):
+def test_every_filter_choice_opens(client, some):
     sign_in(client)
     make_everything()
     for model in (AgentSession, Approval, Finding, Trigger, Precedent, Notification):
@@ -132,7 +132,7 @@ def test_every_filter_choice_opens(client):
         own = [spec for spec in listed.context_data["cl"].filter_specs if type(spec).__module__.startswith("agents.")]
         assert own
         for spec in own:
-            for choice in spec.choices(listed.context_data["cl"]):
+            for choice in some(spec.choices(listed.context_data["cl"]), 3, start=1):
                 answer = unrendered(client, f"{address}{choice.get('query_string', '')}")
                 assert answer.status_code == 200, (model, choice)
 

@@ -81,6 +81,7 @@ def test_other_words_are_searched_as_usual(client):
     assert {row.chain for row in record} == {"system"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", LISTS[1:], ids=[model.__name__ for model in LISTS[1:]])
 def test_short_id_links_to_the_session_or_its_receipt(client, model):
     sign_in(client)

@@ -149,6 +149,7 @@ def test_request_fields_of_a_model_that_somebody_else_set_stay(client, settings)
     assert row.settings == {"extra": {"top_k": 4}}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("noted", ["", "no JSON", "[]", json.dumps({"mode": 7}), json.dumps({"else": "1"})])
 def test_note_that_was_tampered_with_breaks_nothing(client, noted):
     sign_in(client)

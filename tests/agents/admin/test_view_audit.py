@@ -57,6 +57,7 @@ def test_owned_models_follow_from_the_schema():
     assert not names & {"ModelPrice", "Installation", "PromptSkill", "SkillSetting", "Budget", "SuspendedModel"}
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("model", OWNED, ids=lambda model: model.__name__)
 def test_view_of_another_users_row_is_recorded_once(client, model):
     by = sign_in(client, "viewer")
@@ -69,6 +70,7 @@ def test_view_of_another_users_row_is_recorded_once(client, model):
     assert [(one.kind in LOOKS, one.actor) for one in seen] == [(True, f"user:{by.pk}")] * SHOWN.get(model.__name__, 1)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("model", OWNED, ids=lambda model: model.__name__)
 def test_view_of_an_own_row_is_not_recorded(client, shared_rows, model):
     owner = shared_rows.owner

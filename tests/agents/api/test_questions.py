@@ -40,6 +40,7 @@ def test_pending_questions_come_first_oldest_first(api, person):
     assert api.get(QUESTIONS, {"status": "nonsense"}).status_code == 422
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("named", [0, 1_000])
 def test_pages_go_from_the_pending_questions_on_to_the_others(api, person, monkeypatch, size, named):

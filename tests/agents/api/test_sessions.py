@@ -357,6 +357,7 @@ def test_ids_are_public_ids(api, world):
 # --- Why it exists ---
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("fields", "purpose"),
     [

@@ -34,14 +34,15 @@ STARTED = {
 
 
 @pytest.mark.parametrize("role", ["viewer", "approver"])
-def test_no_route_starts_a_session_without_permission(role, django_capture_on_commit_callbacks):
+def test_no_route_starts_a_session_without_permission(role, django_capture_on_commit_callbacks, some):
     roles_sync(apps=apps, using="default")
     world = make_world(make_user())
     world.owner.groups.add(Group.objects.get(name=role))
     watched = {"playbook": world.rows["playbook"], "collection": world.rows["collection"]}
     make_trigger(owner=world.owner, kind="watch", **watched)
     refused = set()
-    for name in ACTS:
+    acts = some(ACTS, 4, start=["viewer", "approver"].index(role))
+    for name in acts:
         with staged(name, world) as by_api:
             before = AgentSession.objects.count()
             with django_capture_on_commit_callbacks(execute=True):
@@ -51,7 +52,7 @@ def test_no_route_starts_a_session_without_permission(role, django_capture_on_co
                 refused.add(name)
             watches_fire_unfired(now=clock())
             assert AgentSession.objects.count() == before, name
-    assert refused == STARTED
+    assert refused == STARTED & set(acts)
 
 
 def test_attaching_to_an_unwatched_collection_is_allowed():

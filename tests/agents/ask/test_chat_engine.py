@@ -190,6 +190,7 @@ def test_halt_during_back_off_ends_the_session(owner):
 CALLS = [Step(f'<skill>calculate(expression="1 + {number}")</skill>') for number in range(9)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("definition", "most"),
     [

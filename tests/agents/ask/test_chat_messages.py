@@ -38,6 +38,7 @@ FORMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("path", "text"), FORMS)
 def test_message_for_a_fast_path_is_answered_at_once(scene, path, text):
     session = said(scene, text, agent=scene.agent)

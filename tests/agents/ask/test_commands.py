@@ -37,6 +37,7 @@ def test_there_are_thirteen_paths_with_one_form_each():
     assert len({path.form for path in FAST_PATHS}) == 13
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(("path", "text"), [(path, text) for path, texts in FORMS.items() for text in texts])
 def test_form_and_alias_are_answered_without_a_model_and_change_nothing(scene, path, text):
     before = AgentSession.objects.count()
@@ -46,6 +47,7 @@ def test_form_and_alias_are_answered_without_a_model_and_change_nothing(scene, p
     assert AgentSession.objects.count() == before
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     ["runs that were denied", "pause the music", "approve the merger", "run away", "receipt of the shop", "halt Clark"],

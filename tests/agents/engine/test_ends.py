@@ -41,6 +41,7 @@ def errors(session, **data):
 # --- Retries ---
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("retries", "tries", "attempts"), [(0, 5, 1), (1, 5, 1), (2, 5, 2), (3, 5, 3), (9, 2, 2)], ids=str
 )
@@ -60,6 +61,7 @@ def test_success_on_the_third_attempt_answers(loop):
 # --- Published errors ---
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("steps", "config", "reason", "words"),
     [
@@ -139,6 +141,7 @@ def test_budget_warning_is_published_once_as_recoverable(loop, session):
 # --- Recovery after a lost worker ---
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("steps", "asked", "end"),
     [

@@ -90,6 +90,7 @@ def test_reply_with_one_unreadable_call_runs_nothing(loop, session, messages):
 GOOD = RequestedCall("x", "look", '{"place": "a"}')
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("beside", [(), (GOOD,)], ids=["alone", "beside a good one"])
 @pytest.mark.parametrize("arguments", ["{bad", '{"place": "a"} x', "[1]"])
 def test_reply_with_an_unreadable_native_call_runs_nothing(loop, session, messages, arguments, beside):
@@ -167,6 +168,7 @@ def test_truncated_call_is_never_run(loop, session):
     assert not ToolCall.objects.filter(session=session, name="look").exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "cut",
     [

@@ -26,6 +26,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("strategy", "form"),
     [("none", WireForm()), ("sliding_window", PLAIN), ("compact", WireForm()), ("summarize", PLAIN)],

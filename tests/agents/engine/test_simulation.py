@@ -116,6 +116,7 @@ def test_unusable_small_model_skips_the_prediction(loop, unattended, messages, s
     assert messages(role="tool")[0].content == "did it"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", sorted(set(Fault) - {Fault.FORM}))
 def test_failing_small_model_is_not_retried(loop, unattended, messages, settings, fault):
     settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "small": [f"{MODEL}-small"]}

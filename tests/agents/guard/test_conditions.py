@@ -151,6 +151,7 @@ def changed(change, seen):
     return patch.object(at_once, name, run_changed(getattr(at_once, name)))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("condition", "instead", "case"), [*OPENING, *PRICED, *SETTLING, *WHICH, CHARGED])
 def test_without_one_of_its_conditions_the_statement_does_something_else(condition, instead, case):
     plain, short, written = undone(lambda: judged(case, 0))

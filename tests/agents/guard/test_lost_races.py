@@ -149,6 +149,7 @@ def refusing(error):
     return call
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("call", "check", "found"),
     [

@@ -89,6 +89,7 @@ def test_money_held_by_calls_in_flight_makes_a_call_wait_and_not_end(provider):
     assert run(session).ok
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("period", list(BudgetPeriod))
 @pytest.mark.parametrize("scope", list(BudgetScope))
 def test_a_shared_budget_refuses_without_latching_and_says_which_and_until_when(scope, period, provider):

@@ -177,6 +177,7 @@ def put_in(collection, *sizes, at=START + MINUTE):
     return [document.pk for document in made]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("sizes", "runs"),
     [

@@ -254,6 +254,7 @@ def test_no_call_is_missing_in_a_cap_that_is_set_while_calls_are_made(scope):
     assert month.actual_usd + month.held_usd == day.actual_usd + day.held_usd
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("scope", "period"), WITH_CAP_ALONE)
 def test_reservations_at_once_never_pass_a_cap_of_the_new_kinds(scope, period):
@@ -327,6 +328,7 @@ def test_other_books_are_left_alone():
 # --- caps ---
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.django_db
 @pytest.mark.parametrize(("scope", "period"), KINDS)
 @pytest.mark.parametrize("opened", [False, True])

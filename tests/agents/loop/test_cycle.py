@@ -148,6 +148,7 @@ def crash_once(monkeypatch, place):
     monkeypatch.setattr(place, die)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "place",
     [

@@ -59,6 +59,7 @@ def test_no_alert_ends_a_forced_sleep(agent, drive):
     assert loop.row.status == Status.SLEEPING
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("limits", "reply", "until"),
     [

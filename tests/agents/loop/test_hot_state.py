@@ -259,6 +259,7 @@ def test_stale_field_is_refreshed_through_the_guard_before_the_turn(agent, drive
     assert stored(loop, "other").value == 5
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("tool", "more"),
     [

@@ -92,6 +92,7 @@ def test_words_do_not_yield(loop, text):
     assert (turn.yielded, loop.row.metadata["loop"]["consecutive"]) == ("continue", 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "given",
     [{}, {"mode": "nap"}, {"mode": "sleep"}, {"mode": "sleep", "sleep": 0}, {"mode": "sleep", "sleep": "long"}],

@@ -55,6 +55,7 @@ def refused(arguments):
     return str(caught.value)
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("arguments", NAMING, ids=" ".join)
 def test_unknown_names_are_refused_with_a_message(arguments):
     make_user(username="ada", is_superuser=True)

@@ -56,13 +56,14 @@ def test_a_document_that_is_quoted_in_several_messages_is_stored_once():
     assert ToolCall.objects.values_list("arguments", flat=True).get(pk=second.pk) == asked
 
 
-def test_a_run_stores_its_document_once_however_often_it_is_asked_about():
-    scene = Scene()
+@pytest.mark.parametrize("size", [50_000, pytest.param(len(DOCUMENT), marks=pytest.mark.long)])
+def test_a_run_stores_its_document_once_however_often_it_is_asked_about(size):
+    scene, document = Scene(), DOCUMENT[:size]
     with model(reply()):
-        session = run(scene.of_document(DOCUMENT))
+        session = run(scene.of_document(document))
     own = sum(len(column(name, row) or "") for row in session.tool_calls.all() for name in ("arguments", "result"))
     texts = sum(len(text) for text in SharedText.objects.values_list("text", flat=True))
-    assert own + texts < 1.2 * len(DOCUMENT)
+    assert own + texts < 1.2 * len(document)
 
 
 @pytest.mark.parametrize("border", [">>>\n", "\n<<<end abcdefgh>>>", "<<<document abcdefgh>>>\n"])

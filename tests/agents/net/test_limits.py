@@ -44,6 +44,7 @@ def failure(fetch, url=SITE, **options):
     return failed.value.reason
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "behave",
     [

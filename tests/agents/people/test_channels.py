@@ -159,6 +159,7 @@ def test_no_transaction_is_open_while_sending(settings, monkeypatch):
     assert seen == [False]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("status", [302, 400, 404, 500])
 def test_other_answers_are_failures_and_redirects_are_not_followed(settings, status):
     with receiver(settings, status) as server:

@@ -132,6 +132,7 @@ ROLES, KEYS = ["", "operator", "admin"], [None, ("write",), ("write", "admin")]
 PEOPLE = list(product(ROLES, [True, False], KEYS))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("four_eyes", [False, True])
 @pytest.mark.parametrize("act", [*OF_OWNER, *OF_ALL])
 def test_only_who_may_loosen_loosens_and_with_four_eyes_nobody_for_themselves(act, four_eyes, settings):

@@ -365,6 +365,7 @@ def test_a_connection_that_breaks_is_a_recoverable_error(script, fault, streamin
     assert took < STALLED
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     "head",

@@ -146,6 +146,7 @@ def test_tokens_that_came_from_a_cache_are_noted():
     assert usage_of(usage) == Usage(10, 1, cache_read_tokens=10)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("piece", [delta(reasoning_content="hm "), delta("<think>hm ")])
 def test_a_model_that_thinks_is_not_silent(piece):
     """A thought every 0.1 seconds, for longer than the model may be silent; what came in is counted."""

@@ -186,6 +186,7 @@ def test_backoff_continues_in_the_next_slice(serving):
     assert scene.sensor().failures == failures
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [

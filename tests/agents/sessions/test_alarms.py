@@ -82,6 +82,7 @@ def break_keys(settings):
     other_host(keys=faults.keys_fingerprint().replace("LQOPS_SECRET_KEY=", "LQOPS_SECRET_KEY=0"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("seconds", "keys", "reports"), [(14, None, False), (16, None, True), (-1, None, True), (14, "other=1", True)]
 )

@@ -153,7 +153,9 @@ def person(client):
     return sign_in(client)
 
 
-@pytest.mark.parametrize("sets", [10, pytest.param(200, marks=pytest.mark.stress)])
+@pytest.mark.parametrize(
+    "sets", [4, pytest.param(10, marks=pytest.mark.long), pytest.param(200, marks=pytest.mark.stress)]
+)
 def test_every_deciding_surface_shows_every_character_of_hostile_calls(person, sets):
     refused = 0
     for number in range(sets):
@@ -166,7 +168,7 @@ def test_every_deciding_surface_shows_every_character_of_hostile_calls(person, s
             assert read_back(json.loads(text)) == approval.arguments, (number, surface.__name__)
         if number % 20 == 0:
             assert made_with(approval, person) == approval.arguments
-    assert sets / 20 <= refused < sets / 2
+    assert sets / 20 <= refused <= sets / 2
 
 
 def made_with(approval, by):

@@ -273,6 +273,7 @@ SURFACES = {
 }
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("surface", SURFACES)
 @pytest.mark.parametrize("abuse", ABUSES)
 def test_abuse_is_refused_on_every_surface(abuse, surface, settings):
@@ -291,6 +292,7 @@ def test_abuse_is_refused_on_every_surface(abuse, surface, settings):
     assert not AuditEvent.objects.filter(kind="approval.approved").exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("surface", SURFACES)
 def test_two_others_are_enough_on_every_surface_and_the_first_yes_is_shown(surface, settings):
     settings.LQOPS_QUORUM = 2
@@ -322,6 +324,7 @@ def test_two_others_are_enough_on_every_surface_and_the_first_yes_is_shown(surfa
     assert facts == [("approval.yes", first.pk, digest, 1), ("approval.approved", second.pk, digest, 2)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("surface", SURFACES)
 def test_delegate_decides_on_every_surface_for_somebody_who_is_away(surface):
     approval, away, delegate = call(), decider(), onlooker()

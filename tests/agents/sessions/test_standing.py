@@ -107,6 +107,7 @@ def test_call_of_high_risk_is_approved_one_by_one(ask, always):
         always()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("seen", "now", "outcome"),
     [

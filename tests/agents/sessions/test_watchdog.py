@@ -98,6 +98,7 @@ def test_a_call_that_is_out_counts_as_activity(state):
     assert idle_sweep(after(600)) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "rest",
     [

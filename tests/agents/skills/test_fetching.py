@@ -133,6 +133,7 @@ def test_isolated_skill_that_fails_after_such_a_request_leaves_an_unknown_outcom
     assert perform(hostile.survive_a_refusal, make_context(), {"url": url}).startswith("NotFetched: The POST was sent")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("what", "answered"),
     [

@@ -108,6 +108,7 @@ def test_isolated_skill_cannot_ask_a_model():
         call(hostile.ask_a_model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["rows", "connection", "part", "settings"])
 def test_database_and_settings_are_not_there(how):
     with pytest.raises(SkillFailed, match="an isolated skill has no settings and no database; declare it with"):
@@ -138,6 +139,7 @@ def test_real_var_folder_cannot_be_read(needs):
         call(hostile.read, path=str(django_settings.VAR_DIR))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["environ", "mem", "maps", "fd"])
 def test_worker_cannot_be_read_through_proc(needs, name):
     needs("files", "processes")
@@ -161,6 +163,7 @@ def test_only_its_own_folder_can_be_written(needs, tmp_path):
         assert not path.exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["deep", "closed", "linked"])
 def test_folder_is_removed_whatever_is_in_it(how):
     folder = call(hostile.disorder, how=how)
@@ -184,6 +187,7 @@ def servers(tmp_path):
         yield {"tcp": port, "udp": port, "unix": str(tmp_path / "socket"), "pair": "/dev/log", "name": ""}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["tcp", "udp", "unix", "pair", "name"])
 def test_no_server_can_be_reached(needs, servers, how):
     needs("network")
@@ -264,6 +268,7 @@ def test_process_cannot_leave_its_session(needs):
 # --- Limits ---
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("skill", "arguments", "limit"),
     [
@@ -302,6 +307,7 @@ def test_process_is_killed_at_a_halt(tmp_path):
 # --- The way back ---
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", sorted(hostile.GARBAGE.keys() - {"error"}))
 def test_garbage_in_the_pipe_is_no_result(what, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

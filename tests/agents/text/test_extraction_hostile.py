@@ -57,6 +57,7 @@ def unpacks_nothing(monkeypatch):
 # --- Archives ---
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_an_archive_that_unpacks_to_too_much_is_refused(name, monkeypatch):
     parts = {ARCHIVES[name]: b"<x/>"} | {f"media/{number}.bin": bytes(16 * MB) for number in range(4)}
@@ -123,6 +124,7 @@ ENTITIES = f"<!DOCTYPE x [<!ENTITY a 'grown'>{_NESTED}]>"
 TEXTS = f'<sst xmlns="{SPREADSHEET}" count="1" uniqueCount="1"><si><t>&i;</t></si></sst>'
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "bomb"),
     [
@@ -148,6 +150,7 @@ def page_tree(**kids):
     return pdf_file({**catalog, **nodes, 99: b"<< /Type /Page /Parent 2 0 R >>"}, b"")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "data",
     [
@@ -283,6 +286,7 @@ def test_any_bytes_are_read_or_refused(monkeypatch, start, rest, name):
         text.encode()  # no lone surrogate
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FILES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(place=st.integers(0, 50_000), junk=st.binary(min_size=1, max_size=8))

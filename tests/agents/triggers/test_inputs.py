@@ -52,6 +52,7 @@ def test_what_was_read_leaves_no_row(watch):
     assert not UnreadInput.objects.exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("reason", "fault"),
     [
@@ -81,6 +82,7 @@ def test_what_a_run_failed_to_read_is_read_by_another_run_with_the_same_inputs(w
     assert not UnreadInput.objects.exists()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "reason", sorted(set(TerminalReason) - {"completed", "provider_error", "worker_error", "worker_lost"})
 )

@@ -173,6 +173,7 @@ class WorkerDied(BaseException):
     """As SIGKILL: nothing below the worker catches it."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fatal", range(1, 9))
 def test_worker_lost_anywhere_changes_nothing_but_the_time_it_takes(scene, fatal, monkeypatch):
     """At each write of the transcript, before it and after it."""

@@ -110,6 +110,7 @@ def done_once(session):
     return [key for key in KEYS if key in counts] == KEYS and set(counts.values()) == {1}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("number", range(1, len(KEYS) + 1), ids=KEYS)
 def test_a_worker_lost_at_any_call_is_replaced_without_a_trace_in_the_result(undisturbed, number, before):
@@ -138,6 +139,7 @@ def pausing(number):
     return one_by_one(call)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("key", ["finding:0", "precedent:0", "ethics", "delivery:notify"])
 def test_a_worker_lost_while_it_writes_leaves_nothing_of_it(key):
     session, other = Scene().of_document(), Scene().of_document()
@@ -197,6 +199,7 @@ def test_what_cannot_be_stored_together_is_stored_as_far_as_it_goes():
     assert session.tool_calls.get(key="memory:0").outcome == Outcome.ERROR
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", range(1, len(KEYS) + 1), ids=KEYS)
 def test_a_run_paused_at_any_call_goes_on_as_if_it_had_never_been(undisturbed, number):
     session = rich(Scene())
@@ -214,6 +217,7 @@ def test_a_run_paused_at_any_call_goes_on_as_if_it_had_never_been(undisturbed, n
     assert len(asked.requests) == InferenceLog.objects.filter(session=session).count() == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lost_in", PHASES)
 def test_a_worker_lost_at_a_border_between_phases_is_replaced(undisturbed, lost_in):
     def enter(session, phase, *, now):

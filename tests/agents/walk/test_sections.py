@@ -429,9 +429,16 @@ def hostile(seed):
     return ways[seed % len(ways)]()
 
 
-@pytest.mark.parametrize("seeds", [15, pytest.param(100, marks=pytest.mark.stress)])
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(0, 15, 4),
+        pytest.param(range(15), marks=pytest.mark.long),
+        pytest.param(range(100), marks=pytest.mark.stress),
+    ],
+)
 def test_answer_that_cannot_be_read_is_never_a_result_and_never_delivered(scene, seeds, approver):
-    for seed in range(seeds):
+    for seed in seeds:
         stop = "max_tokens" if seed % 3 == 0 else "end_turn"
         with model(Step(hostile(seed), stop_reason=stop, usage=Usage(10, 10))):
             session = run(scene.of_document(f"Words of document {seed}.", review_flagged=True))

@@ -46,6 +46,7 @@ def test_a_document_that_gives_orders_changes_no_step(scene):
     assert set(Notification.objects.values_list("title", flat=True)) == {told}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "step",
     [
