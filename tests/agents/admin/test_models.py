@@ -429,14 +429,14 @@ def test_refusal_stands_at_the_row_with_the_whole_name(client, declared):
 def test_text_with_control_characters_is_kept_as_it_is(client, declared):
     sign_in(client, "admin")
     row = DeclaredModel.objects.create(
-        model="big/1", settings={"extra": {"stop": "\r\n\r\n", "suffix": "a\nb"}}, changed_at=clock()
+        model="big/1", settings={"extra": {"prefix": "\r\n\r\n", "suffix": "a\nb"}}, changed_at=clock()
     )
     url = page(DeclaredModel, "change", row.pk)
     forms = client.get(url).context["form"].request_fields
     sent = [(one["name"].value(), one["kind"].value(), one["value"].value()) for one in forms]
     client.post(url, {**request_fields(*sent), "context_window": "9000"})
     row.refresh_from_db()
-    assert row.settings == {"context_window": 9000, "extra": {"stop": "\r\n\r\n", "suffix": "a\nb"}}
+    assert row.settings == {"context_window": 9000, "extra": {"prefix": "\r\n\r\n", "suffix": "a\nb"}}
 
 
 def test_page_without_its_rows_saves_nothing(client, declared):
