@@ -10,6 +10,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.forms import formset_factory
+from django.forms.formsets import DELETION_FIELD_NAME
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -222,7 +223,7 @@ class RequestFieldsBase(forms.BaseFormSet):  # type: ignore[type-arg]
     def _should_delete_form(self, form: Any) -> bool:
         """A row that was emptied is removed, too."""
         is_empty = not any(str(form[name].value() or "").strip() for name in ("name", "value"))
-        return is_empty or bool(super()._should_delete_form(form))
+        return is_empty or bool(form.cleaned_data.get(DELETION_FIELD_NAME))
 
     @property
     def kept(self) -> list[Any]:

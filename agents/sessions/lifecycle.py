@@ -168,9 +168,9 @@ class _Merged(Func):
     template = "%(expressions)s"
     output_field = JSONField()
 
-    def as_sqlite(self, compiler: Any, database: Any, **context: Any) -> Any:
+    def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
         merged = {"function": "json_patch", "arg_joiner": ", ", "template": "%(function)s(%(expressions)s)"}
-        return self.as_sql(compiler, database, **merged, **context)
+        return self.as_sql(compiler, connection, **merged, **more)
 
 
 @transaction.atomic(savepoint=False)
