@@ -1,4 +1,4 @@
-"""The end of a process: whether it was asked to stop, and that it does not outlive its parent.
+"""The name of a process, whether it was asked to stop, and that it does not outlive its parent.
 
 Code that waits for long checks `stop_requested`, so that the process ends soon.
 """
@@ -15,6 +15,7 @@ from typing import Final
 stop_requested: Final = threading.Event()
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
 _LOOK_SECONDS: Final = 0.5
 
 
@@ -28,6 +29,12 @@ def end_with_parent(parent: int) -> None:
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     _end_if_orphaned(parent)  # it may have ended before
+
+
+def set_process_name(name: str) -> None:
+    """Name this process, and those that it forks, as `ps -e` and `pgrep` show it. Linux keeps 15 characters."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, name.encode())
 
 
 def _watch(parent: int) -> None:

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -27,6 +28,7 @@ from django_q.models import OrmQ, Task
 from django_q.tasks import async_task
 
 from agents.conf import clock
+from agents.file_writes import FileWrites
 from agents.process_end import end_with_parent
 
 logger = logging.getLogger(__name__)
@@ -79,6 +81,8 @@ def worker_retire() -> None:
 
 LOOKS_EVERY: Final = 0.5  # seconds, without being told: for tasks that come due again, and poolers that pass nothing on
 _GLANCE_SECONDS: Final = 0.01
+_LOOKS_UNWRITTEN: Final = 5.0  # seconds: tasks that come due again without a write are those of a lost worker
+_LONGEST_GLANCE: Final = 0.1  # after a write that was no commit, or whose commit takes long
 
 
 class DatabaseBroker(ORM):  # type: ignore[misc]
@@ -100,8 +104,9 @@ class DatabaseBroker(ORM):  # type: ignore[misc]
     def dequeue(self) -> list[tuple[int, str]] | None:
         if self._waiter is None:
             self._waiter = _Told(_channel(self.list_key)) if connection.vendor == "postgresql" else _Changed()
-        self._waiter.begin()
-        found: list[tuple[int, str]] | None = super().dequeue()
+        found: list[tuple[int, str]] | None = None
+        if self._waiter.begin():
+            found = super().dequeue()
         if found is None:  # an empty list: another cluster was faster at one, and there may be more
             self._waiter.wait()
         return found
@@ -118,11 +123,12 @@ class _Told:
         self._channel = channel
         self._database = connection.copy()
 
-    def begin(self) -> None:
-        """Listen from now on; what is told before the wait is kept."""
+    def begin(self) -> bool:
+        """Listen from now on; what is told before the wait is kept. Return whether there may be a task."""
         if self._database.connection is None:
             with self._database.cursor() as cursor:
                 cursor.execute(f"LISTEN {self._channel}")
+        return True
 
     def wait(self) -> None:
         try:
@@ -134,19 +140,40 @@ class _Told:
 
 
 class _Changed:
-    """Waits for a commit of another process in the file of SQLite."""
+    """Waits for a commit of another process in the file of SQLite.
+
+    A write to its log is told by the system; the commit follows soon. Where writes are not told, it looks all the time.
+    """
 
     def __init__(self) -> None:
         self._database = connection.copy()
         self._seen = 0
+        self._none_in: int | None = None
+        self._look_at = 0.0
+        self._writes: FileWrites | None = None
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
+        """Return whether there may be a task: not if there was none, and nobody has written anything since."""
         self._seen = self._version()
+        if self._writes is None:
+            with suppress(OSError):
+                self._writes = FileWrites(f"{self._database.settings_dict['NAME']}-wal")
+        if self._seen == self._none_in and time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + _LOOKS_UNWRITTEN
+        return True
 
     def wait(self) -> None:
+        self._none_in = self._seen
         ends_at = time.monotonic() + LOOKS_EVERY
-        while time.monotonic() < ends_at and self._version() == self._seen:
-            time.sleep(_GLANCE_SECONDS)
+        is_written, pause = self._writes is None, _GLANCE_SECONDS
+        while (left := ends_at - time.monotonic()) > 0 and self._version() == self._seen:
+            if self._writes is not None and not is_written:
+                is_written = self._writes.wait(left)
+                continue
+            time.sleep(min(pause, left))
+            if self._writes is not None:
+                pause = min(pause * 1.5, _LONGEST_GLANCE)
 
     def _version(self) -> int:
         self._database.ensure_connection()

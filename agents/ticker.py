@@ -3,7 +3,7 @@
 One process at a time runs them, under a lease. Every duty finds its work in the rows and decides by conditional writes,
 so two tickers at once, or none for a week, do no harm. A duty that fails is logged, retried, and stops no other duty.
 Intervals use the monotonic clock; the lease shows when the wall clock was set back. While nobody writes anything, only
-what comes due by the clock is looked for.
+what comes due by the clock is looked for, and not before its time.
 """
 
 import logging
@@ -29,20 +29,20 @@ from agents.people.activity import events_trim
 from agents.people.outbox import copies_due, copy_put_off, copy_send
 from agents.process_end import SignalEvent, stop_requested
 from agents.roster.loops import loops_revive
-from agents.sensors.rows import sensor_slices_enqueue
+from agents.sensors.rows import has_wanted_sensors, sensor_slices_enqueue
 from agents.sessions.alarms import alarms_update
 from agents.sessions.approvals import approvals_expire
 from agents.sessions.control_room import TICKER_LATE, ticker_is_late
-from agents.sessions.fairness import tasks_send
-from agents.sessions.faults import host_report
+from agents.sessions.fairness import has_work, tasks_send
+from agents.sessions.faults import host_report, host_report_if_old
 from agents.sessions.halts import halted_work_end
-from agents.sessions.leases import idle_sweep, model_waiters_wake, sleepers_wake
+from agents.sessions.leases import idle_sweep, model_waiters_wake, next_model_waiter, next_sleeper, sleepers_wake
 from agents.sessions.pauses import pauses_apply
 from agents.sessions.questions import approvals_escalate, approvals_remind, questions_expire, questions_remind
 from agents.sessions.transcripts import parts_delete_old
 from agents.triggers.handing_on import children_attend
 from agents.triggers.inputs import inputs_fire
-from agents.triggers.schedules import schedules_fire, schedules_replan
+from agents.triggers.schedules import next_schedule, schedules_fire, schedules_replan
 from agents.triggers.watches import watches_fire_unfired
 from audit.checkpoints import checkpoint_due, write_checkpoint
 from audit.recorder import append_pending
@@ -132,13 +132,14 @@ def only_one_write_between(before: Mark | None, after: Mark | None) -> bool:
 class Duty:
     """Periodic work: its name, its interval in seconds and its function, which returns how much was done.
 
-    `by_clock` if it comes due on time although nobody writes anything. Others may be late by QUIET_SECONDS then.
+    `next_due` if it comes due on time although nobody writes anything: the earliest time, None if only a write can make
+    it due. Others may be late by QUIET_SECONDS then.
     """
 
     name: str
     every: float
     do: Callable[[datetime], int]
-    by_clock: bool = False
+    next_due: Callable[[datetime], datetime | None] | None = None
 
 
 def _checkpoint(now: datetime) -> int:
@@ -157,13 +158,13 @@ DUTIES = (
     Duty("append pending audit events", 0, lambda _now: append_pending(patience=AUDIT_PATIENCE)),
     Duty("halt active sessions", 0, halted_work_end),
     Duty("pause and resume sessions", 0, pauses_apply),
-    Duty("wake sleepers", 0, sleepers_wake, by_clock=True),
-    Duty("try models that are away", 1, model_waiters_wake, by_clock=True),
-    Duty("fire schedules", 0, lambda now: schedules_fire(now=now), by_clock=True),
+    Duty("wake sleepers", 0, sleepers_wake, next_due=next_sleeper),
+    Duty("try models that are away", 1, model_waiters_wake, next_due=next_model_waiter),
+    Duty("fire schedules", 0, lambda now: schedules_fire(now=now), next_due=next_schedule),
     Duty("fire watches", 1, lambda now: watches_fire_unfired(now=now)),
     Duty("read again what was not read", 1, lambda now: inputs_fire(now=now)),
-    Duty("send tasks", 0, tasks_send, by_clock=True),
-    Duty("hand out sensors", 1, sensor_slices_enqueue, by_clock=True),
+    Duty("send tasks", 0, tasks_send, next_due=lambda now: now if has_work() else None),
+    Duty("hand out sensors", 1, sensor_slices_enqueue, next_due=lambda now: now if has_wanted_sensors() else None),
     Duty("start loops again", 10, loops_revive),
     Duty("attend to started runs", 1, children_attend),
     Duty("index documents", 10, indexing_due),
@@ -239,11 +240,12 @@ class Ticker:
         self._next: dict[str, float] = {}
         self._quiet_since: Mark | None = None
         self._quiet_until = 0.0
+        self._asleep_until: datetime | None = None
 
     def tick(self, now: datetime) -> dict[str, int] | None:
         """Counts by duty, -1 for one that failed. None if another process holds the lease."""
         if self._is_quiet():
-            return self._do_due(now, [duty for duty in self._duties if duty.by_clock])
+            return self._tick_quietly(now)
         if clock_moved_back(NAME, lifetime=LEASE, now=now):
             logger.warning("the clock was set back; schedules are planned again")
             schedules_replan(now=now)
@@ -256,7 +258,21 @@ class Ticker:
         is_quiet = is_leader and not counts and only_one_write_between(before, after)
         self._quiet_since = after if is_quiet else None
         self._quiet_until = self._monotonic() + QUIET_SECONDS
+        self._asleep_until = self._next_due(now) if is_quiet else None
         return counts
+
+    def _tick_quietly(self, now: datetime) -> dict[str, int]:
+        if self._asleep_until is None or now < self._asleep_until:
+            return {}
+        counts = self._do_due(now, [duty for duty in self._duties if duty.next_due])
+        if counts:
+            self._quiet_since = None  # what it wrote may make other duties due, and SQLite does not tell of own writes
+        return counts
+
+    def _next_due(self, now: datetime) -> datetime | None:
+        """Return the earliest time at which a duty is due by the clock; None if there is none."""
+        times = [duty.next_due(now) for duty in self._duties if duty.next_due]
+        return min((time for time in times if time is not None), default=None)
 
     def _is_quiet(self) -> bool:
         """Return whether all duties were done lately, with nothing to do, and nobody has written anything since."""
@@ -328,7 +344,7 @@ class StandIn:
 
     def check(self, now: datetime) -> bool:
         """Do its work once. Return True if it stood in for the ticker."""
-        host_report(now)
+        host_report_if_old(now)
         done_at = Lease.objects.filter(name=NAME).values_list("done_at", flat=True).first()
         has_waited = self._monotonic() - self._began > TICKER_LATE.total_seconds()  # everything starts together
         if not has_waited or not ticker_is_late(done_at, now):

@@ -91,8 +91,8 @@ _KINDS = (
     _kind(
         "session.inputs",
         "Inputs: project context version {context_version}, memories: {memories}.",
-        also="project_id memory_ids precedent_ids playbook_id playbook_version playbook_digest skill_id skill_digest "
-        "goal_digest",
+        also="project_id memory_ids precedent_ids playbook_id playbook_version playbook_digest skill_id "
+        "skill_version skill_digest goal_digest",
     ),
     _kind("session.paused", "The watchdog found the run idle for {idle_seconds} seconds."),
     _kind("session.viewed", "Session {session_id} was viewed by somebody other than its owner."),

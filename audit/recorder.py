@@ -56,6 +56,11 @@ NEXT_LINK: Final = f"""{_INTO}
         RETURNING seq, hash"""  # noqa: S608 names of our columns
 
 
+_APPEND: Final = (
+    f"WITH head AS ({LAST_LINK}), written AS ({NEXT_LINK.format(source='head')}) SELECT seq, hash FROM written"  # noqa: S608
+)
+
+
 class AuditContention(RuntimeError):
     """Other writers extended the chain at every one of very many tries."""
 
@@ -127,10 +132,20 @@ def append_all(
 
 def link_params(chain: str, kind: str, *, now: datetime, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of NEXT_LINK for an event of the system."""
-    fields = _fields(chain, kind, now=now, actor="system", subject="", request_id="", details=details)
+    return _link_params(_fields(chain, kind, now=now, actor="system", subject="", request_id="", details=details))
+
+
+def _link_params(fields: dict[str, Any]) -> dict[str, Any]:
     told = canonical(fields["details"])
     first, second, third = hash_parts(**{**fields, "details": told})
-    return {**fields, "event_at": now, "event_details": told, "hash_1": first, "hash_2": second, "hash_3": third}
+    return {
+        **fields,
+        "event_at": fields["at"],
+        "event_details": told,
+        "hash_1": first,
+        "hash_2": second,
+        "hash_3": third,
+    }
 
 
 def append_next(params: Mapping[str, Any]) -> Head | None:
@@ -214,7 +229,7 @@ def _append(fields: dict[str, Any], after: Head | None = None) -> Head:
     chain = fields["chain"]
     added = None
     if after or connection.in_atomic_block:
-        added = _add(fields, after or chain_head(chain)) or _add(fields, chain_head(chain))
+        added = (_add(fields, after) if after else _add_next(fields)) or _add(fields, chain_head(chain))
     tries = FREE_TRIES
     while added is None:
         if tries >= MAX_TRIES:
@@ -240,6 +255,16 @@ def _add(fields: dict[str, Any], head: Head) -> Head | None:
     if head.seq == 0 and fields["chain"] != SYSTEM_CHAIN:
         return _append_first(fields)
     return _insert([fields], head)
+
+
+def _add_next(fields: dict[str, Any]) -> Head | None:
+    """Append to the last link; on PostgreSQL by one statement, which does nothing if the chain is empty."""
+    if connection.vendor != "postgresql":
+        return _add(fields, chain_head(fields["chain"]))
+    with connection.cursor() as cursor:
+        cursor.execute(_APPEND, _link_params(fields))
+        row = cursor.fetchone()
+    return Head(*row) if row else None
 
 
 def _add_locked(fields: dict[str, Any]) -> Head | None:

@@ -163,22 +163,17 @@ class ApprovalRuleAdmin(FormAdmin):
         """The fields of the rule, and its conditions as rows; both have to be valid."""
         form = super().build_form(request, row)
         if request.method != "POST":
-            form.conditions = ConditionForms(initial=row.conditions if row else [], prefix="conditions")
+            form.conditions = form.row_forms = ConditionForms(
+                initial=row.conditions if row else [], prefix="conditions"
+            )
             return form
-        form.conditions = ConditionForms(request.POST, prefix="conditions")
+        form.conditions = form.row_forms = ConditionForms(request.POST, prefix="conditions")
         if not form.conditions.is_valid():
             form.add_error(None, "Correct the conditions below.")
         elif form.is_valid():
             kept = [one.cleaned_data for one in form.conditions if one not in form.conditions.deleted_forms]
             form.cleaned_data["conditions"] = [_plain(one) for one in kept if one]
         return form
-
-    def show_form(self, request: HttpRequest, row: Any, form: Any, **more: Any) -> HttpResponse:
-        if not more.get("may_save", True):
-            for one in form.conditions:
-                for field in one.fields.values():
-                    field.disabled = True
-        return super().show_form(request, row, form, **more)
 
     def create(self, request: HttpRequest, form: Any) -> Any:
         if "try" in request.POST:

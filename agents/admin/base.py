@@ -4,7 +4,6 @@ Rows are written by the functions of their subject, so Django's own ways to writ
 row itself and opens no transaction: a subject may write files before it writes rows.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from copy import copy
 from datetime import datetime, timedelta
@@ -50,7 +49,6 @@ LONG_CHARS: Final = 120
 MOST_NEWER: Final = 99
 MOST_VIEWS: Final = 2 * MAX_VIEWS
 ID_DIGITS: Final = 19  # every id has fewer
-SEEN: Final = "_seen"  # the field that notes the values which a form showed
 VIEW_LASTS: Final = timedelta(minutes=30)
 SIGNER: Final = TimestampSigner(salt="lqops.look")
 
@@ -586,29 +584,14 @@ class FormAdmin(DetailAdmin):
         """Return by name the values that the page of a row lets one change beside the fields of its form."""
         return {}
 
-    def _seen(self, row: Any, form: Any) -> dict[str, str]:
-        beside = {name: seen_digest(value) for name, value in self.values_beside(row).items()}
-        return {**form.seen(), **beside}
+    def _seen_beside(self, row: Any) -> dict[str, str]:
+        return {name: seen_digest(value) for name, value in self.values_beside(row).items()}
 
-    def _seen_text(self, request: HttpRequest, row: Any, form: Any) -> str:
-        """Return the note of the values shown. A page that is shown again keeps its own, unless it told of changes."""
-        if SEEN in request.POST and not form.was_overtaken:
-            return request.POST[SEEN]
-        return json.dumps(self._seen(row, form))
-
-    def _refuse_if_changed_since(self, request: HttpRequest, row: Any, form: Any) -> None:
-        """Refuse to undo a change that was saved since this page was opened. Saved again, the form replaces it."""
-        seen = _read_seen(request.POST.get(SEEN, ""))
-        now = self._seen(row, form)
-        changed = form.changed_since(seen)
-        changed += [name for name in self.values_beside(row) if seen.get(name, now[name]) != now[name]]
-        if changed:
-            form.was_overtaken = True
-            form.add_error(
-                None,
-                f"Changed since you opened this page: {', '.join(changed)}. Nothing was saved. "
-                "Check the values, and save again to replace them.",
-            )
+    def _refuse_if_changed_since(self, row: Any, form: Any) -> None:
+        """Refuse to undo a change that was saved since this page was opened."""
+        noted = form.noted()
+        beside = [name for name, now in self._seen_beside(row).items() if noted.get(name, now) != now]
+        form.refuse_if_overtaken([*form.changed_since(noted), *beside])
 
     def add_view(self, request: HttpRequest, **_: Any) -> HttpResponse:
         if not self.has_add_permission(request):
@@ -626,7 +609,7 @@ class FormAdmin(DetailAdmin):
             raise PermissionDenied
         form = self.build_form(request, row)
         if request.method == "POST" and row is not None and form.is_valid():
-            self._refuse_if_changed_since(request, row, form)
+            self._refuse_if_changed_since(row, form)
         if request.method == "POST" and form.is_valid():
             try:
                 saved = self.create(request, form) if row is None else self.update(request, row, form)
@@ -642,7 +625,7 @@ class FormAdmin(DetailAdmin):
     ) -> HttpResponse:
         """Render the page of a form, with further context."""
         if not may_save:
-            for field in form.fields.values():
+            for field in (field for one in (form, *form.row_forms) for field in one.fields.values()):
                 field.disabled = True
         if row is not None:
             row.crumb = _crumb(str(row))
@@ -653,7 +636,7 @@ class FormAdmin(DetailAdmin):
             form=form,
             parts=_parts(form, self.fieldsets or ()),
             original=row,
-            seen="" if row is None else self._seen_text(request, row, form),
+            seen="" if row is None else form.seen_text(self._seen_beside(row)),
             may_save=may_save,
             save_label=self.save_label,
             buttons=[] if row is None else self.buttons(request, row),
@@ -680,15 +663,6 @@ class NamedAdmin(FormAdmin):
     search_fields: ClassVar[Sequence[str]] = ["name", "owner__username"]
     ordering: ClassVar[Sequence[str]] = ["name", "id"]
     sortable_by: ClassVar[Sequence[str] | None] = ("name",)
-
-
-def _read_seen(text: str) -> dict[str, str]:
-    """Return the digests that a page noted of its values; none if somebody tampered with them."""
-    try:
-        seen = json.loads(text)
-    except ValueError:
-        return {}
-    return {name: str(value) for name, value in seen.items()} if isinstance(seen, dict) else {}
 
 
 def _parts(form: BaseForm, fieldsets: Any) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ A chart is drawn by static/lqops/charts.js from JSON in the page; the table belo
 import csv
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -228,12 +228,22 @@ def _query(days: int, subject: Subject) -> str:
     return query.urlencode()
 
 
-def _choices(rows: QuerySet[Any], chosen: int | None) -> list[Any]:
-    """The first by name, with the one that is chosen; the others have charts on their own pages."""
+@dataclass(frozen=True)
+class Choices:
+    """Rows to choose from. `has_others`: there are more, which have charts on their own pages."""
+
+    rows: list[Any] = field(default_factory=list)
+    has_others: bool = False
+
+
+def _choices(rows: QuerySet[Any], chosen: int | None) -> Choices:
+    """The first by name, with the one that is chosen."""
     named = rows.order_by("name", "pk").only("name")
-    found = list(named[:MOST_CHOICES])
-    is_missing = chosen is not None and all(row.pk != chosen for row in found)
-    return [*found, *named.filter(pk=chosen)] if is_missing else found
+    found = list(named[: MOST_CHOICES + 2])  # of two that are left out, one may be chosen
+    offered = found[:MOST_CHOICES]
+    if chosen is not None and all(row.pk != chosen for row in offered):
+        offered += named.filter(pk=chosen)
+    return Choices(offered, has_others=len(found) > len(offered))
 
 
 @never_cache
@@ -251,11 +261,12 @@ def charts_page(request: HttpRequest) -> TemplateResponse:
         charts=[chart(kind, kind.read(period, choice.subject), query=choice.query) for kind in kinds],
         choice=choice,
         ranges=[(days, f"?{_query(days, choice.subject)}") for days in RANGES],
-        agents=_choices(Agent.objects.all(), choice.subject.agent_id) if by.has_perm("agents.view_agent") else (),
+        agents=_choices(Agent.objects.all(), choice.subject.agent_id)
+        if by.has_perm("agents.view_agent")
+        else Choices(),
         triggers=_choices(Trigger.objects.filter(deleted_at__isnull=True), choice.subject.trigger_id)
         if by.has_perm("agents.view_trigger")
-        else (),
-        most_choices=MOST_CHOICES,
+        else Choices(),
         everything=choice.subject == ALL,
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from django import forms
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.forms import ModelChoiceField
+from django.forms import ModelChoiceField, ModelMultipleChoiceField
 from django.forms.models import ModelChoiceIterator
 from django.utils.choices import flatten_choices
 from django.utils.html import format_html, format_html_join
@@ -28,6 +28,7 @@ from agents.text.shown import visible
 from audit.rows import unique_names
 
 ARGUMENT_CHARS: Final = 100_000
+SEEN: Final = "_seen"  # the field that notes the values which a form showed
 SEEN_CHARS: Final = 16  # of the digest of a value that a page showed
 MOST_TOLD_CHARS: Final = 60
 LIGHT_THEME: Final = "github_light_default"
@@ -135,27 +136,71 @@ class StyledForm(StyledFields, forms.Form):
     pass
 
 
-class StyledModelForm(StyledFields, forms.ModelForm):  # type: ignore[type-arg]
-    """Fields as the model declares them. `was_overtaken`: somebody else saved other values meanwhile."""
+class SeenValues(forms.ModelForm):  # type: ignore[type-arg]
+    """Knows the values that its page showed. `was_overtaken`: somebody else saved other values meanwhile."""
 
     was_overtaken = False
 
-    def changes(self) -> dict[str, Any]:
-        return {name: self.cleaned_data[name] for name in self.changed_data}
-
     def seen(self) -> dict[str, str]:
         """A digest of each value as the row has it now: what the page shows."""
-        return {name: seen_digest(self._stored_value(name)) for name in self.fields}
+        fields = self.fields.items()
+        return {name: seen_digest(self._stored_value(name)) for name, field in fields if not field.disabled}
 
     def _stored_value(self, name: str) -> Any:
         field = self.fields[name]
-        return field.prepare_value(self.get_initial_for_field(field, name))
+        value = field.prepare_value(self.get_initial_for_field(field, name))
+        return sorted(value or ()) if isinstance(field, ModelMultipleChoiceField) else value
 
     def changed_since(self, seen: Mapping[str, str]) -> list[str]:
         """The values that somebody else has changed since the page was opened and that saving would change back."""
         now = self.seen()
         changed = [name for name in self.changed_data if seen.get(name, now[name]) != now[name]]
         return [_as_told(self[name], self._stored_value(name)) for name in changed if not self[name].is_hidden]
+
+    def refuse_if_overtaken(self, changed: Sequence[str]) -> None:
+        """Refuse to undo these changes of somebody else. Saved again, the form replaces them."""
+        if changed:
+            self.was_overtaken = True
+            self.add_error(
+                None,
+                f"Changed since you opened this page: {', '.join(changed)}. Nothing was saved. "
+                "Check the values, and save again to replace them.",
+            )
+
+    def seen_text(self, beside: Mapping[str, str]) -> str:
+        """Return the note of the values shown. A page that is shown again keeps its own, unless it told of changes."""
+        if SEEN in self.data and not self.was_overtaken:
+            return str(self.data[SEEN])
+        return json.dumps({**self.seen(), **beside})
+
+    def noted(self) -> dict[str, str]:
+        """Return the digests that the page noted of its values; none if somebody tampered with them."""
+        try:
+            seen = json.loads(self.data.get(SEEN, ""))
+        except ValueError:
+            return {}
+        return {name: str(value) for name, value in seen.items()} if isinstance(seen, dict) else {}
+
+
+class StyledModelForm(StyledFields, SeenValues):
+    """Fields as the model declares them.
+
+    `row_forms`: the forms of rows, such as conditions, that the page shows below the fields.
+    """
+
+    row_forms: Iterable[forms.BaseForm] = ()
+
+    def changes(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in self.changed_data}
+
+
+class OvertakenCheck(SeenValues):
+    """A form that Django's own page saves: it refuses to undo what somebody else saved since it was opened."""
+
+    def clean(self) -> Any:
+        given = super().clean()
+        self.refuse_if_overtaken(self.changed_since(self.noted()))
+        return given
 
 
 def seen_digest(value: Any) -> str:
@@ -173,6 +218,10 @@ def _in_words(field: forms.Field, value: Any) -> str:
         return "on" if value else "off"
     if value in (None, "", []):
         return "none"
+    if isinstance(field, ModelMultipleChoiceField):
+        chosen: Any = field.queryset
+        rows_now = chosen.model._meta.default_manager.filter(pk__in=value).order_by("pk")
+        return ", ".join(field.label_from_instance(row) for row in rows_now)
     if isinstance(field, ModelChoiceField):
         rows: Any = field.queryset
         row = rows.model._meta.default_manager.filter(pk=value).first()
@@ -235,10 +284,7 @@ class ArgumentsField(forms.CharField):
         text = super().to_python(value)
         if not text:
             return None
-        try:
-            given = json.loads(text, object_pairs_hook=unique_names, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise forms.ValidationError(f"This is not valid JSON: {error}") from None
+        given = read_json(text)
         if not isinstance(given, dict):
             raise forms.ValidationError('Write one JSON object, such as {"name": "value"} (line 1).')
         return given
@@ -258,6 +304,14 @@ def with_line(message: str, text: str) -> str:
         if re.search(rf"(?<![\w-]){re.escape(found[1])}(?![\w-])", message):
             return f"{message} (line {text.count(chr(10), 0, found.start()) + 1})"
     return message
+
+
+def read_json(text: str) -> Any:
+    """Return the value of a JSON text that a person wrote: no name twice, no NaN."""
+    try:
+        return json.loads(text, object_pairs_hook=unique_names, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise forms.ValidationError(f"This is not valid JSON: {error}") from None
 
 
 def _no_constant(name: str) -> Any:

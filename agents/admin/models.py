@@ -1,12 +1,16 @@
 """Models: the page of all of them, with states, prices, roles and tests, and the form by which they are changed."""
 
 import json
+import math
+import re
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
+from django.forms import formset_factory
+from django.forms.formsets import DELETION_FIELD_NAME
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -16,7 +20,7 @@ from django.views.decorators.cache import never_cache
 from agents.admin.actions import ActionRequest, RowAction
 from agents.admin.base import FormAdmin, current_user, require_permission, site_page
 from agents.admin.display import column, counted, words
-from agents.admin.forms import REFUSALS, ArgumentsField, CodeEditor, StyledModelForm, error_text
+from agents.admin.forms import ARGUMENT_CHARS, REFUSALS, StyledForm, StyledModelForm, error_text, read_json
 from agents.checks.model_test import CAP_USD, TEST_SECONDS, model_test
 from agents.conf import clock
 from agents.definitions.catalogue import declaration_of, file_models, rows_left_out
@@ -91,6 +95,19 @@ def _act(request: HttpRequest, by: User) -> dict[str, Any] | None:
 # --- Changing a model ---
 
 
+# Types of the value of a request field.
+FIELD_KINDS: Final = {
+    "text": "Text",
+    "number": "Number",
+    "flag": "Yes or no",
+    "json": "JSON",
+    "none": "Not sent",
+}
+FLAGS: Final = {"yes": True, "no": False, "true": True, "false": False}
+MOST_FIELDS: Final = 50
+WRONG_FIELDS: Final = "Correct the request fields below."
+
+
 class NamesField(forms.CharField):
     """Names separated by commas; `none` for none of them."""
 
@@ -129,8 +146,118 @@ PurposesForm: Any = type(
 )
 
 
+class RequestFieldForm(StyledForm):
+    """One further field of every request to the model, with the type of its value."""
+
+    name = forms.CharField(max_length=200, help_text="Such as temperature.")
+    kind = forms.ChoiceField(label="Type", choices=list(FIELD_KINDS.items()), initial="number")
+    value = forms.CharField(
+        required=False, strip=False, max_length=ARGUMENT_CHARS, widget=forms.Textarea(attrs={"rows": 1})
+    )
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if "kind" in given and "value" in given:
+            try:
+                given["sent"] = _sent_value(given["kind"], given["value"].replace("\r\n", "\n"))
+            except forms.ValidationError as error:
+                self.add_error("value", error)
+        return given
+
+
+def _sent_value(kind: str, text: str) -> Any:
+    """Return the value that a text stands for; None for a field that is not sent."""
+    word = text.strip()
+    match kind:
+        case "text":
+            return text
+        case "number":
+            return _number(word)
+        case "flag":
+            if word.lower() not in FLAGS:
+                raise forms.ValidationError("Write yes or no.")
+            return FLAGS[word.lower()]
+        case "json":
+            if (value := read_json(word)) is None:
+                raise forms.ValidationError(f"Choose the type “{FIELD_KINDS['none']}” instead of null.")
+            return value
+    if word:
+        raise forms.ValidationError("Leave this empty: the field is not sent.")
+    return None
+
+
+def _number(word: str) -> int | float:
+    try:
+        value = json.loads(word)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, int | float) and not isinstance(value, bool) and (type(value) is int or math.isfinite(value)):
+        return value
+    raise forms.ValidationError(f"{word[:40]!r} is not a number. Write it as 200 or 0.7.")
+
+
+def _as_row(name: str, value: Any) -> dict[str, Any]:
+    """Return the row that stands for a field of requests."""
+    if value is None:
+        return {"name": name, "kind": "none"}
+    if isinstance(value, bool):
+        return {"name": name, "kind": "flag", "value": next(word for word, one in FLAGS.items() if one is value)}
+    # A box for texts would change the ends of lines and control characters.
+    is_plain = isinstance(value, str) and (value.replace("\n", "").isprintable() or not value)
+    kind = "text" if is_plain else "number" if isinstance(value, int | float) else "json"
+    return {"name": name, "kind": kind, "value": value if kind == "text" else json.dumps(value, ensure_ascii=False)}
+
+
+class RequestFieldsBase(forms.BaseFormSet):  # type: ignore[type-arg]
+    """The further fields of requests; no name twice."""
+
+    def clean(self) -> None:
+        known: set[str] = set()
+        for row in self.kept:
+            name = row.cleaned_data.get("name", "")
+            if name and name in known:
+                row.add_error("name", f"{name} is in a row above already.")
+                raise forms.ValidationError(f"The request field {name} is there twice.")
+            known.add(name)
+
+    def _should_delete_form(self, form: Any) -> bool:
+        """A row that was emptied is removed, too."""
+        is_empty = not any(str(form[name].value() or "").strip() for name in ("name", "value"))
+        return is_empty or bool(form.cleaned_data.get(DELETION_FIELD_NAME))
+
+    @property
+    def kept(self) -> list[Any]:
+        """The rows that were filled in and not removed."""
+        return [row for row in self.forms if row.has_changed() and not self._should_delete_form(row)]
+
+    def values(self) -> dict[str, Any]:
+        return {row.cleaned_data["name"]: row.cleaned_data["sent"] for row in self.kept}
+
+    def put_refusal(self, text: str) -> bool:
+        """Put a refusal beside the row whose field it names, if it names one."""
+        for row in self.kept:
+            name = row.cleaned_data["name"]
+            if re.search(rf"\bextra\.{re.escape(name)}(?![\w.-]*[\w-])", text):
+                row.add_error("name", text)
+                return True
+        return False
+
+
+RequestFieldForms: Any = formset_factory(
+    RequestFieldForm,
+    formset=RequestFieldsBase,
+    can_delete=True,
+    extra=0,
+    max_num=MOST_FIELDS,
+    absolute_max=2 * MOST_FIELDS,
+    validate_max=True,
+)
+
+
 class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]  # its second base is made of a table
     """Settings of one model. An empty field keeps what the file says."""
+
+    request_fields: Any  # rows, as the page adds them
 
     provider = forms.ChoiceField(
         required=False, choices=[("", "—"), *((name, name) for name in FORM_PARTS)], help_text="Protocol of the server."
@@ -169,12 +296,6 @@ class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]  #
         label="Fallbacks", required=False, help_text=f"Models to ask instead, with commas; {NO_ONE}: no fallback."
     )
     roles = NamesField(required=False, help_text=f"Of {', '.join(ROLES)}, with commas; {NO_ONE}: no role.")
-    extra = ArgumentsField(
-        label="Further request fields",
-        required=False,
-        widget=CodeEditor("json", rows=4),
-        help_text='A JSON object, such as {"temperature": 0.2}.',
-    )
 
     class Meta:
         model = DeclaredModel
@@ -216,6 +337,7 @@ class DeclaredModelForm(StyledModelForm, PurposesForm):  # type: ignore[misc]  #
     def values(self) -> dict[str, Any]:
         found = self.cleaned_data
         given = {key: found.get(key) for key in SETTABLE}
+        given["extra"] = self.request_fields.values() or None
         purposes = {purpose: found[name] for name, purpose in PURPOSES.items() if found.get(name)}
         if purposes:
             default = {"default": given["max_tokens"]} if given["max_tokens"] is not None else {}
@@ -233,13 +355,11 @@ def _initial_of(key: str, value: Any) -> dict[str, Any]:
     if key == "reasoning" and value is not None:
         choice = next((name for name, one in THINKING.items() if one == value and type(one) is type(value)), BUDGET)
         return {key: choice, "reasoning_tokens": value if choice == BUDGET else None}
-    if key == "extra" and value is not None:
-        return {key: json.dumps(value, indent=2, ensure_ascii=False)}
     return {key: value}
 
 
 def _file_text(model: str, key: str) -> str:
-    """What the file says of a key; of the address only the host, of request fields only their names."""
+    """What the file says of a key; of the address only the host."""
     models = file_models()
     value = models.declared[model].get(key)
     if key == "max_tokens":
@@ -248,9 +368,12 @@ def _file_text(model: str, key: str) -> str:
         return ", ".join(role for role, names in models.roles.items() if model in names) or NO_ONE
     if key == "url" and value:
         return _host(value)
-    if key == "extra" and value:
-        return ", ".join(sorted(value))
     return ", ".join(value) if isinstance(value, list) else "" if value is None else json.dumps(value).strip('"')
+
+
+def _extra_of(row: DeclaredModel | None) -> dict[str, Any]:
+    """Return the further fields of requests that are set here."""
+    return dict(row.settings.get("extra", {})) if row else {}
 
 
 def _host(url: str) -> str:
@@ -273,13 +396,14 @@ class DeclaredModelAdmin(FormAdmin):
     ordering = ["model"]
     empty_text = "Nothing is set here: every model is as the models file declares it."
     form = DeclaredModelForm
+    add_form_template = change_form_template = "admin/declared_model.html"
     fieldsets = [
         (
             "Model",
             {"description": "An empty field: as the models file says.", "fields": ["model", "roles", "fallback"]},
         ),
         ("Server", {"fields": ["provider", "url", "name", "key_env", "key_header"]}),
-        ("Requests", {"fields": ["context_window", "max_tokens", "reasoning", "reasoning_tokens", "extra"]}),
+        ("Requests", {"fields": ["context_window", "max_tokens", "reasoning", "reasoning_tokens"]}),
         (
             "Maximum answer by purpose",
             {"description": PURPOSES_TEXT, "fields": list(PURPOSES)},
@@ -302,11 +426,35 @@ class DeclaredModelAdmin(FormAdmin):
     def form_options(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return {"shows_address": self.has_change_permission(request, row)}
 
-    def create(self, request: HttpRequest, form: Any) -> HttpResponse:
+    def build_form(self, request: HttpRequest, row: DeclaredModel | None) -> Any:
+        """The settings of the model, and the further fields of its requests as rows; both have to be valid."""
+        form = super().build_form(request, row)
+        if request.method == "POST":
+            form.request_fields = RequestFieldForms(request.POST, prefix="fields")
+        else:
+            set_here = [_as_row(name, value) for name, value in _extra_of(row).items()]
+            form.request_fields = RequestFieldForms(initial=set_here, prefix="fields")
+        form.row_forms = form.request_fields
+        if request.method == "POST" and not form.request_fields.is_valid():
+            form.add_error(None, WRONG_FIELDS)
+        name = str(row.model if row else request.GET.get("model", ""))
+        form.fields_of_file = sorted(file_models().declared.get(name, {}).get("extra", {}))
+        return form
+
+    def values_beside(self, row: DeclaredModel) -> dict[str, Any]:
+        return {"Further request fields": sorted(_extra_of(row).items())}
+
+    def create(self, request: HttpRequest, form: Any) -> HttpResponse | None:
         model, values = form.cleaned_data["model"], form.values()
         if not values:
             raise Invalid("Nothing is set: fill in what is to differ from the models file.")
-        model_declare(model=model, values=values, actor=actor_of(current_user(request)), now=clock())
+        try:
+            model_declare(model=model, values=values, actor=actor_of(current_user(request)), now=clock())
+        except REFUSALS as error:
+            if not form.request_fields.put_refusal(error_text(error)):
+                raise
+            form.add_error(None, WRONG_FIELDS)
+            return None
         messages.success(request, f"Model {model} saved. It applies from the next call.")
         if not declaration_of(model).keys() >= set(PRICES) and not ModelPrice.objects.filter(model=model).exists():
             link = f"{reverse('admin:agents_modelprice_add')}?model={model}"
@@ -319,5 +467,5 @@ class DeclaredModelAdmin(FormAdmin):
             )
         return HttpResponseRedirect(reverse("admin:models"))
 
-    def update(self, request: HttpRequest, row: DeclaredModel, form: Any) -> HttpResponse:
+    def update(self, request: HttpRequest, row: DeclaredModel, form: Any) -> HttpResponse | None:
         return self.create(request, form)

@@ -17,7 +17,8 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db.models import Q
+from django.db import connection
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from unfold.decorators import display
@@ -41,7 +42,7 @@ from agents.accounts import (
 from agents.admin.actions import ActionRequest, ActionResult, RowAction, each_row
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, name_page, site_page
 from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, plain_sentence, when, words
-from agents.admin.forms import REFUSALS, StyledForm, StyledModelForm, add_refusal
+from agents.admin.forms import REFUSALS, OvertakenCheck, StyledForm, StyledModelForm, add_refusal
 from agents.admin.money import caps_action
 from agents.conf import clock, mail_is_configured
 from agents.enums import BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus
@@ -72,10 +73,12 @@ admin.site.unregister([User, Group])
 # The names of the sidebar, as headings of the pages.
 User._meta.verbose_name_plural = "people"
 Group._meta.verbose_name_plural = "roles"
+User._meta.get_field("groups").verbose_name = "roles"
 
 CHANGE_PROFILE = "agents.change_profile"
 REMOVE_FACTORS = "mfa.delete_authenticator"  # no role has it, so it is for superusers
 FOR_SUPERUSERS = ("is_superuser", "user_permissions")
+RECORDED = ("last_login", "date_joined")
 
 
 # --- People and roles ---
@@ -164,6 +167,7 @@ def _joined(verbs: Sequence[str]) -> str:
 class SavedByDjango(DetailAdmin):
     """Django's own form in our frame: people and roles are the rows that it saves itself."""
 
+    change_form_before_template = "admin/parts/seen.html"
     sortable_by = None
     exclude = None
     change_form_template = None
@@ -177,9 +181,22 @@ class SavedByDjango(DetailAdmin):
         response: HttpResponse = self.changeform_view(request, object_id, extra_context=context)
         return response
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """Return the row; one that is saved is locked, so that nobody changes it between the check and the save."""
+        row = super().get_object(request, object_id, from_field)
+        if row is None or request.method != "POST" or not connection.in_atomic_block:
+            return row
+        return QuerySet(self.model).select_for_update(no_key=True).filter(pk=row.pk).first()
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002
+        form: Any = super().get_form(request, obj, change=change, **kwargs)
+        return form if obj is None else type(form)(form.__name__, (OvertakenCheck, form), {})
+
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], **more: Any) -> HttpResponse:
         if context.get("original") is None:
             name_page(request, str(context["title"]))
+        else:
+            context["seen"] = context["adminform"].form.seen_text({})
         response: HttpResponse = super().render_change_form(request, context, **more)
         return response
 
@@ -354,7 +371,7 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fixed = () if current_user(request).is_superuser else FOR_SUPERUSERS
-        return (*super().get_readonly_fields(request, obj), *fixed)
+        return (*super().get_readonly_fields(request, obj), *RECORDED, *fixed)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
@@ -584,6 +601,7 @@ class ChannelAdmin(FormAdmin):
     list_select_related = ["owner"]
     empty_text = "No channels yet. Add a webhook or a chat service to be told outside this application."
     list_before_template = "admin/channels_above.html"
+    list_after_template = "admin/channels_below.html"
     ordering = ["kind", "id"]
     sortable_by = ()
     form = ChannelForm

@@ -114,7 +114,7 @@ class PlaybookAdmin(NamedAdmin):
     def build_form(self, request: HttpRequest, row: Playbook | None) -> Any:
         """The name, and the positions as a formset; both have to be valid."""
         form = super().build_form(request, row)
-        form.positions = self._positions(request, row)
+        form.positions = form.row_forms = self._positions(request, row)
         if request.method == "POST" and not form.positions.is_valid():
             form.add_error(None, "Correct the positions below.")
         return form

@@ -276,16 +276,30 @@ def _inputs(session: AgentSession) -> dict[str, Any]:
     recorded = session.metadata.get("inputs") or {}
     playbook_id = recorded.get("playbook_id") or session.params.get("playbook")
     public_id, event_id = as_uuid(playbook_id), as_uuid(session.spec.event)
+    playbook = Playbook.objects.filter(public_id=public_id).first() if public_id else None
+    skill = PromptSkill.objects.filter(name=session.spec.skill).first() if session.spec.skill else None
     return {
         **recorded,
-        "playbook": Playbook.objects.filter(public_id=public_id).first() if public_id else None,
+        "playbook": playbook,
         "playbook_ref": playbook_id,
+        "playbook_since": _since(recorded.get("playbook_digest"), playbook),
+        "skill": skill,
+        "skill_since": _since(recorded.get("skill_digest"), skill),
         "event": InboundEvent.objects.filter(public_id=event_id).first() if event_id else None,
         "event_ref": session.spec.event,
         "read": read_by(session),
         "context_version": session.context_version,
         "given": session.params,
     }
+
+
+def _since(digest: str | None, row: Playbook | PromptSkill | None) -> str:
+    """Say whether instructions are still as the run read them; nothing if that is not known."""
+    if not digest:
+        return ""
+    if row is None or getattr(row, "deleted_at", None):
+        return "deleted since"
+    return "unchanged since" if row.digest == digest else f"changed since, now version {row.version}"
 
 
 # --- Comparing two runs ---
@@ -326,6 +340,11 @@ def _playbook(session: AgentSession) -> str:
     return f"{inputs['playbook'].name}{f', version {version}' if version else ''}" if inputs["playbook"] else "none"
 
 
+def _skill(session: AgentSession) -> str:
+    version = (session.metadata.get("inputs") or {}).get("skill_version")
+    return f"{session.spec.skill}{f', version {version}' if version else ''}" if session.spec.skill else "none"
+
+
 def _options(session: AgentSession) -> str:
     spec = session.spec
     given = ((option, getattr(spec, option.name)) for option in OPTIONS)
@@ -344,7 +363,7 @@ COMPARED: Final[Mapping[str, Callable[[AgentSession], str]]] = {
     "Calls": lambda row: f"{row.tool_calls.count():,}",
     "Documents": _documents,
     "Playbook": _playbook,
-    "Skill": lambda row: row.spec.skill or "none",
+    "Skill": _skill,
     "Goal": lambda row: cut(row.spec.goal, GOAL_SHOWN) or "none",
     "Query": lambda row: row.spec.query or "none",
     "Options": _options,

@@ -493,8 +493,10 @@ class TriggerAdmin(NamedAdmin):
         spent: dict[int, dict[date, Decimal]] = defaultdict(dict)
         for day in days.filter(day__gte=today.replace(day=1)):
             spent[day.subject_id][day.day] = day.spent_usd
-        runs = AgentSession.objects.filter(trigger=OuterRef("pk")).order_by("-pk").values("created_at")
-        ran_at = dict(Trigger.objects.filter(pk__in=pks).order_by().values_list("pk", Subquery(runs[:1])))
+        # By a range of one: told to be equal, PostgreSQL may walk all runs backwards for a trigger that has none.
+        runs = AgentSession.objects.filter(trigger_id__gte=OuterRef("pk"), trigger_id__lte=OuterRef("pk"))
+        last = Subquery(runs.order_by("trigger_id", "-pk").values("created_at")[:1])
+        ran_at = dict(Trigger.objects.filter(pk__in=pks).order_by().values_list("pk", last))
         for row in rows:
             row.spent_today = spent[row.pk].get(today, Decimal(0))
             row.spent_this_month = sum(spent[row.pk].values(), Decimal(0))

@@ -197,11 +197,13 @@ def plan_call(
     risk: Risk | None = None,
     simulation: str = "",
 ) -> Call:
-    """Check intent, key and parameters. Reads and writes nothing; raises for what no call could be made with."""
+    """Check intent, key and parameters. Reads and writes no row; raises for what no call could be made with."""
     known = ToolIntent(intent)
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
     tool, arguments = usable(known, params)
+    if session.called_keys is not None:
+        session.called_keys.add(key)
     return Call(
         session,
         known,

@@ -9,14 +9,22 @@ caller, and no transaction is open while a remote call is out.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from django.db import InterfaceError, InternalError, OperationalError, transaction
+from django.db import (
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+    transaction,
+)
 from django.db.transaction import TransactionManagementError
 
 from agents.conf import clock
@@ -265,7 +273,7 @@ def _act_together(calls: Sequence[Call]) -> list[ToolResult] | None:
             head = journal_record_all(rows, session=session, now=now)
             if head is None:
                 raise _Undone
-            results = [_acted(call) for call in opened]
+            results = _acted_together(opened)
             if journal_local_all(rows, session=session, after=head, now=now) is None:
                 raise _Undone
     except (_Undone, SessionHalted, InternalError, TransactionManagementError):
@@ -275,6 +283,18 @@ def _act_together(calls: Sequence[Call]) -> list[ToolResult] | None:
             raise
         return None
     return results
+
+
+def _acted_together(calls: Sequence[Call]) -> list[ToolResult]:
+    """Run the tools of local calls. If their rows cannot be written, each is made on its own and has its own end."""
+    blocks = dict.fromkeys(call.tool.together for call in calls if call.tool.together is not None)
+    try:
+        with ExitStack() as stack:
+            for block in blocks:
+                stack.enter_context(block())
+            return [_acted(call) for call in calls]
+    except (DataError, IntegrityError, ProgrammingError, ValueError) as error:
+        raise _Undone from error
 
 
 def _acted(call: Call) -> ToolResult:

@@ -18,7 +18,7 @@ from agents.guard.embed import embed_tool
 from agents.guard.retrieve import retrieve_chunks
 from agents.guard.tools import BadParams, Params, Tool, label, listener, public_id, set_within, text
 from agents.knowledge.documents import artifact_add
-from agents.knowledge.findings import MOST, finding_add
+from agents.knowledge.findings import MOST, finding_add, findings_together
 from agents.knowledge.projects import memory_propose, precedent_count
 from agents.knowledge.search import collection_get
 from agents.models import AgentSession, Finding
@@ -266,8 +266,8 @@ def skill_tool(params: Params, intent: ToolIntent = ToolIntent.RUN_SKILL) -> Too
     )
 
 
-def _local(intent: ToolIntent, handler: Callable[[SkillContext, Params], Any]) -> Tool:
-    return Tool(handler, Capability(intent, level=Level.SAFE))
+def _local(intent: ToolIntent, handler: Callable[[SkillContext, Params], Any], **more: Any) -> Tool:
+    return Tool(handler, Capability(intent, level=Level.SAFE), **more)
 
 
 def _model(intent: ToolIntent) -> Tool:
@@ -284,7 +284,7 @@ _TOOLS: Mapping[ToolIntent, Tool] = MappingProxyType(
         ToolIntent.RUN_PLAYBOOK: _model(ToolIntent.RUN_PLAYBOOK),
         ToolIntent.PROPOSE_MEMORY: _local(ToolIntent.PROPOSE_MEMORY, propose_memory),
         ToolIntent.PROPOSE_PRECEDENT: _local(ToolIntent.PROPOSE_PRECEDENT, propose_precedent),
-        ToolIntent.EMIT_FINDING: _local(ToolIntent.EMIT_FINDING, emit_finding),
+        ToolIntent.EMIT_FINDING: _local(ToolIntent.EMIT_FINDING, emit_finding, together=findings_together),
         # Its file is named by digest, so writing it again is harmless.
         ToolIntent.EMIT_ARTIFACT: Tool(
             emit_artifact, Capability(ToolIntent.EMIT_ARTIFACT, level=Level.MONITORED, idempotent=True), remote=True

@@ -70,7 +70,9 @@ class Tool:
     A local tool's whole effect is rows of ours: authorise, effect and settle are one transaction. A remote tool does
     I/O: it is authorised, dispatched and settled with no transaction open in between. `request` makes it a priced call.
     `refuse` is asked before an approval is requested: it says why there can be no call now. `admit` is asked last, in
-    the transaction that authorises the call: it counts the call, or says why there is none.
+    the transaction that authorises the call: it counts the call, or says why there is none. `together` is entered
+    around several calls that are made in one block, so that their rows can be written at once: the other calls of
+    that block do not see them.
     """
 
     handler: Callable[[SkillContext, Params], Any]
@@ -80,6 +82,7 @@ class Tool:
     refuse: Callable[[datetime], str] | None = None
     admit: Callable[[datetime], str] | None = None
     is_skill: bool = False
+    together: Callable[[], AbstractContextManager[None]] | None = None
 
 
 # --- Parameters ---

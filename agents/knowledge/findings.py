@@ -5,8 +5,10 @@ the permission to change findings. Each act that changes something leaves an aud
 the chain of a run that is over stays closed.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -37,6 +39,30 @@ UNTITLED: Final = "(untitled)"
 # --- Storing ---
 
 
+@dataclass
+class _Together:
+    """Findings that are stored at once, and what was read for them."""
+
+    rows: list[Finding] = field(default_factory=list)
+    documents: dict[tuple[int, UUID], tuple[int, str, list[Any]] | None] = field(default_factory=dict)
+    playbooks: dict[tuple[int, UUID], int | None] = field(default_factory=dict)
+
+
+_together: ContextVar[_Together | None] = ContextVar("together", default=None)
+
+
+@contextmanager
+def findings_together() -> Iterator[None]:
+    """Store the findings of this block by one statement at its end; read each document and playbook once for all."""
+    together = _Together()
+    token = _together.set(together)
+    try:
+        yield
+    finally:
+        _together.reset(token)
+    Finding.objects.bulk_create(together.rows)
+
+
 def finding_add(
     *,
     owner_id: int,
@@ -57,10 +83,8 @@ def finding_add(
 
     A position is stored only with a playbook of the owner's.
     """
-    checked_by = _uuid(playbook)
-    rows = Playbook.objects.filter(public_id=checked_by, owner_id=owner_id) if checked_by else Playbook.objects.none()
-    playbook_id = rows.values_list("pk", flat=True).first()
-    return Finding.objects.create(
+    playbook_id = _playbook_id(owner_id, playbook)
+    finding = Finding(
         session_id=session_pk,
         severity=severity,
         title=title or UNTITLED,
@@ -72,6 +96,22 @@ def finding_add(
         **_cited(owner_id, document, quote, quote_start),
         **judged,
     )
+    if (together := _together.get()) is not None:
+        together.rows.append(finding)
+    else:
+        finding.save(force_insert=True)
+    return finding
+
+
+def _playbook_id(owner_id: int, named: str) -> int | None:
+    public_id = _uuid(named)
+    if public_id is None:
+        return None
+    known = (_together.get() or _Together()).playbooks
+    if (owner_id, public_id) not in known:
+        rows = Playbook.objects.filter(public_id=public_id, owner_id=owner_id)
+        known[owner_id, public_id] = rows.values_list("pk", flat=True).first()
+    return known[owner_id, public_id]
 
 
 def quote_place(*, owner_id: int, document: str, quote: str) -> tuple[str, int | None]:
@@ -97,11 +137,20 @@ def _cited(owner_id: int, document: str, quote: str, start: int | None) -> dict[
 
 
 def _look_up(owner_id: int, named: str, start: int | None, length: int) -> tuple[int | None, str, list[Any]]:
-    """Return the owner's document, its text at that place, and its marks. Only that slice leaves the database."""
+    """Return the owner's document, its text at that place, and its marks.
+
+    Only that slice leaves the database, unless several findings are stored together.
+    """
     public_id = _uuid(named)
     if public_id is None:
         return None, "", []
     rows = Document.objects.filter(public_id=public_id, owner_id=owner_id, deleted_at__isnull=True)
+    if (together := _together.get()) is not None:
+        key = owner_id, public_id
+        if key not in together.documents:
+            together.documents[key] = rows.values_list("pk", "text", "marks").first()
+        pk, text, marks = together.documents[key] or (None, "", [])
+        return pk, text[start or 0 : (start or 0) + max(length, 1)], marks
     part = Substr("text", (start or 0) + 1, max(length, 1), output_field=TextField())
     found = rows.annotate(part=part).values_list("pk", "part", "marks").first()
     return found or (None, "", [])

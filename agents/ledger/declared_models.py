@@ -81,7 +81,8 @@ def _checked(before: Rows, after: Rows, model: str) -> Models:
 
 
 def _refuse_secrets(values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
+    fields = {f"extra.{name}": {name: value} for name, value in values.get("extra", {}).items()}
+    for key, value in {**fields, **values}.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if redact(text) != text:
             raise Invalid(f"{key} looks like a secret: put it into a variable, and name that in key_env.")

@@ -231,14 +231,16 @@ def journal_recover(row: AgentSession, *, now: datetime) -> bool:
     here: their effect and their end are one commit.
     """
     unknown = False
-    for call in ToolCall.objects.filter(session=row, outcome=Outcome.STARTED).order_by("pk"):
+    calls = list(ToolCall.objects.filter(session=row, outcome=Outcome.STARTED).order_by("pk"))
+    for call in calls:
         outcome = Outcome.WORKER_LOST if call.repeatable else Outcome.UNKNOWN
         unknown = unknown or outcome == Outcome.UNKNOWN
         call.outcome = outcome
         call.charged_usd = call.approved_usd
         _close(call, AgentSession.objects.filter(pk=row.pk), booked=call.held_usd, tokens=0, now=now)
         journal_record(call, now=now)
-    row.refresh_from_db()
+    if calls:
+        row.refresh_from_db()
     return unknown
 
 

@@ -1,34 +1,41 @@
 """The program of a supervised child: the web process, the workers or the ticker. It ends with its parent.
 
-Standard input is a pipe from the parent, which never writes to it. When the parent ends, however it ends, the read
-returns: the child gets SIGTERM and, some seconds later, it and everything that it started are killed.
+It holds one end of a pipe, to which its parent never writes. When the parent ends, however it ends, the read returns:
+the child gets SIGTERM and, some seconds later, it and everything that it started are killed.
 """
 
 import os
 import signal
 import socket
-import sys
 import threading
 import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from types import FrameType
+from typing import Any, Final
 
 import django
+from django.conf import settings
 from django.core.management import execute_from_command_line
+from django.db import DEFAULT_DB_ALIAS, connections
 
-from agents.process_end import stop_requested
+from agents.process_end import set_process_name, stop_requested
 
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 15
 GRACE_FOR_REQUESTS = 5
 
 
-def end_with_parent(pipe: int) -> None:
-    os.read(pipe, 1)
+def end_with_parent(lifeline: Connection) -> None:
+    with suppress(EOFError, OSError):
+        lifeline.recv_bytes()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_SECONDS)
-    os.killpg(os.getpgid(0), signal.SIGKILL)  # its own group: the supervisor starts each child in a session of its own
+    os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def serve(listening: int, application: str) -> None:
+def serve(listening: socket.socket, application: str) -> None:
     import uvicorn
 
     # Django logs errors for the server too. No access log: it would push the address off the screen.
@@ -46,21 +53,36 @@ def serve(listening: int, application: str) -> None:
             stop_requested.set()  # open streams end, and their clients reconnect
             super().handle_exit(sig, frame)
 
-    Server(config).run(sockets=[socket.socket(fileno=listening)])
+    Server(config).run(sockets=[listening])
 
 
-def main(arguments: list[str]) -> None:
-    threading.Thread(target=end_with_parent, args=(sys.stdin.fileno(),), daemon=True).start()
-    if arguments[0] == "web":
-        serve(int(arguments[1]), arguments[2])
-        return
+def run_child(
+    *arguments: str,
+    name: str,
+    connection_seconds: int,
+    overrides: Mapping[str, Any],
+    listening: socket.socket | None,
+    lifeline: Connection,
+    closing: Iterable[int],
+) -> None:
+    """Become that process, with these settings instead of the installation's. What only others may hold is closed."""
+    os.setsid()  # the supervisor stops it with everything that it starts
+    set_process_name(f"lqops-{name}")
+    for handle in closing:
+        os.close(handle)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    threading.Thread(target=end_with_parent, args=(lifeline,), daemon=True).start()
     django.setup()
+    connections.settings[DEFAULT_DB_ALIAS]["CONN_MAX_AGE"] = connection_seconds
+    for setting, value in overrides.items():
+        setattr(settings, setting, value)
+    if listening is not None:
+        serve(listening, *arguments)
+        return
     if arguments[0] == "qcluster":
-        from agents.queue import load_tasks
+        from agents.queue import load_tasks  # a new interpreter has not loaded them, nor the guard of the cluster
 
         load_tasks()
     execute_from_command_line(["manage.py", *arguments])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

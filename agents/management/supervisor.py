@@ -2,31 +2,45 @@
 
 Each child runs in a session of its own, is restarted when it ends, and is stopped with everything that it started. A
 child that ends is a fault whatever its exit code. Workers are judged by progress: a stuck cluster is alive and idle.
+
+Children are forked, so that they share the memory of what was imported. Where a fork is not safe, a new interpreter is
+started instead.
 """
 
+import gc
 import http.client
 import os
+import pickle
 import platform
 import signal
 import socket
-import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, ClassVar, TypeVar, cast
+from weakref import WeakSet
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, connections
 
 from agents.conf import clock
 from agents.enums import Mode, Status
+from agents.management.child import STOP_SIGNALS, run_child
 from agents.management.commands.sample_metrics import place, url
 from agents.management.commands.sense import WORKERS
 from agents.models import AgentSession, Lease, Sensor
-from agents.queue import queue_length
+from agents.process_end import end_with_parent
+from agents.queue import load_tasks, queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
 from agents.sessions.control_room import TICKER, ticker_is_late
-from agents.sessions.fairness import next_run
+from agents.sessions.fairness import has_work, next_run
 
 START_SECONDS = 60
 STOP_SECONDS = 20
@@ -39,6 +53,7 @@ MAX_PATIENCE = 8
 IDLE_SECONDS = 60.0  # how long an on-demand child stays when it is no longer needed
 
 Say = Callable[[str], None]
+Result = TypeVar("Result")
 
 
 class Stopped(BaseException):
@@ -49,15 +64,70 @@ def stop_on_signals() -> None:
     """Raise `Stopped` at the first SIGINT or SIGTERM, and ignore further ones."""
 
     def stop(number: int, frame: object) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_IGN)  # stopping the children has time limits of its own
         raise Stopped
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         signal.signal(number, stop)
 
 
 # --- One process ---
+
+Held = Connection | socket.socket
+
+
+def can_fork() -> bool:
+    """Return whether a forked process is sound: not with other threads, and not with the libraries of macOS."""
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+def run_apart(work: Callable[[], Result]) -> Result:
+    """Return what a function returns, or raise what it raises. A forked process runs it, and its memory is freed."""
+    if not can_fork():
+        return work()
+    connections.close_all()  # no two processes may use one
+    context = get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_send_result, args=(work, sending, os.getpid()))
+    process.start()
+    sending.close()
+    try:
+        result, error = receiving.recv()
+    except EOFError:
+        process.join()
+        raise ChildError(f"The process that prepares the start ended with code {process.exitcode}.") from None
+    except BaseException:  # this process was asked to stop
+        process.terminate()
+        raise
+    finally:
+        process.join()
+        receiving.close()
+    if error is not None:
+        raise error
+    return cast("Result", result)
+
+
+def _send_result(work: Callable[[], Any], sending: Connection, parent: int) -> None:
+    end_with_parent(parent)
+    result, raised = None, None
+    try:
+        result = work()
+    except Stopped:
+        return  # the parent was asked to stop, too
+    except BaseException as error:  # noqa: BLE001 the parent raises it
+        raised = _sendable(error)
+    sending.send((result, raised))
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """Return the error with its traceback as a note; its text alone, if it cannot be sent as it is."""
+    error.add_note("".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 our own bytes
+    except Exception:  # noqa: BLE001 whatever its class does when it is copied
+        return ChildError(f"{type(error).__name__}: {error}")
+    return error
 
 
 class ChildError(RuntimeError):
@@ -67,24 +137,30 @@ class ChildError(RuntimeError):
 class Child:
     """One process and everything that it starts. With `needed`, it runs while that is true, and some time longer."""
 
+    # What only this process, or one child, may hold open: the pipes by which children notice its end, and the socket.
+    _held: ClassVar[WeakSet[Held]] = WeakSet()
+    _run: ClassVar[Callable[..., None]] = staticmethod(run_child)
+
     def __init__(
         self,
         name: str,
         arguments: Sequence[str],
         *,
-        environment: Mapping[str, str] | None = None,
-        pass_fds: Sequence[int] = (),
+        connection_seconds: int = 0,
+        overrides: Mapping[str, Any] | None = None,
+        listening: socket.socket | None = None,
         needed: Callable[[], bool] | None = None,
         stalled: Callable[[], str] = lambda: "",
     ) -> None:
         self.name = name
-        self._arguments = [sys.executable, "-m", "agents.management.child", *arguments]
-        path = os.pathsep.join([str(settings.BASE_DIR), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._environment = {**os.environ, "PYTHONPATH": path, **(environment or {})}
-        self._pass_fds = pass_fds
+        self._arguments = list(arguments)
+        self._connection_seconds = connection_seconds
+        self._overrides = overrides or {}
+        self._listening = listening
         self._needed = needed
         self._stalled = stalled
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: BaseProcess | None = None
+        self._lifeline: Connection | None = None
         self._pause = 1.0
         self._started_at = 0.0
         self._restart_at = 0.0
@@ -98,13 +174,26 @@ class Child:
 
     def start(self) -> None:
         self._started_at = time.monotonic()
-        self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
-            self._arguments,
-            stdin=subprocess.PIPE,
-            pass_fds=self._pass_fds,
-            env=self._environment,
-            start_new_session=True,
-        )
+        fork = can_fork()
+        context: Any = get_context("fork" if fork else "spawn")
+        reading, self._lifeline = context.Pipe(duplex=False)
+        self._held.add(self._lifeline)
+        given = {
+            "name": self.name,
+            "connection_seconds": self._connection_seconds,
+            "overrides": self._overrides,
+            "listening": self._listening,
+            "lifeline": reading,
+            "closing": [one.fileno() for one in self._held if one is not self._listening] if fork else [],
+        }
+        self._process = context.Process(target=self._run, args=self._arguments, kwargs=given)
+        if fork:
+            connections.close_all()  # no two processes may use one
+            with _signals_held_back():  # until the child has handlers of its own
+                self._process.start()
+        else:
+            self._process.start()
+        reading.close()
 
     @property
     def pid(self) -> int | None:
@@ -112,7 +201,7 @@ class Child:
 
     def exit_code(self) -> int | None:
         """Its exit code; None while it runs and before it was started."""
-        return self._process.poll() if self._process else None
+        return self._process.exitcode if self._process else None
 
     def check(self, say: Say) -> None:
         """Start, stop or restart it as needed."""
@@ -156,7 +245,7 @@ class Child:
         self._restart_at = time.monotonic() + self._pause
 
     def terminate(self) -> None:
-        if self._process and self._process.poll() is None:
+        if self._process and self._process.is_alive():
             self._process.terminate()
 
     def stop(self) -> None:
@@ -164,18 +253,28 @@ class Child:
         if self._process is None:
             return
         self.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_SECONDS)
+        self._process.join(STOP_SECONDS)
         self._kill_group()
 
     def _kill_group(self) -> None:
         process, self._process = self._process, None
-        if process is None:
+        if process is None or process.pid is None or self._lifeline is None:
             return
-        with suppress(ProcessLookupError):  # the group has ended
+        with suppress(ProcessLookupError):  # the group has ended, or the process has not yet made it
             os.killpg(process.pid, signal.SIGKILL)
-        with process:  # closes the pipe and waits
-            pass
+        process.kill()
+        process.join()
+        self._held.discard(self._lifeline)
+        self._lifeline.close()
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -190,10 +289,9 @@ class Web(Child):
     """
 
     def __init__(self, listening: socket.socket, application: str = "") -> None:
-        handle = listening.fileno()
         module, _, name = str(settings.ASGI_APPLICATION).rpartition(".")
-        super().__init__("web", ["web", str(handle), application or f"{module}:{name}"], pass_fds=[handle])
-        self._listening = listening
+        super().__init__("web", [application or f"{module}:{name}"], listening=listening)
+        self._held.add(listening)
         host, self.port = listening.getsockname()[:2]
         self.host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 compared, not opened
 
@@ -275,7 +373,7 @@ class Progress:
         A task that a stuck cluster has taken is no longer in the queue, but the same run is still the next one.
         """
         now = clock()
-        first = next_run(now)
+        first = next_run(now) if has_work() else None
         is_unchanged = first is not None and first == self._first
         self._first = first
         tasks = queue_length(now)
@@ -321,9 +419,13 @@ class Supervisor:
         self._say = say
 
     def __enter__(self) -> "Supervisor":
-        for child in self._children:
-            if child.always_runs:
-                child.start()
+        try:
+            for child in self._children:
+                if child.always_runs:
+                    child.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -344,29 +446,41 @@ class Supervisor:
 
 
 def everything(web: Web, *, say: Say) -> Supervisor:
+    _load()
     # The sensors, and nothing else, may reach the sample source on this machine.
-    allowed = {"LQOPS_NET_ALLOW_HOSTS": ",".join([*settings.LQOPS_NET_ALLOW_HOSTS, place()])}
-    return Supervisor([web, _workers(), _ticker(), _sensors(allowed), _sample_source()], say=say)
+    sensors = _sensors(LQOPS_NET_ALLOW_HOSTS=[*settings.LQOPS_NET_ALLOW_HOSTS, place()])
+    return Supervisor([web, _workers(), _ticker(), sensors, _sample_source()], say=say)
 
 
 def without_web(*, say: Say, ticker: bool = True) -> Supervisor:
-    return Supervisor([_workers(), *([_ticker()] if ticker else []), _sensors({})], say=say)
+    return Supervisor([_workers(), *([_ticker()] if ticker else []), _sensors()], say=say)
+
+
+def _load() -> None:
+    """Import what children use, once, before they are forked."""
+    if can_fork():
+        load_tasks()
+        for module in ("agents.ticker", settings.ROOT_URLCONF):
+            import_module(module)
+        gc.collect()
+        gc.freeze()  # the collector would write to the memory that is shared
 
 
 def _workers() -> Child:
     arguments = ["qcluster", "--skip-checks"]
-    return Child("workers", arguments, environment=_persistent_connections(), stalled=Progress().check)
+    return Child("workers", arguments, connection_seconds=_connection_seconds(), stalled=Progress().check)
 
 
 def _ticker() -> Child:
-    return Child("ticker", ["tick"], environment=_persistent_connections(), stalled=TickerProgress().check)
+    return Child("ticker", ["tick"], connection_seconds=_connection_seconds(), stalled=TickerProgress().check)
 
 
-def _sensors(environment: dict[str, str]) -> Child:
+def _sensors(**overrides: Any) -> Child:
     return Child(
         "sensors",
         ["sense"],
-        environment=_persistent_connections() | environment,
+        connection_seconds=_connection_seconds(),
+        overrides=overrides,
         needed=has_wanted_sensors,
         stalled=SensorProgress(WORKERS).check,
     )
@@ -378,6 +492,6 @@ def _sample_source() -> Child:
     return Child("sample metrics", ["sample_metrics"], needed=listening.exists)
 
 
-def _persistent_connections() -> dict[str, str]:
+def _connection_seconds() -> int:
     """Workers and ticker keep their database connections; the web process opens one per request."""
-    return {"LQOPS_CONN_MAX_AGE": "600" if connection.vendor == "sqlite" else "60"}
+    return 600 if connection.vendor == "sqlite" else 60

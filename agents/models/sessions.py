@@ -225,6 +225,9 @@ class AgentSession(models.Model):
             ),
         ]
 
+    # The keys of the calls that its first worker has made: the journal holds no others. None: read the journal.
+    called_keys: set[str] | None = None
+
     def __str__(self) -> str:
         return f"{self.public_id} ({self.status})"
 

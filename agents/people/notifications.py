@@ -21,7 +21,7 @@ TITLE_CHARS: Final = 200
 BODY_CHARS: Final = 4_000
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def notification_create(
     *,
     owner_id: int,

@@ -322,6 +322,8 @@ def _declaration(base: Models, name: str, row: Mapping[str, Any]) -> dict[str, A
         entry = {key: value for key, value in file.items() if key not in dropped} | given
         if "max_tokens" in file and "max_tokens" in given:
             entry["max_tokens"] = _answer_sizes(file["max_tokens"], given["max_tokens"])
+        if "extra" in given:
+            entry["extra"] = _request_fields(file.get("extra", {}), given["extra"])
         check_values("", entry)
         _check_key(base, entry, row)
     except ModelError as error:
@@ -334,6 +336,11 @@ def _answer_sizes(file: Any, given: Any) -> Any:
     if not isinstance(file, dict) and not isinstance(given, dict):
         return given
     return answer_table(file) | answer_table(given)
+
+
+def _request_fields(file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given over the file's request fields, name by name. A null takes the file's field out."""
+    return {name: value for name, value in {**file, **given}.items() if name not in given or value is not None}
 
 
 def answer_table(max_tokens: Any) -> dict[str, Any]:

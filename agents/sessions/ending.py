@@ -271,12 +271,13 @@ def _end(
     ended_for = TerminalReason(row.terminal_reason) if braked and row.terminal_reason else reason
     status = REASON_STATUS[ended_for]
     check_move(row.status, status)
+    head = None
     if not braked:
         details = {"reason": ended_for, "result": result_of(row, ended_for)[0], **totals(row)}
         if status == Status.FAILED and error:
             named = error.partition(":")[0][:64]
             details["error_type"] = named if LABEL.fullmatch(named) else "error"
-        recorder.append(row.chain, _TERMINAL_KIND[status], now=now, actor=actor, details=details)
+        head = recorder.append(row.chain, _TERMINAL_KIND[status], now=now, actor=actor, details=details)
     row.status = status
     row.terminal_reason = ended_for
     row.waiting_on = ""
@@ -292,7 +293,7 @@ def _end(
     row.run_result, row.result_reason = result_of(row, ended_for)
     row.result = _receipt(row)
     row.save()
-    recorder.close_chain(row.chain, now=now)
+    recorder.close_chain(row.chain, now=now, after=head)
     unread = input_note_end(row, ended_for, retry_at=retry_at, now=now)
     _aftermath(row, ended_for, unread, now=now)
     is_short = row.run_result in {RunResult.PARTIAL, RunResult.FAILED} and ended_for not in _REQUESTED

@@ -92,7 +92,7 @@ def tasks_send(now: datetime) -> int:
     Whatever the queue has lost is replaced by this. It never holds many more tasks than runs, however long workers are
     away. Runs of an owner who has no room are not counted: no worker could take them.
     """
-    if not AgentSession.objects.filter(status__in=(Status.QUEUED, Status.RUNNING)).exists():
+    if not has_work():
         return 0
     most, running = int(settings.LQOPS_MAX_RUNNING_PER_USER), _running()
     batch = _select(_COUNTS, urgency=Urgency.BATCH, most=most)
@@ -104,6 +104,11 @@ def tasks_send(now: datetime) -> int:
     for _ in range(missing):
         enqueue(TaskName.RUN_SESSION, 0)
     return missing
+
+
+def has_work() -> bool:
+    """Return whether a session waits for a worker, or has one and may lose it."""
+    return AgentSession.objects.filter(status__in=(Status.QUEUED, Status.RUNNING)).exists()
 
 
 def slice_is_over(session: AgentSession, started_at: datetime) -> bool:

@@ -81,7 +81,10 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         ]
     )
     if first:
-        recorder.append(row.chain, "autonomous_session.started", now=now, details=started_details(row))
+        row.called_keys = set()
+        recorder.append(
+            row.chain, "autonomous_session.started", now=now, details=started_details(row), after=recorder.EMPTY
+        )
         log_run(row, "started", mode=row.mode, trigger=row.trigger_kind)
     else:
         if lost:
@@ -203,12 +206,29 @@ def sleepers_wake(now: datetime) -> int:
     return _wake_due(AgentSession.objects.filter(status=Status.SLEEPING), now)
 
 
+def next_sleeper(now: datetime) -> datetime | None:
+    """Return when the next sleeping session is to be woken."""
+    sleeping = AgentSession.objects.filter(status=Status.SLEEPING, next_wake_at__isnull=False)
+    return sleeping.order_by("next_wake_at").values_list("next_wake_at", flat=True).first()
+
+
 def model_waiters_wake(now: datetime) -> int:
     """Wake sessions whose model is back or whose patience is over, and one for each model that is to be tried."""
+    if not _model_waiters().exists():
+        return 0
     fallbacks_serve(now)
     owners_tell(now, most=MOST)
     probers = sum(session_wake(pk, now=now) for pk in probers_due(now))
-    return probers + _wake_due(AgentSession.objects.filter(status=Status.WAITING, waiting_on=WaitingOn.MODEL), now)
+    return probers + _wake_due(_model_waiters(), now)
+
+
+def next_model_waiter(now: datetime) -> datetime | None:
+    """Return now while a session waits for a model: it may be tried, or served by another, at any time."""
+    return now if _model_waiters().exists() else None
+
+
+def _model_waiters() -> QuerySet[AgentSession]:
+    return AgentSession.objects.filter(status=Status.WAITING, waiting_on=WaitingOn.MODEL)
 
 
 @transaction.atomic

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
-from django.db.models import Case, Q, When
+from django.db.models import Case, F, Func, JSONField, Q, Value, When
 
 from agents.conf import default_session_cap
 from agents.definitions.in_force import project_of
@@ -160,19 +160,32 @@ def held(session: AgentSession) -> AgentSession:
     return row
 
 
-@transaction.atomic
+class _Merged(Func):
+    """The keys of a JSON object, with those of another one in their place."""
+
+    arity = 2
+    arg_joiner = " || "
+    template = "%(expressions)s"
+    output_field = JSONField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
+        merged = {"function": "json_patch", "arg_joiner": ", ", "template": "%(function)s(%(expressions)s)"}
+        return self.as_sql(compiler, connection, **merged, **more)
+
+
+@transaction.atomic(savepoint=False)
 def session_enter_phase(session: AgentSession, phase: Phase, *, now: datetime) -> None:
     """Move a held session to a phase and record it. Entering the same phase again changes nothing."""
-    row = held(session)
-    if row.current_phase == phase and row.metadata.get("phase_entered") == phase:
+    rows = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
+    last = "metadata__phase_entered"
+    elsewhere = rows.filter(~Q(current_phase=phase) | Q((f"{last}__isnull", True)) | ~Q((last, phase)))
+    entered = _Merged(F("metadata"), Value({"phase_entered": phase}, output_field=JSONField()))
+    if not elsewhere.update(current_phase=phase, metadata=entered):
+        held(session)  # it is there already, or raises that another worker holds it
         return
-    before = row.current_phase
-    row.current_phase = phase
-    row.metadata["phase_entered"] = phase
-    row.save(update_fields=["current_phase", "metadata"])
+    details = {"from_phase": session.current_phase, "to_phase": phase}
     session.current_phase = phase
-    details = {"from_phase": before, "to_phase": phase}
-    recorder.append(row.chain, "autonomous_session.phase_transition", now=now, details=details)
+    recorder.append(session.chain, "autonomous_session.phase_transition", now=now, details=details)
 
 
 @transaction.atomic

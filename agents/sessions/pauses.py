@@ -245,9 +245,9 @@ def _to_mark() -> list[int]:
 
 
 def _to_resume() -> list[int]:
-    if _is_all_halted():
-        return []
     held = AgentSession.objects.filter(paused_at__isnull=False, completed_at__isnull=True)
+    if not held.exists() or _is_all_halted():
+        return []
     free = held.filter(~Exists(Pause.objects.open().of())).order_by("pk")
     return list(free.values_list("pk", flat=True)[:MOST])
 

@@ -281,20 +281,32 @@ def call_latest(session: AgentSession, key: str) -> ToolCall | None:
 
 def arguments_asked(session: AgentSession, key: str) -> dict[str, Any] | None:
     """Return the arguments of that attempt, unless a person changed them."""
+    if not _may_hold(session, [key]):
+        return None
     rows = ToolCall.objects.filter(session_id=session.pk, key=key).order_by("-attempt")
     made = rows.values_list("arguments", "digest", "asked_digest").first()
     return made[0] if made and made[1] == made[2] else None
 
 
-def all_arguments_asked(session: AgentSession, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _may_hold(session: AgentSession, keys: Sequence[str]) -> bool:
+    """Return whether the journal may hold one of these keys: of a run's first worker only those of its own calls."""
+    return session.called_keys is None or not session.called_keys.isdisjoint(keys)
+
+
+def all_arguments_asked(session: AgentSession, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the arguments of the last attempt at each of these calls, by key, unless a person changed them."""
-    rows = ToolCall.objects.filter(session_id=session.pk, key__in=list(keys)).order_by("attempt")
+    if not _may_hold(session, keys):
+        return {}
+    rows = ToolCall.objects.filter(session_id=session.pk, key__in=keys).order_by("attempt")
     made = {key: found for key, *found in rows.values_list("key", "arguments", "digest", "asked_digest")}
     return {key: arguments for key, (arguments, digest, asked) in made.items() if digest == asked}
 
 
 def calls_latest(session: AgentSession, *, under: Iterable[str] = ("",)) -> dict[str, ToolCall]:
     """Return the last attempt at each call whose key begins with one of `under`, by key, in order of creation."""
+    under = tuple(under)
+    if session.called_keys is not None and not any(key.startswith(under) for key in session.called_keys):
+        return {}
     begins = Q()
     for beginning in under:
         begins |= Q(key__startswith=beginning)

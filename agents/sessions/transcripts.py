@@ -266,6 +266,7 @@ class Inputs:
     playbook_version: int | None = None
     playbook_digest: str = ""
     skill_id: str = ""
+    skill_version: int | None = None
     skill_digest: str = ""
     goal_digest: str = ""
 
@@ -275,7 +276,7 @@ class Inputs:
         return {**given, "memory_ids": list(self.memory_ids), "memories": len(self.memory_ids)}
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> AgentSession:
     """Record what the run reads before it asks; again only if it reads something else, as the next turn of a loop."""
     row = held(session)
@@ -289,7 +290,7 @@ def note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> Agen
     return row
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def _note(session: AgentSession, notes_for: Callable[[AgentSession], Mapping[str, Any]]) -> dict[str, Any]:
     """Write notes to the held row, unless they stand there already; return all its notes."""
     row = held(session)

@@ -27,9 +27,9 @@ def inputs_fire(*, now: datetime, limit: int = 100) -> int:
 
     Nobody reads what a deleted trigger left: whoever deleted it has decided.
     """
-    if all_work_halted():
-        return 0
     retrying = UnreadInput.objects.filter(state=InputState.RETRYING)
+    if not retrying.exists() or all_work_halted():
+        return 0
     deleted = Trigger.objects.filter(deleted_at__isnull=False)
     retrying.filter(trigger__in=deleted).update(state=InputState.DISMISSED, due_at=None)
     live = Trigger.objects.live().exclude(agent__enabled=False)

@@ -42,6 +42,12 @@ def schedules_fire(*, now: datetime, limit: int = 100) -> int:
     return sum(_try(pk, collection_pk, now=now) for pk, collection_pk in due)
 
 
+def next_schedule(now: datetime) -> datetime | None:
+    """Return when the next schedule is due."""
+    live = Trigger.objects.live().filter(kind=TriggerKind.SCHEDULE, next_run_at__isnull=False)
+    return live.order_by("next_run_at").values_list("next_run_at", flat=True).first()
+
+
 def schedules_replan(*, now: datetime) -> int:
     """After the clock was set back, move next runs that lie too far ahead.
 

@@ -64,9 +64,11 @@ def watches_fire_unfired(*, now: datetime, limit: int = 100) -> int:
     """
     if all_work_halted():
         return 0
-    turn = Window(RowNumber(), partition_by=F("collection__owner_id"), order_by=F("id").asc())
-    unfired = Attachment.objects.filter(watches_fired_at__isnull=True).annotate(turn=turn)
-    pks = list(unfired.order_by("turn", "pk").values_list("pk", flat=True)[:limit])
+    unfired = Attachment.objects.filter(watches_fired_at__isnull=True)
+    pks: list[int] = []
+    if unfired.exists():
+        turn = Window(RowNumber(), partition_by=F("collection__owner_id"), order_by=F("id").asc())
+        pks = list(unfired.annotate(turn=turn).order_by("turn", "pk").values_list("pk", flat=True)[:limit])
     answers: list[Answer] = [answer for pk in pks for answer in watches_fire(pk, now=now)]
     answers += _fire_postponed(now=now, limit=limit)
     return sum(isinstance(answer, Fired) and answer.first for answer in answers)
@@ -110,6 +112,8 @@ def _mark_fired(attachment: Attachment, answers: list[tuple[Trigger, Answer]], *
 
 def _fire_postponed(*, now: datetime, limit: int) -> Iterator[Answer]:
     """Fire one of each owner's queue, then the next of each, until all are empty, blocked or `limit` is reached."""
+    if not Postponement.objects.exists():
+        return
     Postponement.objects.filter(trigger__in=Trigger.objects.filter(deleted_at__isnull=False)).delete()
     owners: dict[int, deque[Trigger]] = {}
     for watch in _due_again(now)[:limit]:

@@ -112,7 +112,7 @@ def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
         if skill is None:
             raise NotFound(f"There is no skill named {spec.skill!r}; the run cannot follow it.")
         parts.append(Part("skill", skill_text(skill), {"name": skill.name}))
-        inputs = replace(inputs, skill_id=str(skill.public_id), skill_digest=skill.digest)
+        inputs = replace(inputs, skill_id=str(skill.public_id), skill_version=skill.version, skill_digest=skill.digest)
     elif spec.playbook:
         playbook = playbook_runnable(owner_id=work.session.owner_id, public_id=spec.playbook)
         parts.append(Part("playbook", playbook_rendered(playbook), {"name": playbook.name}))

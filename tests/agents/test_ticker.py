@@ -56,11 +56,11 @@ def test_duty_runs_again_after_its_interval():
 class Quiet:
     """A ticker whose duties have nothing to do, and its stopwatch."""
 
-    def __init__(self, found=0):
+    def __init__(self, found=0, due_at=NOW):
         self.passed, self.done, self.found = 0.0, [], found
         duties = (
             Duty("by rows", 0, lambda now: self.do("by rows")),
-            Duty("by clock", 0, lambda now: self.do("by clock"), by_clock=True),
+            Duty("by clock", 0, lambda now: self.do("by clock"), next_due=lambda now: due_at),
         )
         self.ticker = Ticker(duties, monotonic=lambda: self.passed)
         self.tick()
@@ -102,6 +102,25 @@ def alone_on_the_server():
 @pytest.mark.django_db(transaction=True)
 def test_while_nobody_writes_only_what_comes_due_by_the_clock_is_looked_for(alone_on_the_server):
     assert alone_on_the_server(lambda: Quiet().tick() == ["by clock"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_nobody_writes_nothing_is_looked_for_before_it_is_due(alone_on_the_server):
+    def attempt(due_at, *expected):
+        quiet = Quiet(due_at=due_at)  # it has ticked twice
+        return tuple(quiet.tick(1) for _ in expected) == expected
+
+    assert alone_on_the_server(lambda: attempt(NOW + 3 * SECOND, [], ["by clock"]))
+    assert alone_on_the_server(lambda: attempt(None, [], []))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_duty_that_did_something_by_the_clock_makes_everything_be_looked_for():
+    quiet = Quiet()
+    quiet.found = 1
+    quiet.tick()
+
+    assert quiet.tick() == ["by rows", "by clock"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -69,9 +69,12 @@ def test_end_of_a_chain_names_its_last_row():
     assert row(SYSTEM_CHAIN, 2).details == {"closed": RUN, "last_seq": 2, "last_hash": last.hash}
 
 
+APPENDING = 1 if connection.vendor == "postgresql" else 2  # else the head is read first
+
+
 def test_closing_accepts_a_known_head(django_assert_num_queries):
     last = start(RUN)
-    with django_assert_num_queries(2):  # the head of `system`, the insert
+    with django_assert_num_queries(APPENDING):
         close_chain(RUN, now=later(9), after=last)
 
 
@@ -97,6 +100,7 @@ def test_append_gives_up_after_many_conflicts(monkeypatch):
     stale = start(RUN)
     call(RUN, "started")
     monkeypatch.setattr(recorder, "MAX_TRIES", 3)
+    monkeypatch.setattr(recorder, "_add_next", lambda fields: None)
     monkeypatch.setattr(recorder, "chain_head", lambda chain: stale)
     with pytest.raises(AuditContention, match="other writers were faster 3 times"):
         append(RUN, "autonomous_session.halt_requested", now=NOW)

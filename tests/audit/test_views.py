@@ -3,6 +3,7 @@ import re
 import pytest
 from django.contrib.auth.models import AnonymousUser, Permission, User
 from django.contrib.staticfiles import finders
+from django.db import connection
 
 from audit.keys import public_key
 from audit.models import SYSTEM_CHAIN, AuditEvent
@@ -218,8 +219,9 @@ def test_page_runs_nothing_and_loads_only_its_font(admin_client):
 def test_page_takes_a_fixed_number_of_queries(client, auditor, django_assert_num_queries):
     record_session(calls=50)
     client.force_login(auditor)
-    with django_assert_num_queries(13):
-        # sign-in 2, permissions 2, receipt, names, the runs it started, the session's own names, chain, birth and end
+    with django_assert_num_queries(12 if connection.vendor == "postgresql" else 13):
+        # sign-in 2, permissions 2, receipt, names, the runs it started, the session's own names, chain, birth and end;
+        # the event that it was read, which on SQLite looks at its chain first
         client.get(PAGE)
 
 

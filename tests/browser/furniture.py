@@ -1,14 +1,20 @@
-"""Rows of an installation in which pages are looked at: one for every page, and those of a morning."""
+"""Rows of an installation in which pages are looked at: one for every page, those of a morning, and full lists."""
 
 import os
+import uuid
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
+from django.contrib import admin as pages
 from django.contrib.auth.models import User
+from django.db import models
+from django.urls import reverse
 
 from agents.conf import clock
 from agents.enums import RunResult
-from agents.models import Agent, Finding, Trigger
+from agents.models import Agent, Finding, Installation, Trigger
 from tests.agents.admin.rows import make_approval, make_everything
 from tests.agents.ask.rows import make_chat
 from tests.factories import make_session
@@ -73,3 +79,49 @@ def make_busy() -> None:
         times = {"created_at": now, "last_activity_at": now}
         waiting = make_session("waiting", owner=admin, agent=agent, trigger=trigger, waiting_on="approval", **times)
         make_approval(waiting, arguments={"to": "board@example.com", "subject": f"Contract {number + 1} departs"})
+
+
+# --- Full lists ---
+
+
+def fill_lists(number: int) -> None:
+    """Copy the newest row of each list until it has so many; there is one row of the installation alone."""
+    reverse("admin:index")  # the pages are registered with their addresses
+    for model in sorted(pages.site._registry, key=_has_own_partners):
+        rows = model._meta.default_manager
+        while (missing := number - rows.count()) > 0 and model is not Installation:
+            row, before = rows.order_by("-pk").first(), rows.count()
+            rows.bulk_create([model(**_copied(row, count)) for count in range(2 * missing)], ignore_conflicts=True)
+            assert rows.count() > before, f"no further row of {model.__name__}"
+
+
+def _has_own_partners(model: type[models.Model]) -> bool:
+    """Whether a row has a row of another list for itself, so that those have to be there first."""
+    return any(field.is_relation for field in _unique_fields(model))
+
+
+def _unique_fields(model: type[models.Model]) -> Iterator[Any]:
+    together = [names for rule in model._meta.constraints for names in getattr(rule, "fields", ())]
+    names = {*together, *(name for names in model._meta.unique_together for name in names)}
+    yield from (field for field in model._meta.concrete_fields if field.unique or field.name in names)
+
+
+def _copied(row: models.Model, count: int) -> dict[str, Any]:
+    """Return the values of a row, those that have to differ from all others made anew."""
+    values = {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields}
+    for field in _unique_fields(type(row)):
+        if field.primary_key:
+            values[field.attname] = None
+        elif isinstance(field, models.UUIDField):
+            values[field.attname] = uuid.uuid4()
+        elif field.is_relation:
+            values[field.attname] = _nth(field.related_model, count) or values[field.attname]
+        elif isinstance(field, models.CharField | models.TextField) and not field.choices:
+            values[field.attname] = f"{count} {uuid.uuid4()} copied from {values[field.attname]}"[: field.max_length]
+        elif isinstance(field, models.IntegerField) and not field.choices:
+            values[field.attname] = 1_000 + count
+    return values
+
+
+def _nth(model: Any, count: int) -> Any:
+    return model._meta.default_manager.order_by("pk").values_list("pk", flat=True)[count : count + 1].first()

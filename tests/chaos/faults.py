@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.chaos import fake_clock
 from tests.chaos.installation import below, send
-from tests.flows.processes import command_of
+from tests.flows.processes import name_of
 
 
 class Faults:
@@ -35,24 +35,24 @@ class Faults:
         act()
         self.done[act.__name__] += 1
 
-    def _processes(self, *words):
-        """Those below the supervisors whose command has one of the words."""
+    def _processes(self, *names):
+        """Those below the supervisors with one of the names."""
         found = [pid for one in self._all.supervisors for pid in below(one.process.pid)[1:]]
-        return [pid for pid in found if any(word in command_of(pid) for word in words)]
+        return [pid for pid in found if name_of(pid) in names]
 
-    def _kill(self, *words):
-        found = self._processes(*words)
+    def _kill(self, name):
+        found = self._processes(name)
         if found:
             send([self._random.choice(found)], signal.SIGKILL)
 
     def kill_worker(self):
-        self._kill("qcluster")
+        self._kill("lqops-workers")
 
     def kill_ticker(self):
-        self._kill("tick")
+        self._kill("lqops-ticker")
 
     def kill_web(self):
-        self._kill("uvicorn", "asgi")
+        self._kill("lqops-web")
 
     def kill_supervisor(self):
         supervisor = self._random.choice(self._all.supervisors)
@@ -66,7 +66,7 @@ class Faults:
         send(pids, signal.SIGCONT)
 
     def pause_worker(self):
-        found = self._processes("qcluster", "tick")
+        found = self._processes("lqops-workers", "lqops-ticker")
         if found:
             self._pause([self._random.choice(found)], self._random.uniform(1, 9))  # a lease is 5 seconds
 

@@ -13,7 +13,7 @@ from django.test import override_settings
 from agents.models import AgentSession
 from agents.policy.transitions import TERMINAL
 from tests import flushing
-from tests.flows.processes import PATIENCE, ROOT, children_of, command_of, database_url, is_alive, until
+from tests.flows.processes import PATIENCE, ROOT, children_of, database_url, is_alive, name_of, until
 
 UNITS = {
     "LQOPS_TICK_SECONDS": "0.1",
@@ -49,7 +49,7 @@ class Cluster:
 
     def mains(self):
         """The queue's main process; none between an end and a new start."""
-        return [pid for pid in children_of(self.process.pid) if "qcluster" in command_of(pid)]
+        return [pid for pid in children_of(self.process.pid) if name_of(pid) == "lqops-workers"]
 
     def workers(self):
         """The processes below its main process and its guard."""

@@ -139,11 +139,11 @@ def _processes() -> Iterator[tuple[int, int]]:
                 yield int(stat.parent.name), int(parent)
 
 
-def command_of(pid: int) -> str:
-    known = Path(f"/proc/{pid}/cmdline")
-    if known.exists():
-        return known.read_text()
-    return subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+def name_of(pid: int) -> str:
+    """The name that a process has, or has from its supervisor; empty if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def is_alive(pid: int) -> bool:

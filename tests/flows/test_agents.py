@@ -22,7 +22,7 @@ from tests.agents.sensors.scene import Scene, poll, stream, watch
 from tests.agents.sensors.sources import Events, Web
 from tests.factories import make_user
 from tests.flows.cluster import ended, now, running
-from tests.flows.processes import children_of, command_of, is_alive, until
+from tests.flows.processes import children_of, is_alive, name_of, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -223,7 +223,7 @@ def test_slices_follow_each_other_survive_a_kill_and_tell_nothing_twice(cluster,
     until(lambda: len(scene.sensor("box").cursor["files"]) == FILES)
     alerts = Alert.objects.filter(session=scene.loop)
     until(lambda: set(alerts.values_list("name", flat=True)) == {"large", "came"})
-    [part] = [pid for pid in children_of(cluster.process.pid) if "sense" in command_of(pid)]
+    [part] = [pid for pid in children_of(cluster.process.pid) if name_of(pid) == "lqops-sensors"]
     cluster.stop()
 
     assert [one["value"] for one in scene.value("log")] == list(range(1, EVENTS + 1))

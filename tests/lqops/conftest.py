@@ -5,8 +5,17 @@ import os
 import httpx
 import pytest
 
+from agents.management import supervisor
 from agents.management.supervisor import Supervisor, Web, open_socket
 from tests.flows.processes import database_url
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_forked():
+    """A process of tests has threads and connections of its own: its children are new interpreters."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "can_fork", lambda: False)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,10 @@
 """The supervisor: children that end are restarted, children that hang are killed with their group."""
 
-import os
 import socket
-import subprocess
-import sys
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-from django.conf import settings
 
 from agents.conf import clock
 from agents.enums import Status
@@ -18,13 +14,17 @@ from agents.models import Lease
 from agents.queue import QueueLength
 from tests.factories import NOW, make_session
 from tests.flows.processes import is_alive, until
+from tests.lqops.programs import run_code
+
+
+class Python(Child):
+    """A child that runs these lines instead of its own program."""
+
+    _run = staticmethod(run_code)
 
 
 def python(code, name="part", **more):
-    """A child that runs these lines instead of its own program."""
-    child = Child(name, [], **more)
-    child._arguments = [sys.executable, "-c", code]
-    return child
+    return Python(name, [code], **more)
 
 
 def test_ended_child_is_restarted_whatever_its_code():
@@ -86,37 +86,6 @@ def test_stuck_workers_are_restarted_alone():
         assert ticker.pid == other
 
     assert lines == ["workers: no task was taken; restarted"]
-
-
-PARENT = """
-import time, django
-django.setup()
-from agents.management.supervisor import Child
-from agents.management.supervisor import Web, open_socket
-listening = open_socket("127.0.0.1", 0)
-web = Web(listening, "tests.lqops.applications:polite")
-part = Child("part", ["shell", "-c", "import time; time.sleep(600)"])
-web.start()
-part.start()
-web.wait_until_it_answers()
-print(web.pid, part.pid, flush=True)
-time.sleep(600)
-"""
-
-
-def test_children_end_with_their_parent():
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
-        cwd=settings.BASE_DIR,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    web, part = map(int, parent.stdout.readline().split())
-    parent.kill()
-    parent.communicate()
-
-    until(lambda: not is_alive(web) and not is_alive(part))
 
 
 @pytest.mark.django_db

@@ -87,7 +87,7 @@ def test_process_that_does_not_stop_is_killed(monkeypatch):
         process = serving.web._process
 
     hanging.close()
-    assert process.returncode == -9
+    assert process.exitcode == -9
 
 
 def test_invalid_http_response_is_a_connection_error():

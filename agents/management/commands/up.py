@@ -10,7 +10,8 @@ import re
 import secrets
 import socket
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -29,11 +30,20 @@ from agents.knowledge.playbooks import skills_load
 from agents.management import summary_line
 from agents.management.base import register_host
 from agents.management.samples import samples_install, walk_once
-from agents.management.supervisor import ChildError, Stopped, Web, everything, open_socket, stop_on_signals
+from agents.management.supervisor import ChildError, Stopped, Web, everything, open_socket, run_apart, stop_on_signals
 
 HIGHEST_PORT = 65_535
 STYLE_SHEET = re.compile(r'href="(/[^"]+\.css)"')
 LINE = "-" * 72
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What was found and made when the installation was set up: with a failed check, nothing was made."""
+
+    checks: Sequence[selftest.Check]
+    password: str = ""  # of the first admin, if it was created
+    admin_hint: str = ""
 
 
 class Command(BaseCommand):
@@ -113,23 +123,29 @@ class Command(BaseCommand):
 
     def _prepare(self) -> str:
         """Set up the installation. Returns the first admin's password, if it was created."""
+        found = run_apart(self._set_up)  # children share the memory of this process, and migrations take much
+        self._brakes = {check.name: check.found for check in found.checks}
+        if failed := [check for check in found.checks if not check.ok]:
+            raise CommandError("Not started: " + "; ".join(f"{check.name}: {check.found}" for check in failed))
+        self._admin_hint = found.admin_hint
+        self._say("Starting the web process, the workers and the ticker …")
+        return found.password
+
+    def _set_up(self) -> Installed:
         self._say(self._migrate())
         register_host()
         checks = selftest.run_checks()
-        self._brakes = {check.name: check.found for check in checks}
-        failed = [check for check in checks if not check.ok]
-        self._say(f"Brakes: {len(checks) - len(failed)} of {len(checks)} checks passed")
-        if failed:
-            raise CommandError("Not started: " + "; ".join(f"{check.name}: {check.found}" for check in failed))
+        passed = sum(check.ok for check in checks)
+        self._say(f"Brakes: {passed} of {len(checks)} checks passed")
+        if passed < len(checks):
+            return Installed(checks)
         password = secrets.token_urlsafe(12)
         admin = first_admin_create(password=password, now=clock())
-        self._admin_hint = _existing_admin()
+        hint = _existing_admin()
         skills_load(by=None, now=clock())
         if admin is not None:
             self._say(samples_install(admin, now=clock()))
-        connection.close()
-        self._say("Starting the web process, the workers and the ticker …")
-        return password if admin is not None else ""
+        return Installed(checks, password if admin is not None else "", hint)
 
     def _migrate(self) -> str:
         try:

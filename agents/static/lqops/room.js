@@ -2,13 +2,21 @@
 (function () {
   "use strict";
 
+  // Whether another option is chosen than at first: the one that is marked, or else the first.
+  function isChanged(select) {
+    var options = Array.prototype.slice.call(select.options);
+    var isMarked = select.multiple || select.size > 1 || options.some(function (option) { return option.defaultSelected; });
+    var first = options.find(function (option) { return !option.disabled; });
+    return options.some(function (option) {
+      return option.selected !== (isMarked ? option.defaultSelected : option === first);
+    });
+  }
+
   // What somebody types into holds its part back; so does an open part that the next page has no name for.
   function isBusy(part) {
     var typed = Array.prototype.some.call(part.querySelectorAll("textarea, input:not([type=hidden])"), function (field) {
       return field.value !== field.defaultValue || field.checked !== field.defaultChecked;
-    }) || Array.prototype.some.call(part.querySelectorAll("option"), function (option) {
-      return option.selected !== option.defaultSelected && option.closest("select").querySelector("[selected]");
-    });
+    }) || Array.prototype.some.call(part.querySelectorAll("select"), isChanged);
     var focused = document.activeElement;
     return typed || (part.contains(focused) && focused.closest("form")) || part.querySelector("details[open]:not([id])");
   }

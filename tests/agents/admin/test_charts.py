@@ -114,6 +114,20 @@ def test_of_very_many_the_first_are_offered_and_the_one_that_is_chosen(client, m
     names = [[name for name in ("Ada", "Ben", "Cid", "Dan") if f">{name}</option>" in text] for text in (first, chosen)]
     assert names == [["Ada", "Ben"], ["Ada", "Ben", "Dan"]]
     assert "Others: on their own pages" in first
+    assert "Others: on their own pages" in chosen
+
+
+@pytest.mark.parametrize(
+    ("number", "chosen", "others"), [(1, None, 0), (2, None, 0), (3, None, 1), (3, 2, 0), (4, 2, 1)]
+)
+def test_others_are_named_only_if_there_are_any(client, monkeypatch, number, chosen, others):
+    monkeypatch.setattr("agents.admin.charts.MOST_CHOICES", 2)
+    sign_in(client)
+    rows = [make_agent(name=f"Agent {at}") for at in range(number)]
+
+    found = shown(client) if chosen is None else shown(client, agent=rows[chosen].pk)
+
+    assert found.count("Others: on their own pages") == others
 
 
 def test_names_are_data_and_not_markup(client):

@@ -7,6 +7,7 @@ import pytest
 from django.urls import reverse
 
 from agents.conf import clock
+from agents.definitions.catalogue import declaration_of
 from agents.enums import Outcome, Status
 from agents.models import AgentSession, DeclaredModel, InferenceLog, ModelOutage, ModelPrice, SuspendedModel
 from agents.sessions.model_facts import models_known
@@ -190,7 +191,17 @@ def test_health_names_each_model_with_its_state(client, declared):
 # --- Changing models ---
 
 
-ADDED = {"model": "new/1", "provider": "openai_compatible", "url": "https://93.184.216.34/v1"}
+def request_fields(*rows):
+    """Return the further request fields of these names, types and values, as the page posts them."""
+    given = {"fields-TOTAL_FORMS": len(rows), "fields-INITIAL_FORMS": 0}
+    names = ("name", "kind", "value", "DELETE")
+    return given | {
+        f"fields-{at}-{name}": value for at, row in enumerate(rows) for name, value in zip(names, row, strict=False)
+    }
+
+
+NO_FIELDS = request_fields()
+ADDED = {**NO_FIELDS, "model": "new/1", "provider": "openai_compatible", "url": "https://93.184.216.34/v1"}
 
 
 def shown(client):
@@ -222,6 +233,7 @@ def test_change_says_what_is_set_here_and_what_the_file_says(client, declared):
     assert "The file says: main, judges." in form
     assert "s3cret" not in form
     given = {
+        **NO_FIELDS,
         "model": "big/1",
         "max_tokens": "100",
         "max_tokens_judge": "50",
@@ -237,7 +249,7 @@ def test_change_says_what_is_set_here_and_what_the_file_says(client, declared):
     assert "Set here. The file says: offline." in form
     assert 'value="none"' in form
     assert page(DeclaredModel, "change", row.pk) in shown(client)
-    client.post(page(DeclaredModel, "change", row.pk), {"context_window": "10000", "model": "another"})
+    client.post(page(DeclaredModel, "change", row.pk), {**NO_FIELDS, "context_window": "10000", "model": "another"})
     assert (known().set_here, known().context_window) == ({"context_window"}, 10_000)
     client.post(page(DeclaredModel, "act", row.pk, "delete"), {"confirmed": "1"})
     assert (known().origin, known().context_window, known().fallback) == ("file", None, ("offline",))
@@ -255,7 +267,7 @@ def test_maximum_answers_that_are_not_set_here_stay_the_files(client, declared, 
     form = client.get(page(DeclaredModel, "add"), {"model": "big/1"}).context["form"]
     assert form.fields["max_tokens"].help_text.endswith("The file says: 8192.")
     assert form.fields["max_tokens_judge"].help_text == "The file says: 512."
-    client.post(page(DeclaredModel, "add"), {"model": "big/1", **given})
+    client.post(page(DeclaredModel, "add"), {**NO_FIELDS, "model": "big/1", **given})
     assert known().max_tokens == in_force
 
 
@@ -278,22 +290,13 @@ def test_maximum_answer_says_which_purposes_it_is_for(client, declared):
         ({"max_tokens_judge": "0"}, "greater than or equal to 1"),
         ({"reasoning_tokens": "2048"}, "Leave this empty, or choose “Yes, with a budget of tokens” above."),
         ({"reasoning_tokens": "10"}, "greater than or equal to 1024"),
-        (
-            {"extra": "{\n  broken\n}"},
-            "This is not valid JSON: Expecting property name enclosed in double quotes: line 2",
-        ),
         ({"fallback": "nobody"}, "is not another model; declared: offline"),
         ({"roles": "chief"}, "it must be a list of main, small, judges, console"),
-        (
-            {"extra": '{\n  "top_k": 1,\n  "stream": false}'},
-            "lqops sets this field of a request itself; take it out. (line 3)",
-        ),
-        ({"extra": '{"key": "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"}'}, "extra looks like a secret"),
     ],
 )
 def test_error_stands_beside_its_field_and_nothing_is_saved(client, declared, given, says):
     sign_in(client, "admin")
-    found = text_of(client.post(page(DeclaredModel, "add"), {"model": "big/1", **given}))
+    found = text_of(client.post(page(DeclaredModel, "add"), {**NO_FIELDS, "model": "big/1", **given}))
     assert says in html.unescape(found)
     [key] = given or [""]
     place = found.index('role="alert"')
@@ -311,7 +314,7 @@ def test_error_stands_beside_its_field_and_nothing_is_saved(client, declared, gi
 )
 def test_thinking_is_chosen_from_a_list(client, declared, given, kept, shown_as):
     sign_in(client, "admin")
-    client.post(page(DeclaredModel, "add"), {"model": "big/1", **given})
+    client.post(page(DeclaredModel, "add"), {**NO_FIELDS, "model": "big/1", **given})
     row = DeclaredModel.objects.get()
     assert row.settings == {"reasoning": kept}
     form = client.get(page(DeclaredModel, "change", row.pk)).context["form"]
@@ -327,6 +330,129 @@ def test_budget_for_thinking_is_a_number_of_tokens(client, declared):
     assert row.settings["reasoning"] == 2048
     form = client.get(page(DeclaredModel, "change", row.pk)).context["form"]
     assert (form["reasoning"].value(), form["reasoning_tokens"].value()) == ("tokens", 2048)
+
+
+FIELDS = {"suffix": "a\n yes ", "min_k": 7, "top_p": 0.5, "echo": True, "cache": False, "provider": {"order": ["x", 1]}}
+FIELD_ROWS = (
+    ("suffix", "text", "a\r\n yes "),
+    ("min_k", "number", " 7 "),
+    ("top_p", "number", "0.5"),
+    ("echo", "flag", "Yes"),
+    ("cache", "flag", "false"),
+    ("provider", "json", '{"order": ["x", 1]}'),
+)
+
+
+def test_request_fields_are_rows_with_types(client, declared):
+    sign_in(client, "admin")
+    rows = (*FIELD_ROWS, ("", "number", ""), ("gone", "number", "1", "on"))
+    client.post(page(DeclaredModel, "add"), {"model": "big/1", **request_fields(*rows)})
+    row = DeclaredModel.objects.get()
+    assert row.settings == {"extra": FIELDS}
+    url = page(DeclaredModel, "change", row.pk)
+
+    shown = client.get(url)
+    forms = shown.context["form"].request_fields
+    sent = [(one["name"].value(), one["kind"].value(), one["value"].value()) for one in forms]
+    assert 'data-adds="fields"' in text_of(shown)
+    assert client.post(url, {**request_fields(*sent), "context_window": "9000"}).status_code == 302
+    row.refresh_from_db()
+    assert row.settings == {"context_window": 9000, "extra": FIELDS}
+
+
+def test_request_fields_of_the_file_stay_unless_a_row_replaces_or_drops_them(
+    client, declared, settings, django_capture_on_commit_callbacks
+):
+    settings.LQOPS_MODELS["big/1"]["extra"] = {"top_k": 4, "suffix": "s3cret", "min_k": 1}
+    sign_in(client, "admin")
+    found = text_of(client.get(page(DeclaredModel, "add"), {"model": "big/1"}))
+    assert "The file says: min_k, suffix, top_k." in found
+    assert "s3cret" not in found
+    rows = request_fields(("top_k", "none", ""), ("min_k", "number", "2"), ("echo", "flag", "no"))
+    with django_capture_on_commit_callbacks(execute=True):
+        client.post(page(DeclaredModel, "add"), {"model": "big/1", **rows})
+    assert declaration_of("big/1")["extra"] == {"suffix": "s3cret", "min_k": 2, "echo": False}
+    [dropped, *_] = client.get(page(DeclaredModel, "change", DeclaredModel.objects.get().pk)).context["form"].row_forms
+    assert (dropped["name"].value(), dropped["kind"].value()) == ("top_k", "none")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (("b", "number", "many"), "'many' is not a number. Write it as 200 or 0.7."),
+        (("b", "number", "true"), "'true' is not a number."),
+        (("b", "number", "1e999"), "'1e999' is not a number."),
+        (("b", "number", "NaN"), "'NaN' is not a number."),
+        (("b", "number", "[" * 90_000), "is not a number."),
+        (("b", "flag", "perhaps"), "Write yes or no."),
+        (("b", "json", "{broken"), "This is not valid JSON: Expecting property name"),
+        (("b", "json", '{"a": 1, "a": 2}'), "This is not valid JSON"),
+        (("b", "json", "null"), "Choose the type “Not sent” instead of null."),
+        (("b", "none", "1"), "Leave this empty: the field is not sent."),
+        (("b", "date", "1"), "date is not one of the available choices"),
+        (("", "text", "x"), "This field is required."),
+        (("a", "text", "x"), "a is in a row above already."),
+        (("stream", "flag", "no"), "extra.stream: lqops sets this field of a request itself; take it out."),
+        (("key", "text", "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"), "extra.key looks like a secret"),
+    ],
+)
+def test_error_of_a_request_field_stands_at_its_row(client, declared, wrong, says):
+    sign_in(client, "admin")
+    rows = request_fields(("a", "number", "1"), wrong, ("c", "number", "1"))
+    answer = client.post(page(DeclaredModel, "add"), {"model": "big/1", **rows})
+    form = answer.context["form"]
+    assert "Correct the request fields below." in form.non_field_errors()
+    assert [bool(row.errors) for row in form.request_fields] == [False, True, False]
+    assert says in html.unescape(text_of(answer))
+    assert not DeclaredModel.objects.exists()
+
+
+def test_removed_and_emptied_rows_count_for_nothing(client, declared):
+    sign_in(client, "admin")
+    removed = [("a", "number", "1", "on"), ("", "number", ""), ("", "text", "")]
+    wrong = request_fields(*removed, ("a", "number", "2"), ("b", "number", "many"))
+    form = client.post(page(DeclaredModel, "add"), {"model": "big/1", **wrong}).context["form"]
+    assert [list(row.errors) for row in form.request_fields][3:] == [[], ["value"]]
+    given = {**request_fields(*removed, ("a", "number", "2")), "fields-INITIAL_FORMS": 3}
+    client.post(page(DeclaredModel, "add"), {"model": "big/1", **given})
+    assert DeclaredModel.objects.get().settings == {"extra": {"a": 2}}
+
+
+def test_refusal_stands_at_the_row_with_the_whole_name(client, declared):
+    sign_in(client, "admin")
+    secret = "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    rows = request_fields(("key", "number", "1"), ("key.b", "text", secret))
+    form = client.post(page(DeclaredModel, "add"), {"model": "big/1", **rows}).context["form"]
+    assert [bool(row.errors) for row in form.request_fields] == [False, True]
+
+
+def test_text_with_control_characters_is_kept_as_it_is(client, declared):
+    sign_in(client, "admin")
+    row = DeclaredModel.objects.create(
+        model="big/1", settings={"extra": {"prefix": "\r\n\r\n", "suffix": "a\nb"}}, changed_at=clock()
+    )
+    url = page(DeclaredModel, "change", row.pk)
+    forms = client.get(url).context["form"].request_fields
+    sent = [(one["name"].value(), one["kind"].value(), one["value"].value()) for one in forms]
+    client.post(url, {**request_fields(*sent), "context_window": "9000"})
+    row.refresh_from_db()
+    assert row.settings == {"context_window": 9000, "extra": {"prefix": "\r\n\r\n", "suffix": "a\nb"}}
+
+
+def test_page_without_its_rows_saves_nothing(client, declared):
+    sign_in(client, "admin")
+    answer = client.post(page(DeclaredModel, "add"), {"model": "big/1", "context_window": "9000"})
+    assert "Correct the request fields below." in text_of(answer)
+    assert not DeclaredModel.objects.exists()
+
+
+def test_viewer_cannot_change_request_fields(client, declared):
+    row = DeclaredModel.objects.create(model="big/1", settings={"extra": {"top_k": 3}}, changed_at=clock())
+    sign_in(client, "viewer")
+    answer = client.get(page(DeclaredModel, "change", row.pk))
+    [field] = answer.context["form"].request_fields
+    assert all(one.disabled for one in field.fields.values())
+    assert "Add request field" not in text_of(answer)
 
 
 def test_viewer_sees_the_host_of_an_address_that_was_set_here(client, declared):

@@ -12,7 +12,18 @@ from agents.admin import base
 from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
 from agents.guard.refusals import refuse_call
 from agents.ledger.journal import journal_record
-from agents.models import Agent, AgentSession, Finding, Halt, InboundEvent, Message, Project, ToolCall
+from agents.models import (
+    Agent,
+    AgentSession,
+    Finding,
+    Halt,
+    InboundEvent,
+    Message,
+    Playbook,
+    Project,
+    PromptSkill,
+    ToolCall,
+)
 from agents.sessions.halts import session_halt
 from agents.sessions.lifecycle import session_enter_phase
 from agents.sessions.pauses import agent_pause
@@ -26,6 +37,7 @@ from tests.agents.admin.rows import (
     make_call,
     make_document,
     make_playbook,
+    make_skill,
     page,
     sign_in,
     text_of,
@@ -435,7 +447,46 @@ def test_page_shows_the_agent_with_the_version_of_its_definition(client):
     found = text_of(show(client, session)).partition('id="run-inputs"')[2]
 
     assert "Reader</a>, definition version 3" in found
-    assert "(now 5)" in found
+    assert "(changed since, now version 5)" in found
+
+
+def shown_inputs(client, session):
+    return text_of(show(client, session)).partition('id="run-inputs"')[2].partition("</section>")[0]
+
+
+def test_page_says_whether_instructions_changed_since_the_run(client):
+    owner = sign_in(client)
+    playbook, skill = make_playbook(owner, "NDA"), make_skill(version=2)
+    project = Project.objects.create(owner=owner, name="Acme", context_version=4)
+    noted = {"playbook_id": str(playbook.public_id), "playbook_version": 1, "playbook_digest": playbook.digest}
+    noted |= {"skill_id": str(skill.public_id), "skill_version": 2, "skill_digest": skill.digest, "memories": 0}
+    agent = make_agent(owner=owner, definition_version=3)
+    more = {"agent": agent, "definition_version": 3, "project": project, "context_version": 4}
+    session = make_session(owner=owner, metadata={"inputs": noted}, params={"skill": skill.name}, **more)
+
+    found = shown_inputs(client, session)
+    assert found.count("(unchanged since)") == 4
+    assert page(PromptSkill, "change", skill.pk) in found
+    assert "</a>, version 2" in found
+
+    Playbook.objects.update(digest="9" * 64, version=8)
+    PromptSkill.objects.update(digest="9" * 64, version=9)
+    Project.objects.update(context_version=7)
+    changed = shown_inputs(client, session)
+    assert [f"(changed since, now version {number})" in changed for number in (7, 8, 9)] == [True] * 3
+
+    Playbook.objects.update(deleted_at=NOW)
+    skill.delete()
+    assert shown_inputs(client, session).count("(deleted since)") == 2
+
+
+def test_run_that_noted_no_digest_says_nothing_about_changes(client):
+    owner = sign_in(client)
+    make_skill()
+    session = make_session(owner=owner, params={"skill": "summarise"})
+    found = shown_inputs(client, session)
+    assert "summarise" in found
+    assert " since" not in found
 
 
 def test_deleted_input_is_shown_by_id(client):

@@ -1,7 +1,8 @@
 """One statement each to open and to settle a call: the same rows, refusals and money as step by step."""
 
 import random
-from contextlib import nullcontext
+import re
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -462,15 +463,56 @@ def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeyp
     assert looks
 
 
+@contextmanager
+def told_by_the_server():
+    """The statements that PostgreSQL says it has executed, each by its first word."""
+    words = []
+
+    def heard(diagnostic):
+        found = re.match(r"(?:statement|execute [^:]*):\s+(\w+)", diagnostic.message_primary)
+        if found:
+            words.append(found[1].upper())
+
+    connection.ensure_connection()
+    with connection.cursor() as cursor:
+        cursor.execute("SET client_min_messages = log")
+        cursor.execute("SET log_statement = 'all'")
+    connection.connection.add_notice_handler(heard)
+    try:
+        yield words
+    finally:
+        connection.connection.remove_notice_handler(heard)
+        with connection.cursor() as cursor:
+            cursor.execute("RESET log_statement")
+            cursor.execute("RESET client_min_messages")
+
+
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite takes several short statements")
-@pytest.mark.parametrize(("kind", "most"), [("priced", 2), ("remote", 2), ("local", 2)])
-def test_call_is_two_statements_beside_those_of_its_tool(kind, most):
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("priced", ["WITH", "WITH"]),  # each is a transaction of its own: two commits
+        ("remote", ["WITH", "WITH"]),
+        ("local", ["BEGIN", "WITH", "WITH", "COMMIT"]),
+    ],
+)
+@pytest.mark.django_db(transaction=True)
+def test_call_is_two_statements_as_the_server_counts_them(kind, told, monkeypatch):
+    real, heard = guarded_tool_call, []
+
+    def counted(session, *given, **more):
+        assert session.project, "a run reads its project once"
+        with told_by_the_server() as words:
+            result = real(session, *given, **more)
+        heard.append([word for word in words if word not in {"SET", "RESET"}])
+        return result
+
+    monkeypatch.setitem(globals(), "guarded_tool_call", counted)
     world = World(Case(kind=kind), 0)
-    statements = []
-    real = at_once._fetch
-    with patch.object(at_once, "_fetch", side_effect=lambda *given: statements.append(given) or real(*given)):
-        world.call()
-    assert len(statements) == most
+    world.call()  # what a process reads once
+    ToolCall.objects.all().delete()
+    world.call()
+    assert heard[1] == told
 
 
 @pytest.mark.parametrize("kind", ["priced", "remote"])

@@ -1,7 +1,9 @@
 """Calls whose whole effect is rows, made together: the rows and events are those of single calls, or nothing is."""
 
+from unittest.mock import Mock
+
 import pytest
-from django.db import OperationalError, connection
+from django.db import DataError, IntegrityError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from agents.enums import HaltState, Level, Outcome, Phase, ToolIntent
@@ -10,6 +12,8 @@ from agents.guard import guard, guarded_batch, guarded_tool_call
 from agents.guard.calls import plan_call
 from agents.guard.intents import emit_finding, override
 from agents.guard.tools import Tool
+from agents.knowledge import findings
+from agents.knowledge.documents import document_add
 from agents.ledger import journal
 from agents.models import AgentSession, Finding, Installation, ToolCall
 from agents.sessions.halts import halt_all_work
@@ -88,15 +92,45 @@ def test_rows_are_those_of_single_calls(session):
     assert session.last_activity_at == NOW
 
 
-def test_number_of_statements_grows_by_the_effects_alone(session):
+def test_number_of_statements_does_not_grow_with_the_calls(session):
     few = make_session(current_phase=Phase.DRAFTING)
     append(few.chain, "autonomous_session.started", now=NOW)
     counted = {}
     for one, keys in ((few, KEYS), (session, [f"finding:{number}" for number in range(20)])):
         with CaptureQueriesContext(connection) as seen:
             guarded_batch(planned(one, keys))
-        counted[len(keys)] = len(seen) - len(keys)
+        counted[len(keys)] = len(seen)
     assert counted[3] == counted[20]
+
+
+def test_quotes_of_one_document_are_checked_alike_alone_and_together(session):
+    document, _ = document_add(
+        name="lease.txt", data=b"Rent is due on Monday. Keys stay.", owner=session.owner, by=session.owner, now=NOW
+    )
+    told = [("Rent is due on Monday", 0), ("due on Monday. Keys", 8), ("Rent is due on Monday", 5), ("", None)]
+    quoted = [
+        {"title": f"{number}", "document": str(document.public_id), "quote": quote, "quote_start": start}
+        for number, (quote, start) in enumerate(told)
+    ]
+    alone = [guarded_tool_call(session, ToolIntent.EMIT_FINDING, one, now=NOW) for one in quoted]
+    together = guarded_batch(
+        [plan_call(session, ToolIntent.EMIT_FINDING, one, key=f"f:{one['title']}", now=NOW) for one in quoted]
+    )
+    checks = [[one.data["quote_check"] for one in results] for results in (alone, together)]
+    assert checks[0] == checks[1] == ["verified", "verified", "unverified", ""]
+    columns = ("title", "document_id", "quote", "quote_start", "quote_end", "location", "quote_check", "created_at")
+    rows = list(Finding.objects.filter(session=session).order_by("pk").values_list(*columns))
+    assert rows[:4] == rows[4:]
+
+
+@pytest.mark.parametrize("fault", [DataError, IntegrityError, ValueError])
+def test_calls_whose_rows_cannot_be_written_together_are_made_one_by_one(session, alone, monkeypatch, fault):
+    monkeypatch.setattr(findings.Finding.objects, "bulk_create", Mock(side_effect=fault))
+    results = guarded_batch(planned(session))
+    assert alone == KEYS
+    assert [result.ok for result in results] == [True] * 3
+    assert titles(session) == KEYS
+    assert verify_chain(session.chain).problems == []
 
 
 def test_replayed_calls_are_not_made_twice(session, alone):

@@ -84,6 +84,19 @@ def break_keys(settings):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
+    ("seconds", "keys", "reports"), [(14, None, False), (16, None, True), (-1, None, True), (14, "other=1", True)]
+)
+def test_host_that_its_ticker_has_reported_is_not_reported_again(seconds, keys, reports):
+    faults.host_report(NOW - seconds * SECONDS)
+    if keys:
+        Host.objects.update(keys=keys)
+    faults.host_report_if_old(NOW)
+
+    assert (Host.objects.get().seen_at == NOW) == reports
+    assert Host.objects.get().keys == faults.keys_fingerprint()
+
+
+@pytest.mark.parametrize(
     ("break_it", "says"),
     [
         (break_ticker, "The ticker is not running"),

@@ -4,6 +4,7 @@ from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
+from django.db import transaction
 
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason, WaitingOn
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
@@ -109,7 +110,7 @@ def test_a_session_that_is_over_cannot_be_moved(status):
         lambda: session_rest(session, Status.QUEUED, now=NOW),
         lambda: session_enter_phase(session, Phase.DELIVERY, now=NOW),
     ):
-        with pytest.raises(LeaseLost):
+        with pytest.raises(LeaseLost), transaction.atomic():
             move()
     assert not session_wake(session.pk, now=NOW)
     assert AgentSession.objects.get().status == status

@@ -5,6 +5,7 @@ from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
+from django.db import transaction
 
 from agents.conf import clock
 from agents.enums import BudgetScope, RunResult, Status
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.django_db
 def test_only_the_holder_writes(note):
     held = make_session()
     AgentSession.objects.update(fencing=held.fencing + 1)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLost), transaction.atomic():
         note(held)
     assert AgentSession.objects.get().metadata == {}
     assert not AuditEvent.objects.exists()

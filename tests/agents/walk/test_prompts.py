@@ -167,7 +167,7 @@ def test_the_skill_wins_if_both_are_set(scene, skill):
     assert ("analysis", "run_skill") in intents(session)
     [row] = AuditEvent.objects.filter(chain=session.chain, kind="session.inputs")
     assert row.details == {
-        "memories": 0, "memory_ids": [], "skill_id": str(skill.public_id), "skill_digest": "d" * 64
+        "memories": 0, "memory_ids": [], "skill_id": str(skill.public_id), "skill_version": 1, "skill_digest": "d" * 64
     }  # fmt: skip
 
 

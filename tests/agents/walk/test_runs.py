@@ -31,6 +31,9 @@ from tests.factories import NOW, make_trigger, make_user, start_run
 pytestmark = pytest.mark.django_db
 
 
+MOST_STATEMENTS = 130 if connection.vendor == "sqlite" else 105  # of a run with findings
+
+
 def titles(session):
     return [finding.title for finding in session.findings.all()]
 
@@ -446,7 +449,7 @@ def test_documents_are_not_changed_by_a_run(scene):
     assert make_user().lqops_documents.count() == 0
 
 
-def test_each_further_finding_is_one_statement_more(scene):
+def test_statements_of_a_run_do_not_grow_with_its_findings(scene):
     def statements(findings):
         told = [{"title": f"T{number}", "severity": "warn", "content": "x"} for number in range(findings)]
         session = scene.of_document()
@@ -456,4 +459,6 @@ def test_each_further_finding_is_one_statement_more(scene):
         return len(seen)
 
     statements(1)  # what a process reads once
-    assert statements(32) - statements(25) <= 8  # a few more or less are noted by the second
+    few, many = statements(20), statements(40)
+    assert abs(many - few) <= 2, "activity is noted by the second"
+    assert many <= MOST_STATEMENTS

@@ -1,0 +1,42 @@
+"""Waits for writes to a file, by any process of this machine, without looking at it again and again. Linux only."""
+
+import ctypes
+import os
+import select
+import sys
+from contextlib import suppress
+from typing import Final
+from weakref import finalize
+
+_IN_MODIFY: Final = 2
+_EVENTS_BYTES: Final = 65_536
+
+
+class FileWrites:
+    """What was written to a file since it was made, or since the last wait. Raises OSError where it cannot be known."""
+
+    def __init__(self, path: str) -> None:
+        if sys.platform != "linux":
+            raise OSError("Only Linux has inotify.")
+        library = ctypes.CDLL(None, use_errno=True)
+        self._handle = _checked(library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        finalize(self, os.close, self._handle)
+        _checked(library.inotify_add_watch(self._handle, os.fsencode(path), _IN_MODIFY))
+        self._waiting = select.poll()
+        self._waiting.register(self._handle, select.POLLIN)
+
+    def wait(self, seconds: float) -> bool:
+        """Return True at the first write, False if there is none in this time."""
+        if not self._waiting.poll(max(seconds, 0) * 1000):
+            return False
+        with suppress(BlockingIOError):
+            while os.read(self._handle, _EVENTS_BYTES):
+                pass
+        return True
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
