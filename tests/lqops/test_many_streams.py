@@ -37,8 +37,9 @@ class Listener:
             assert line, "the stream has ended"
         return json.loads(line.removeprefix(b"data: "))
 
-    def close(self):
+    async def close(self):
         self.writer.close()
+        await self.writer.wait_closed()
 
 
 async def all_of(coroutines, side_by_side=50):
@@ -79,8 +80,7 @@ def test_every_stream_of_very_many_gets_the_events_of_its_user(web, http, stream
         answered = time.monotonic()
         assert (await asyncio.to_thread(http.get, "/readyz")).status_code == 200
         took["a request"] = time.monotonic() - answered
-        for listener in listeners:
-            listener.close()
+        await all_of(listener.close() for listener in listeners)
         return heard
 
     heard = asyncio.run(asyncio.wait_for(listen(), PATIENCE))
