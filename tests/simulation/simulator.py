@@ -88,6 +88,13 @@ class Slice:
     session: AgentSession
     steps: object
 
+    def next_step(self):
+        try:
+            return next(self.steps)
+        except LeaseLost:
+            transaction.set_rollback(False)  # an installation has no transaction around it, and nothing was written
+            raise
+
 
 class Simulation:
     """One seed. `world` holds the rows that all seeds begin with."""
@@ -170,7 +177,7 @@ class Simulation:
     def _step(self, one):
         lease_renew(one.session, now=clock())
         try:
-            end = runner._run(one.session, lambda _: next(one.steps))
+            end = runner._run(one.session, lambda _: one.next_step())
         except Died:
             self.happened["died_in_a_call"] += 1
             self.dies_at = ""
