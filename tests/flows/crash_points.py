@@ -24,7 +24,7 @@ from audit.kinds import KINDS
 from tests.flows.processes import PATIENCE, _forking, database_url
 from tests.flows.story import START, Outside, Story, told
 
-WRITE = re.compile(r'\s*(INSERT INTO|UPDATE|DELETE FROM) "?(\w+)"?')
+WRITE = re.compile(r'\s*(?:WITH head AS .*written AS \()?(INSERT INTO|UPDATE|DELETE FROM) "?(\w+)"?')
 WRITES = re.compile(r"(INSERT INTO|(?<!KEY )UPDATE) (\w+)")
 LATER = timedelta(minutes=3)  # every lease of the killed process is over, and nothing else is late
 ASIDE = ("heartbeat-", "halt-watch")  # threads that write, or read, whenever they like
@@ -148,7 +148,8 @@ def _is_aside() -> bool:
 
 def _named(verb: str, table: str, params) -> str:
     if table == "audit_auditevent":
-        return next(str(one) for one in params if one in KINDS)
+        given = [params["kind"]] if isinstance(params, dict) else params
+        return next(str(one) for one in given if one in KINDS)
     return f"{verb} {table}"
 
 
