@@ -13,7 +13,7 @@ _EVENTS_BYTES: Final = 65_536
 
 
 class FileWrites:
-    """What was written to a file since it was made, or since the last wait. Raises OSError where it cannot be known."""
+    """Tells of writes to one file. Raises OSError where the system does not tell of them."""
 
     def __init__(self, path: str) -> None:
         if sys.platform != "linux":

@@ -359,7 +359,7 @@ def _initial_of(key: str, value: Any) -> dict[str, Any]:
 
 
 def _file_text(model: str, key: str) -> str:
-    """What the file says of a key; of the address only the host."""
+    """Return the file's value of a key as text; of the address only the host."""
     models = file_models()
     value = models.declared[model].get(key)
     if key == "max_tokens":

@@ -46,7 +46,7 @@ MUTATIONS = {
 
 @pytest.fixture(scope="module")
 def found(django_db_setup, django_db_blocker, request):
-    """What `doctor` says about the source as it is, and about each change that is tested: exit code, output, errors."""
+    """Exit code, output and errors of `doctor` for the source as it is, and for each change that is tested."""
     rows = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
     tested = {brake: MUTATIONS[brake] for brake in (item.callspec.params["brake"] for item in rows)}
     with django_db_blocker.unblock():

@@ -39,7 +39,7 @@ LINE = "-" * 72
 
 @dataclass(frozen=True)
 class Installed:
-    """What was found and made when the installation was set up: with a failed check, nothing was made."""
+    """The installation as it was set up. With a failed check nothing was made."""
 
     checks: Sequence[selftest.Check]
     password: str = ""  # of the first admin, if it was created

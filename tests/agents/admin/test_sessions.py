@@ -450,7 +450,7 @@ def test_page_shows_the_agent_with_the_version_of_its_definition(client):
     assert "(changed since, now version 5)" in found
 
 
-def shown_inputs(client, session):
+def inputs_on_page(client, session):
     return text_of(show(client, session)).partition('id="run-inputs"')[2].partition("</section>")[0]
 
 
@@ -464,7 +464,7 @@ def test_page_says_whether_instructions_changed_since_the_run(client):
     more = {"agent": agent, "definition_version": 3, "project": project, "context_version": 4}
     session = make_session(owner=owner, metadata={"inputs": noted}, params={"skill": skill.name}, **more)
 
-    found = shown_inputs(client, session)
+    found = inputs_on_page(client, session)
     assert found.count("(unchanged since)") == 4
     assert page(PromptSkill, "change", skill.pk) in found
     assert "</a>, version 2" in found
@@ -472,19 +472,19 @@ def test_page_says_whether_instructions_changed_since_the_run(client):
     Playbook.objects.update(digest="9" * 64, version=8)
     PromptSkill.objects.update(digest="9" * 64, version=9)
     Project.objects.update(context_version=7)
-    changed = shown_inputs(client, session)
+    changed = inputs_on_page(client, session)
     assert [f"(changed since, now version {number})" in changed for number in (7, 8, 9)] == [True] * 3
 
     Playbook.objects.update(deleted_at=NOW)
     skill.delete()
-    assert shown_inputs(client, session).count("(deleted since)") == 2
+    assert inputs_on_page(client, session).count("(deleted since)") == 2
 
 
 def test_run_that_noted_no_digest_says_nothing_about_changes(client):
     owner = sign_in(client)
     make_skill()
     session = make_session(owner=owner, params={"skill": "summarise"})
-    found = shown_inputs(client, session)
+    found = inputs_on_page(client, session)
     assert "summarise" in found
     assert " since" not in found
 

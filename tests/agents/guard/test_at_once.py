@@ -464,7 +464,7 @@ def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeyp
 
 
 @contextmanager
-def told_by_the_server():
+def executed_statements():
     """The statements that PostgreSQL says it has executed, each by its first word."""
     words = []
 
@@ -502,7 +502,7 @@ def test_call_is_two_statements_as_the_server_counts_them(kind, told, monkeypatc
 
     def counted(session, *given, **more):
         assert session.project, "a run reads its project once"
-        with told_by_the_server() as words:
+        with executed_statements() as words:
             result = real(session, *given, **more)
         heard.append([word for word in words if word not in {"SET", "RESET"}])
         return result
