@@ -11,6 +11,7 @@ An act that may wait for nobody, such as a halt of all work, leaves a pending ev
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any, Final
 
 from django.db import OperationalError, connection, transaction
@@ -55,6 +56,10 @@ NEXT_LINK: Final = f"""{_INTO}
         ON CONFLICT (chain, seq) DO NOTHING
         RETURNING seq, hash"""  # noqa: S608 names of our columns
 
+# The same where the transaction is the lock, as on SQLite: what `linked` returns beside what `link_params` does.
+INSERT_LINKED: Final = f"""{_INTO}
+        VALUES (%(chain)s, %(seq)s, %(kind)s, %(event_at)s, %(actor)s, %(subject)s, %(request_id)s,
+                %(event_details)s, %(prev_hash)s, %(hash)s)"""
 
 _APPEND: Final = (
     f"WITH head AS ({LAST_LINK}), written AS ({NEXT_LINK.format(source='head')}) SELECT seq, hash FROM written"  # noqa: S608
@@ -148,10 +153,11 @@ def _link_params(fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def append_next(params: Mapping[str, Any]) -> Head | None:
-    """Append the event of `link_params` where the transaction is the lock, as on SQLite; None to an empty chain."""
-    head = chain_head(params["chain"])
-    return _insert([{name: params[name] for name in _PENDING}], head) if head.seq else None
+def linked(params: Mapping[str, Any], head: Head) -> dict[str, Any]:
+    """Return the columns that tie the event of `link_params` to the last link of its chain."""
+    seq = head.seq + 1
+    text = f"{params['hash_1']}{head.hash}{params['hash_2']}{seq}{params['hash_3']}"
+    return {"seq": seq, "prev_hash": head.hash, "hash": sha256(text.encode()).hexdigest()}
 
 
 def append_soon(

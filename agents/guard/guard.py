@@ -107,7 +107,7 @@ def _do(call: Call) -> ToolResult:
     A model does not serve while it is away, suspended or too dear, or if its server refuses the key. What it comes to
     if none of them serves is decided by the model that was asked for.
     """
-    fallbacks = fallbacks_of(call.model)
+    fallbacks = fallbacks_of(call.model) if call.model else ()
     if not fallbacks:
         return _do_once(call)
     started = time.monotonic()

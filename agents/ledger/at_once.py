@@ -10,22 +10,20 @@ PostgreSQL does it in one round trip and one commit, SQLite in a transaction of 
 # ruff: noqa: S608 the statements are put together from names of our own columns
 
 import json
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any, Final
-from uuid import UUID
 
-from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
+from django.db import connection, transaction
 
 from agents.enums import Outcome
 from agents.ledger.budgets import APPLYING, THEIR_BUDGETS
 from agents.ledger.journal import call_details
+from agents.ledger.prepared import adapted, run_on_postgres, run_on_sqlite
 from agents.ledger.prices import longest_prefix_sql
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.models.shared_texts import stored
@@ -152,12 +150,15 @@ WITH held AS ({_PRICED_HELD}
 ), opened AS (
     {_INSERT_CALL} SELECT {_OPEN_VALUES}, to_jsonb(room.ids) FROM room, written RETURNING id
 )
-SELECT opened.id, written.seq, written.hash, room.ids FROM opened, written, room"""
+SELECT opened.id, written.seq, written.hash, to_jsonb(room.ids) FROM opened, written, room"""
 
+_SQLITE_FREE: Final = f"WITH held AS ({_HELD}), head AS ({LAST_LINK}) SELECT head.seq, head.hash, '[]' FROM held, head"
 _SQLITE_ROOM: Final = f"""
-WITH held AS ({_PRICED_HELD}), applying AS ({APPLYING}), budgets AS ({_BUDGETS})
-SELECT json_group_array(b.id) FROM budgets b
-HAVING count(*) = {_ALL_APPLYING} AND min(CASE WHEN {_BUDGET_FITS} THEN 1 ELSE 0 END) = 1"""
+WITH held AS ({_PRICED_HELD}), applying AS ({APPLYING}), budgets AS ({_BUDGETS}), room AS (
+    SELECT json_group_array(b.id) AS ids FROM budgets b
+    HAVING count(*) = {_ALL_APPLYING} AND min(CASE WHEN {_BUDGET_FITS} THEN 1 ELSE 0 END) = 1
+), head AS ({LAST_LINK})
+SELECT head.seq, head.hash, room.ids FROM held, room, head"""
 _SQLITE_RESERVE: Final = """
 UPDATE agents_agentsession
 SET cost_reserved_usd = cost_reserved_usd + %(estimate)s, cost_held_usd = cost_held_usd + %(worst)s
@@ -276,10 +277,16 @@ _kinds = [
     (priced, logged, audited) for priced in (False, True) for logged in (False, True) for audited in (False, True)
 ]
 _SETTLE: Final = {kind: _settle_sql(priced=kind[0], logged=kind[1], audited=kind[2]) for kind in _kinds}
-_SQLITE_OPEN_CALL: Final = (
-    f"{_HOLDER} AND EXISTS (SELECT 1 FROM agents_toolcall WHERE id = %(call)s AND outcome = 'started')"
-)
-_SHARED_IDS: Final = "IN (SELECT value FROM json_each(%(budget_ids)s))"
+_SQLITE_OPEN_CALL: Final = f"""
+WITH head AS ({LAST_LINK})
+SELECT head.seq, head.hash FROM head
+WHERE EXISTS ({_HOLDER} AND EXISTS (SELECT 1 FROM agents_toolcall WHERE id = %(call)s AND outcome = 'started'))"""
+_SQLITE_STAMP: Final = _STAMP.format(source="WHERE")
+_SQLITE_BOOK: Final = _BOOK.format(source="WHERE")
+_SQLITE_BOOK_SHARED: Final = _BOOK_SHARED.format(source="WHERE", ids="IN (SELECT value FROM json_each(%(budget_ids)s))")
+_SQLITE_LOG: Final = f"{_LOG} VALUES ({_LOG_VALUES})"
+_SQLITE_AUDIT: Final = f"{_AUDIT} VALUES ({_AUDIT_VALUES}, %(chain)s, %(seq)s)"
+_SQLITE_CLOSE: Final = _CLOSE.format(source="WHERE")
 
 
 # --- For the guard ---
@@ -330,10 +337,11 @@ def open_call(
 
 def _params(row: ToolCall, session: AgentSession, *, now: datetime, **more: Any) -> dict[str, Any]:
     """Return the columns of the journal row, and the event that says how far the call is."""
+    columns = vars(row)
     return {
-        **{name: getattr(row, name) for name in _CALL},
+        **columns,
         **recorder.link_params(session.chain, KIND, now=now, details={**call_details(row), **more}),
-        **{name: _micro(getattr(row, name)) for name in ("approved_usd", "held_usd", "charged_usd", "actual_usd")},
+        **{name: _micro(columns[name]) for name in ("approved_usd", "held_usd", "charged_usd", "actual_usd")},
         "session": session.pk,
         "arguments": json.dumps(stored(row.arguments)),
         "result": None if row.result is None else json.dumps(stored(row.result)),
@@ -350,8 +358,8 @@ def begin_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
         "key": row.key,
     }
     if connection.vendor == "postgresql":
-        return _fetch(_BEGIN_LOCAL, params) is not None
-    return _execute(_HELD, params) is not None and _link(params) is not None
+        return run_on_postgres(_BEGIN_LOCAL, params) is not None
+    return _link(_SQLITE_FREE, adapted(params)) is not None
 
 
 def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
@@ -359,12 +367,12 @@ def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
     row.settled_at = now
     params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
     if connection.vendor == "postgresql":
-        found = _fetch(_END_LOCAL, params)
+        found = run_on_postgres(_END_LOCAL, params)
     else:
         found = _end_on_sqlite(params)
     if found is None:
         return False
-    row.pk = found[0]
+    row.pk = int(found[0])
     row._state.adding = False  # noqa: SLF001 as save() does
     return True
 
@@ -426,123 +434,71 @@ def settle_call(
 
 
 def _open_on_postgres(params: Mapping[str, Any], *, priced: bool) -> tuple[int, Head, list[int]] | None:
-    found = _fetch(_OPEN_PRICED if priced else _OPEN, params)
-    return None if found is None else (found[0], Head(found[1], found[2]), found[3] or [])
+    found = run_on_postgres(_OPEN_PRICED if priced else _OPEN, params)
+    if found is None:
+        return None
+    pk, seq, last, budgets = found
+    return int(pk), Head(int(seq), last), json.loads(budgets or "[]")
 
 
 def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool) -> tuple[int, Head, list[int]] | None:
+    given = adapted(params)
     with transaction.atomic(durable=True):
-        found = _execute(_SQLITE_ROOM if priced else _HELD, params)
-        head = _link(params) if found else None
-        if found is None or head is None:
+        linked = _link(_SQLITE_ROOM if priced else _SQLITE_FREE, given)
+        if linked is None:
             return None
-        budget_ids = found[0] if priced else "[]"
+        head, (given["budget_ids"],) = linked
         if priced:
-            _execute(_SQLITE_RESERVE, params)
-            _execute(_SQLITE_RESERVE_SHARED, {**params, "budget_ids": budget_ids})
-        opened = _execute(_SQLITE_OPEN, {**params, "budget_ids": budget_ids})
+            run_on_sqlite(_SQLITE_RESERVE, given)
+            run_on_sqlite(_SQLITE_RESERVE_SHARED, given)
+        opened = run_on_sqlite(_SQLITE_OPEN, given)
     assert opened is not None  # noqa: S101 a row was inserted
-    return opened[0], head, json.loads(budget_ids)
+    return opened[0], head, json.loads(given["budget_ids"])
 
 
 def _end_on_sqlite(params: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    if _execute(_HELD, params) is None or _link(params) is None:
+    given = adapted(params)
+    if _link(_SQLITE_FREE, given) is None:
         return None
-    _execute(_STAMP.format(source="WHERE"), params)
-    return _execute(_SQLITE_WHOLE, {**params, "budget_ids": "[]"})
+    run_on_sqlite(_SQLITE_STAMP, given)
+    return run_on_sqlite(_SQLITE_WHOLE, {**given, "budget_ids": "[]"})
 
 
 def _settle_on_postgres(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) -> bool:
-    return _fetch(_SETTLE[kind], params) is not None
+    return run_on_postgres(_SETTLE[kind], params) is not None
 
 
 def _settle_on_sqlite(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) -> bool:
     priced, logged, audited = kind
+    given = adapted(params)
+    given["budget_ids"] = json.dumps(params["budget_ids"])
     with transaction.atomic(durable=True):
-        head = _link(params) if _execute(_SQLITE_OPEN_CALL, params) else None
-        if head is None:
+        linked = _link(_SQLITE_OPEN_CALL, given)
+        if linked is None:
             return False
-        own = {**params, "budget_ids": json.dumps(params["budget_ids"]), "seq": head.seq}
-        _execute((_BOOK if priced else _STAMP).format(source="WHERE"), own)
+        run_on_sqlite(_SQLITE_BOOK if priced else _SQLITE_STAMP, given)
         if priced:
-            _execute(_BOOK_SHARED.format(source="WHERE", ids=_SHARED_IDS), own)
+            run_on_sqlite(_SQLITE_BOOK_SHARED, given)
         if logged:
-            _execute(f"{_LOG} VALUES ({_LOG_VALUES})", own)
+            run_on_sqlite(_SQLITE_LOG, given)
         if audited:
-            _execute(f"{_AUDIT} VALUES ({_AUDIT_VALUES}, %(chain)s, %(seq)s)", own)
-        _execute(_CLOSE.format(source="WHERE"), own)
+            run_on_sqlite(_SQLITE_AUDIT, {**given, "seq": linked[0].seq})
+        run_on_sqlite(_SQLITE_CLOSE, given)
     return True
 
 
-_NAMED: Final = re.compile(r"%\((\w+)\)s")
-_CAST: Final = re.compile(r"(?<=[)sL])::\w+")
-
-
-def _fetch(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Run one statement that the server keeps prepared. Outside of a transaction it is one of its own."""
-    numbered, names = _numbered(sql)
-    database = connections[DEFAULT_DB_ALIAS]
-    database.ensure_connection()
-    with database.wrap_database_errors:
-        cursor = _cursor_of(database.connection, numbered)
-        cursor.execute(numbered, [params[name] for name in names], prepare=True)
-        found: tuple[Any, ...] | None = cursor.fetchone()
-    return found
-
-
-def _cursor_of(opened: Any, numbered: bytes) -> Any:
-    """Return the cursor of this connection for this statement: used again, it knows how to send the parameters."""
-    import psycopg  # it is not installed with the embedded default
-
-    kept = vars(opened).setdefault("lqops_cursors", {})
-    if numbered not in kept:
-        kept[numbered] = psycopg.RawCursor(opened)
-    return kept[numbered]
-
-
-@lru_cache(maxsize=32)
-def _numbered(sql: str) -> tuple[bytes, list[str]]:
-    """Return the statement with $1, $2 and so on, as the server takes it, and the parameters in that order.
-
-    The driver then has nothing to translate: a third of its time.
-    """
-    names = list(dict.fromkeys(_NAMED.findall(sql)))
-    return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", sql).encode(), names
-
-
-@lru_cache(maxsize=32)
-def _on_sqlite(sql: str) -> tuple[str, frozenset[str]]:
-    """Return the statement with :name for each parameter and without the casts of PostgreSQL, and those names."""
-    return _NAMED.sub(r":\1", _CAST.sub("", sql)), frozenset(_NAMED.findall(sql))
-
-
-def _execute(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Run one statement by SQLite's driver, which keeps it prepared; return its first row."""
-    named, names = _on_sqlite(sql)
-    database = connections[DEFAULT_DB_ALIAS]
-    with database.wrap_database_errors:
-        cursor = database.connection.execute(named, {name: _adapted(params[name]) for name in names})
-        found: tuple[Any, ...] | None = cursor.fetchone()
-    return found
-
-
-def _adapted(value: Any) -> Any:
-    """Convert a value as Django does for SQLite."""
-    match value:
-        case datetime():
-            return connection.ops.adapt_datetimefield_value(value)
-        case date():
-            return str(value)
-        case UUID():
-            return value.hex
-        case _:
-            return value
-
-
-def _link(params: Mapping[str, Any]) -> Head | None:
-    """Append the event where the transaction is the lock."""
-    return recorder.append_next(params)
+def _link(sql: str, params: Mapping[str, Any]) -> tuple[Head, list[Any]] | None:
+    """Append the event to the last link that the statement returns; here the transaction is the lock."""
+    found = run_on_sqlite(sql, params)
+    if found is None:
+        return None
+    seq, last, *more = found
+    linked = recorder.linked(params, Head(seq, last))
+    run_on_sqlite(recorder.INSERT_LINKED, {**params, **linked})
+    return Head(linked["seq"], linked["hash"]), more
 
 
 def _micro(amount: Decimal | None) -> int | None:
-    return None if amount is None else int(Decimal(amount).scaleb(6))
+    if not amount:
+        return None if amount is None else 0
+    return int(Decimal(amount).scaleb(6))

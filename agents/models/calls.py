@@ -1,7 +1,6 @@
 """The journal: one row per guarded call, written before the call goes out and closed when its outcome is known."""
 
 import uuid
-from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -98,7 +97,10 @@ class ToolCall(models.Model):
         It is the row that `ToolCall(...)` builds; given in the order of its fields, it takes a fifth of the time.
         """
         given |= {"session_id": session.pk, "fencing": session.fencing}
-        values = [given[name] if name in given else default() for name, default in _begun_as()]
+        values = [
+            given[name] if name in given else default() if callable(default) else default
+            for name, default in _begun_as()
+        ]
         make: Any = cls
         row: ToolCall = make(*values)
         row._state.fields_cache["session"] = session
@@ -111,9 +113,12 @@ class ToolCall(models.Model):
 
 
 @cache
-def _begun_as() -> list[tuple[str, Callable[[], Any]]]:
-    """Return the columns of a call in order, each with what makes its default."""
-    return [(field.attname, field.get_default) for field in ToolCall._meta.concrete_fields]
+def _begun_as() -> list[tuple[str, Any]]:
+    """Return the columns of a call in order, each with its default or what makes it."""
+    return [
+        (field.attname, field.default if field.has_default() else field.get_default())
+        for field in ToolCall._meta.concrete_fields
+    ]
 
 
 # --- Approval tickets: evidence that a person allowed one exact call, once ---

@@ -55,7 +55,6 @@ def test_postgresql_address_selects_postgresql(tmp_path):
     assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", 5432, "name")
     assert database["OPTIONS"] == {
         "options": "-c idle_in_transaction_session_timeout=20s",
-        "prepare_threshold": 5,
         "connect_timeout": 5,
     }
 

@@ -147,7 +147,7 @@ def changed(change, seen):
 
         return run
 
-    name = "_fetch" if ON_POSTGRES else "_execute"
+    name = "run_on_postgres" if ON_POSTGRES else "run_on_sqlite"
     return patch.object(at_once, name, run_changed(getattr(at_once, name)))
 
 
