@@ -28,6 +28,7 @@ class _Seen:
     rows: Rows = {}
     read_at = 0.0
     merged: tuple[Models, Rows, tuple[Models, dict[str, str]]] | None = None
+    file: Models | None = None
 
 
 _seen = _Seen()
@@ -35,7 +36,10 @@ _seen = _Seen()
 
 def file_models() -> Models:
     """Return what the deployment declares, by its file and its variables."""
-    return Models(settings.LQOPS_MODELS, settings.LQOPS_MODEL_ROLES)
+    declared, roles = settings.LQOPS_MODELS, settings.LQOPS_MODEL_ROLES
+    if _seen.file is None or _seen.file.declared is not declared or _seen.file.roles is not roles:
+        _seen.file = Models(declared, roles)
+    return _seen.file
 
 
 def models_in_force() -> Models:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -115,7 +114,7 @@ def _do(call: Call) -> ToolResult:
     for model in fallbacks:
         passed = time.monotonic() - started
         if not _serves(end) and passed < FALLBACK_SECONDS:  # else the ticker wakes the run for it
-            end = _attempt(replace(call, fallback=model, now=call.now + timedelta(seconds=passed)))
+            end = _attempt(call.but(fallback=model, now=call.now + timedelta(seconds=passed)))
     if _serves(end):
         return _conclude(end)
     return _do_once(call) if isinstance(first, TooDear) else _conclude(first)
@@ -124,7 +123,7 @@ def _do(call: Call) -> ToolResult:
 def _attempt(call: Call) -> Refusal:
     """Make the call by one of several models; return why that model does not serve instead of raising it."""
     try:
-        return _do_once(replace(call, has_fallback=True))
+        return _do_once(call.but(has_fallback=True))
     except (RetryLater, ModelSuspended, TooDear) as refusal:
         return refusal
 
@@ -155,7 +154,7 @@ def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
     the calls are made one by one.
     """
     try:
-        results = _do_together([replace(call, has_fallback=bool(fallbacks_of(call.model))) for call in calls])
+        results = _do_together([call.but(has_fallback=bool(fallbacks_of(call.model))) for call in calls])
     except (RetryLater, ModelSuspended, TooDear) as away:
         if not fallbacks_of(away.model):
             raise
@@ -230,7 +229,7 @@ def _open_at_once(call: Call) -> Call:
     opened = open_call(row, session=call.session, now=call.now, price_row=price_row, **_fill(row, call))
     if opened is None:
         return call
-    return replace(call, row=row, head=opened.head, is_fresh=not opened.waited)
+    return call.but(row=row, head=opened.head, is_fresh=not opened.waited)
 
 
 class _Undone(Exception):
@@ -249,7 +248,7 @@ def _act_at_once(call: Call) -> ToolResult | None:
         with transaction.atomic():
             if not begin_local(row, session=call.session, now=call.now):
                 return None
-            result = _acted(replace(call, row=row, is_undone_whole=True))
+            result = _acted(call.but(row=row, is_undone_whole=True))
             if not end_local(row, session=call.session, now=call.now):
                 raise _Undone
     except (_Undone, InternalError, TransactionManagementError):  # or the tool went on after an error of the database
@@ -260,7 +259,7 @@ def _act_at_once(call: Call) -> ToolResult | None:
 def _act_together(calls: Sequence[Call]) -> list[ToolResult] | None:
     """Make local calls of one session in one block. None: nothing was written."""
     session, now = calls[0].session, calls[0].now
-    opened = [replace(call, row=journal_row(call), is_undone_whole=True) for call in calls]
+    opened = [call.but(row=journal_row(call), is_undone_whole=True) for call in calls]
     rows = [call.journal for call in opened]
     try:
         with transaction.atomic():
@@ -317,7 +316,7 @@ def _quoted(call: Call, price_row: tuple[Any, ...]) -> Call | UnpricedModel:
     assert call.outgoing is not None  # noqa: S101 it has a model request
     asked = call.outgoing.request
     held = costs.worst_case(price, costs.input_bound(asked, price), asked.max_tokens)
-    return replace(call, price=price, held=held)
+    return call.but(price=price, held=held)
 
 
 def _estimated(call: Call) -> Call:
@@ -326,7 +325,7 @@ def _estimated(call: Call) -> Call:
         return call
     estimate = costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now))
     outgoing = outgoing_request(call.session, call.request) if call.request else None
-    return replace(call, estimate=estimate, outgoing=outgoing)
+    return call.but(estimate=estimate, outgoing=outgoing)
 
 
 def _fill(row: ToolCall, call: Call) -> dict[str, Any]:
@@ -349,7 +348,7 @@ def _decide(call: Call) -> Call | ToolResult:
     if call.tool.remote and in_open_transaction():
         raise OpenTransaction(f"{call.intent} does I/O and was called inside a transaction; call it outside of one.")
     seen = read_unlocked(call.session, call.key)
-    call = replace(call, phase=seen.boundary.phase)
+    call = call.but(phase=seen.boundary.phase)
     if _judge(call, seen.boundary) is not None:
         with transaction.atomic():
             refusal = _refuse_if_stopped(call, read_for_update(call.session))
@@ -365,7 +364,7 @@ def _decide(call: Call) -> Call | ToolResult:
     ticket = consent(call)
     if isinstance(ticket, ToolResult):
         return ticket
-    call = replace(call, asked_digest=call.digest, ticket=ticket, attempt=place.attempt)
+    call = call.but(asked_digest=call.digest, ticket=ticket, attempt=place.attempt)
     if ticket is not None:
         allowed = _as_approved(call, ticket)
         if isinstance(allowed, ToolResult):
@@ -376,12 +375,12 @@ def _decide(call: Call) -> Call | ToolResult:
 
 def _as_approved(call: Call, ticket: Approval) -> Call | ToolResult:
     """Return the call with the arguments of its ticket. If the approver changed them, it is judged once more."""
-    call = replace(call, arguments=ticket.arguments)
+    call = call.but(arguments=ticket.arguments)
     if call.holds_a_secret:
         return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
     if not ticket.original_digest:
         return call
-    call = replace(call, tool=usable(call.intent, ticket.arguments)[0])
+    call = call.but(tool=usable(call.intent, ticket.arguments)[0])
     return refuse_edited(call, ticket) or call
 
 
@@ -422,8 +421,7 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     away_until = locked.model_away_until
     if away_until is not None and not outage_probe(request.model, now=call.now):
         return RetryLater(request.model, away_until)
-    return replace(
-        call,
+    return call.but(
         outgoing=call.outgoing.limited(verdict.max_tokens),
         price=price,
         held=verdict.held,
@@ -451,7 +449,7 @@ def can_be_paid(session: AgentSession, intent: ToolIntent, params: Mapping[str, 
     It decides and writes nothing. With it a run ends early by itself, before the brake ends it without a result.
     """
     call = plan_call(session, intent, params, key="", now=clock())
-    return any(_can_be_paid(replace(call, fallback=model)) for model in ("", *fallbacks_of(call.model)))
+    return any(_can_be_paid(call.but(fallback=model)) for model in ("", *fallbacks_of(call.model)))
 
 
 def _can_be_paid(call: Call) -> bool:
@@ -529,7 +527,7 @@ def _after(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
         outage_try_now(call.model, now=now)  # by another run
     if result.detail == HALTED:
         with transaction.atomic():
-            return _refuse_if_stopped(replace(call, now=now), read_for_update(call.session)) or result
+            return _refuse_if_stopped(call.but(now=now), read_for_update(call.session)) or result
     return result
 
 
@@ -563,7 +561,7 @@ def _authorise(call: Call, *, sharing: int = 1, is_first: bool = True) -> Call |
         head = journal_record(row, now=call.now)
     else:
         head = journal_open(row, session=call.session, ledgers=paid.ledgers, now=call.now, **noted)
-    return replace(paid, row=row, head=head)
+    return paid.but(row=row, head=head)
 
 
 def _never() -> bool:

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 from agents.anonymize import Anonymizer
 from agents.definitions.catalogue import declaration_of
@@ -223,7 +223,7 @@ def _ignore(chunk: Chunk) -> None:
 
 def _sane(usage: Usage | None) -> Usage | None:
     """Treat impossible token counts as no report, so that the worst case is booked."""
-    if usage is None or not all(0 <= count <= MOST_TOKENS for count in astuple(usage)):
+    if usage is None or not all(0 <= count <= MOST_TOKENS for count in vars(usage).values()):
         return None
     return usage
 

@@ -6,6 +6,7 @@ Each failed attempt at a model is booked before the next one is sent; the last a
 import logging
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
@@ -71,7 +72,7 @@ def book_attempt(call: Call, attempt: Attempt) -> bool:
     with transaction.atomic(durable=True):
         room = journal_retry(row, session=call.session, booked=booked, tokens=attempt.tokens)
         if room:
-            _log(call, attempt, booked, now=call.now).save(force_insert=True)
+            InferenceLog(**_log(call, attempt, booked, now=call.now)).save(force_insert=True)
     if room:
         row.actual_usd = row.actual_usd + booked
         row.tokens = row.tokens + attempt.tokens
@@ -163,7 +164,7 @@ def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
         row, session=call.session, booked=booked, tokens=tokens, after=call.head, now=now, skill_call=audited
     )
     if attempt is not None:
-        _log(call, attempt, booked, now=now).save(force_insert=True)
+        InferenceLog(**_log(call, attempt, booked, now=now)).save(force_insert=True)
         form_note(row.model, attempt, now=now)
     if booked <= row.held_usd:
         return result
@@ -173,6 +174,6 @@ def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
     return BudgetExceeded("cost", f"Model {row.model} billed {booked} USD; its bound was {row.held_usd} USD.")
 
 
-def _log(call: Call, attempt: Attempt, booked: Decimal, *, now: datetime) -> InferenceLog:
+def _log(call: Call, attempt: Attempt, booked: Decimal, *, now: datetime) -> dict[str, Any]:
     assert call.outgoing is not None  # noqa: S101 an attempt is always one at a model request
     return inference_log(call.journal, attempt, purpose=call.outgoing.request.purpose, booked=booked, now=now)

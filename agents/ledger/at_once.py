@@ -25,7 +25,7 @@ from agents.ledger.budgets import APPLYING, THEIR_BUDGETS
 from agents.ledger.journal import call_details
 from agents.ledger.prepared import adapted, run_on_postgres, run_on_sqlite
 from agents.ledger.prices import longest_prefix_sql
-from agents.models import AgentSession, InferenceLog, ToolCall
+from agents.models import AgentSession, ToolCall
 from agents.models.shared_texts import stored
 from agents.policy.costs import WARN_FRACTION
 from agents.types import ToolResult
@@ -385,7 +385,7 @@ def settle_call(
     booked: Decimal,
     result: ToolResult,
     tokens: int,
-    log: InferenceLog | None,
+    log: Mapping[str, Any] | None,
     skill_call: SkillAudit | None,
     now: datetime,
 ) -> bool:
@@ -415,8 +415,8 @@ def settle_call(
         "noted_before": now - NOTED_EVERY,
     }
     if log is not None:
-        params |= {f"log_{name}": getattr(log, name) for name in _LOGGED}
-        params |= {f"log_{name}": _micro(getattr(log, name)) for name in ("approved_usd", "cost_estimate")}
+        params |= {f"log_{name}": value for name, value in log.items()}
+        params |= {f"log_{name}": _micro(log[name]) for name in ("approved_usd", "cost_estimate")}
     if skill_call is not None:
         params |= {f"skill_{name}": getattr(skill_call, name) for name in _AUDITED}
     kind = (bool(row.model), log is not None, skill_call is not None)

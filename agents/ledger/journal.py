@@ -16,7 +16,7 @@ from agents.enums import HaltState, Outcome, Purpose, Status, TerminalReason
 from agents.exceptions import JournalMismatch, LeaseLost, OutcomeUnknown, SessionHalted
 from agents.ledger.boundary import all_work_goes_on, holder, read_for_update
 from agents.ledger.budgets import budgets_book, budgets_lock_again, budgets_reserve, budgets_settle, micro
-from agents.models import AgentSession, InferenceLog, ToolCall
+from agents.models import AgentSession, ToolCall
 from agents.policy.brakes import temporal
 from agents.policy.costs import cost_of
 from agents.types import ZERO, Ledger, Price, ToolResult, Usage, WireForm
@@ -296,23 +296,26 @@ class Attempt:
 
 def inference_log(
     call: ToolCall, attempt: Attempt, *, purpose: Purpose, booked: Decimal, now: datetime
-) -> InferenceLog:
-    """Return the row of an attempt. Without a report `cost_estimate` stays empty: a guess must not calibrate."""
+) -> dict[str, Any]:
+    """Return the columns of an attempt's row in the log of model calls.
+
+    Without a report `cost_estimate` stays empty: a guess must not calibrate.
+    """
     usage = attempt.usage or Usage(0, 0)
-    return InferenceLog(
-        session=call.session,
-        provider=attempt.provider,
-        model=call.model,
-        purpose=purpose,
-        attempt=attempt.number,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        approved_usd=call.approved_usd,
-        cost_estimate=booked if attempt.usage is not None else None,
-        latency_ms=attempt.latency_ms,
-        request_id=attempt.request_id,
-        refused=attempt.refused,
-        outcome=attempt.outcome,
-        created_at=now,
-    )
+    return {
+        "session_id": call.session_id,
+        "provider": attempt.provider,
+        "model": call.model,
+        "purpose": purpose,
+        "attempt": attempt.number,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "approved_usd": call.approved_usd,
+        "cost_estimate": booked if attempt.usage is not None else None,
+        "latency_ms": attempt.latency_ms,
+        "request_id": attempt.request_id,
+        "refused": attempt.refused,
+        "outcome": attempt.outcome,
+        "created_at": now,
+    }

@@ -212,7 +212,8 @@ def test_a_guess_is_not_logged_as_a_cost(usage, tokens, cost):
         actual_usd=Decimal("0.0105"),
     )
     attempt = Attempt(2, "scripted", usage=usage, contacted=True, latency_ms=12)
-    inference_log(call, attempt, purpose=Purpose.PRECHECK, booked=Decimal("0.0105"), now=NOW).save()
+    log = inference_log(call, attempt, purpose=Purpose.PRECHECK, booked=Decimal("0.0105"), now=NOW)
+    InferenceLog.objects.create(**log)
     row = InferenceLog.objects.get()
     assert (row.input_tokens, row.output_tokens) == tokens
     assert (row.cost_estimate, row.approved_usd) == (cost, Decimal("0.005"))
