@@ -54,7 +54,7 @@ def test_postgresql_address_selects_postgresql(tmp_path):
     assert database["ENGINE"] == "django.db.backends.postgresql"
     assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", 5432, "name")
     assert database["OPTIONS"] == {
-        "options": "-c idle_in_transaction_session_timeout=20s",
+        "options": "-c idle_in_transaction_session_timeout=20s -c plan_cache_mode=force_generic_plan",
         "connect_timeout": 5,
     }
 
