@@ -19,6 +19,10 @@ def lease_renewal_seconds() -> float:
     return float(settings.LQOPS_HEARTBEAT_SECONDS)
 
 
+def task_seconds() -> float:
+    return float(settings.Q_CLUSTER["timeout"])
+
+
 def default_session_cap() -> Decimal:
     return Decimal(settings.LQOPS_DEFAULT_SESSION_CAP_USD)
 

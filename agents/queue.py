@@ -8,23 +8,27 @@ transaction that enqueues it. With Redis it is sent after the commit.
 import logging
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
+from multiprocessing.util import Finalize
 from typing import Any, Final
 
 import django_q.cluster
 from django.conf import settings
-from django.db import OperationalError, connection, models, transaction
+from django.db import OperationalError, connection, connections, models, transaction
 from django.db.models import Count, Min
 from django_q.brokers import get_broker
 from django_q.brokers.orm import ORM
 from django_q.cluster import Cluster, Sentinel
 from django_q.conf import Conf
 from django_q.models import OrmQ, Task
+from django_q.signals import post_spawn
 from django_q.tasks import async_task
 
 from agents.conf import clock
@@ -75,6 +79,76 @@ def worker_retire() -> None:
     django-q replaces a worker that uses too much memory, between two tasks; from now on every size is too much.
     """
     Conf.MAX_RSS = 1
+
+
+# --- Several runs at a time in one worker: while one waits for its model, the worker takes the next ---
+
+
+class _Runs:
+    """The runs of this worker process, each in a thread of its own. One at a time where nobody said more."""
+
+    most = 1
+    changed = threading.Condition()
+    threads: set[threading.Thread] = set()
+    waits: ContextVar[threading.Event | None] = ContextVar("waits", default=None)
+
+
+def _in_worker(**_: Any) -> None:
+    _Runs.most = int(settings.LQOPS_RUNS_PER_WORKER)
+    Finalize(None, _wait_for_runs, exitpriority=1)
+
+
+post_spawn.connect(_in_worker, dispatch_uid="agents.queue")
+
+
+def work_beside_others(work: Callable[[], object]) -> None:
+    """Do the work; return when it is done, or when it waits for a model and there is room for more.
+
+    What is not done then goes on in its thread. The lease of its run says so to all others; the task is over.
+    """
+    if _Runs.most == 1:
+        work()
+        return
+    waits = threading.Event()
+    failed: list[Exception] = []
+
+    def run() -> None:
+        _Runs.waits.set(waits)
+        try:
+            work()
+        except Exception as error:
+            if waits.is_set():  # nobody looks at it any more
+                logger.exception("a run ended with an error")
+            failed.append(error)
+        finally:
+            connections.close_all()
+            with _Runs.changed:
+                _Runs.threads.discard(thread)
+                _Runs.changed.notify_all()
+            waits.set()
+
+    thread = threading.Thread(target=run, name="run", daemon=True)
+    with _Runs.changed:
+        _Runs.threads.add(thread)
+    thread.start()
+    waits.wait()
+    with _Runs.changed:
+        _Runs.changed.wait_for(lambda: len(_Runs.threads) < _Runs.most)
+    if failed:
+        raise failed[0]
+
+
+def let_worker_go_on() -> None:
+    """Say that this run is about to wait for a model: its worker may take another one."""
+    waits = _Runs.waits.get()
+    if waits is not None:
+        waits.set()
+
+
+def _wait_for_runs() -> None:
+    """Before the process ends: wait for its runs, at most as long as a task may take."""
+    with _Runs.changed:
+        _Runs.changed.wait_for(lambda: not _Runs.threads, timeout=float(Conf.TIMEOUT or 0))
 
 
 # --- The database as broker: whoever waits for a task is told of it ---

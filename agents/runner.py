@@ -5,14 +5,16 @@ first session it proves that its brakes refuse.
 """
 
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
 from django.db import InterfaceError, OperationalError, connection
 
-from agents.conf import clock, lease_renewal_seconds
+from agents.conf import clock, lease_renewal_seconds, task_seconds
 from agents.enums import Status, TerminalReason, WaitingOn
 from agents.exceptions import (
     AutonomousBrake,
@@ -33,7 +35,7 @@ from agents.guard.selftest import arm
 from agents.models import AgentSession
 from agents.queue import in_open_transaction
 from agents.sessions.ending import session_finish, session_rest
-from agents.sessions.leases import lease_claim, lease_next, lease_renew
+from agents.sessions.leases import lease_claim, lease_next, leases_renew
 from agents.tracing import OUTCOME, working_on
 from agents.types import Asleep, End, Finished, SliceOver, Waiting
 from audit.redaction import redact_exception
@@ -82,7 +84,7 @@ def run_claimed(session: AgentSession, engine: Engine) -> None:
         "lqops.fencing": session.fencing,
     }
     with working_on("invoke_agent", run=str(session.public_id), attributes=about) as span:
-        with heartbeat(session):
+        with _heartbeat.of(session):
             end = _run(session, engine)
         span[OUTCOME] = type(end).__name__.lower() if not isinstance(end, Finished) else str(end.reason)
         _record(session, end)
@@ -143,27 +145,67 @@ def record_end(session: AgentSession, end: End | None) -> None:
             session_rest(session, Status.WAITING, now=now, waiting_on=on, model=model)
 
 
-@contextmanager
-def heartbeat(session: AgentSession) -> Iterator[None]:
-    """Renew the lease from a thread with its own connection, until the block ends or the lease is lost."""
-    over = threading.Event()
-    thread = threading.Thread(target=_beat, args=(session, over), name=f"heartbeat-{session.pk}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
+class Heartbeat:
+    """Renews the leases of all runs that this process works on, from one thread with a connection of its own.
+
+    A run that takes longer than a task may is given up: its lease runs out, and another worker takes it over.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[tuple[int, int], float] = {}
+        self._over: threading.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def of(self, session: AgentSession) -> Iterator[None]:
+        """Renew the lease of a session until the block ends."""
+        held = (session.pk, session.fencing)
+        with self._lock:
+            self._held[held] = time.monotonic()
+            if self._thread is None:
+                self._over = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._beat, args=[self._over], name="heartbeat-runs", daemon=True
+                )
+                self._thread.start()
+        try:
+            yield
+        finally:
+            self._end(held)
+
+    def _end(self, held: tuple[int, int]) -> None:
+        with self._lock:
+            del self._held[held]
+            if self._held or self._thread is None or self._over is None:
+                return
+            thread, self._thread = self._thread, None
+            self._over.set()
         thread.join()
 
+    def _beat(self, over: threading.Event) -> None:
+        try:
+            while not over.wait(lease_renewal_seconds()):
+                with self._lock:
+                    earliest = time.monotonic() - task_seconds()
+                    held = [one for one, since in self._held.items() if since >= earliest]
+                try:
+                    if held:
+                        leases_renew(held, now=clock())
+                except Exception:
+                    logger.warning("leases could not be renewed; the next try follows", exc_info=True)
+                    connection.close()
+        finally:
+            connection.close()
 
-def _beat(session: AgentSession, over: threading.Event) -> None:
-    try:
-        while not over.wait(lease_renewal_seconds()):
-            try:
-                if not lease_renew(session, now=clock()):
-                    return
-            except Exception:
-                logger.warning("heartbeat of session %s failed", session.public_id, exc_info=True)
-                connection.close()
-    finally:
-        connection.close()
+
+_heartbeat = Heartbeat()
+
+
+def _after_fork() -> None:
+    """Threads do not survive a fork."""
+    global _heartbeat  # noqa: PLW0603 one process, one heartbeat
+    _heartbeat = Heartbeat()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -9,6 +9,7 @@ from agents.engine.indexing import run_index
 from agents.enums import Mode
 from agents.loop.cycle import run_loop
 from agents.loop.heartbeat import run_heartbeat
+from agents.queue import work_beside_others
 from agents.runner import Engine
 from agents.sensors.slice import run_sensor_session, run_slice
 from agents.walk.walk import walk
@@ -25,7 +26,8 @@ ENGINES: dict[str, Engine] = {
 
 def run_session(session_pk: int) -> None:
     """Work on the session that is next; the id only says for which one the task was sent (0: for any)."""
-    runner.run_next(ENGINES, owner=f"{socket.gethostname()}:{os.getpid()}"[-96:])
+    owner = f"{socket.gethostname()}:{os.getpid()}"[-96:]
+    work_beside_others(lambda: runner.run_next(ENGINES, owner=owner))
 
 
 def sensor_slice(shard: int) -> None:

@@ -105,9 +105,7 @@ if _database["ENGINE"].endswith("sqlite3"):
     }
 else:  # a process that hangs inside a transaction keeps its locks no longer than this
     _options = _database.setdefault("OPTIONS", {})
-    _options.setdefault(
-        "options", "-c idle_in_transaction_session_timeout=20s -c plan_cache_mode=force_generic_plan"
-    )
+    _options.setdefault("options", "-c idle_in_transaction_session_timeout=20s -c plan_cache_mode=force_generic_plan")
     _options.setdefault("connect_timeout", 5)  # a host that is gone is noticed before clients give up
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 LQOPS_WEB_CONNECTIONS = env.whole("LQOPS_WEB_CONNECTIONS", 20, least=1)
@@ -116,6 +114,7 @@ LQOPS_WEB_CONNECTIONS = env.whole("LQOPS_WEB_CONNECTIONS", 20, least=1)
 
 _broker = env.text("LQOPS_REDIS_URL")
 _task_seconds = env.seconds("LQOPS_TASK_SECONDS", 600)
+LQOPS_RUNS_PER_WORKER = env.whole("LQOPS_RUNS_PER_WORKER", 8, least=1)
 Q_CLUSTER = {
     "name": "lqops",
     "workers": env.whole("LQOPS_WORKERS", 2, least=1),

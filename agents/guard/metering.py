@@ -26,6 +26,7 @@ from agents.policy.conversation import in_form
 from agents.providers.base import AWAY, Chunk, Fault, Provider, ProviderError, Tries, next_wait, wait_listening
 from agents.providers.registry import is_in_process, provider_for
 from agents.providers.transport import Timeouts
+from agents.queue import let_worker_go_on
 from agents.types import ModelReply, ModelRequest, Usage
 from audit.redaction import redact, redact_exception
 
@@ -151,6 +152,7 @@ class Meter:
         try:
             self._provider = self._provider or provider_for(request.model)
             self.last = Attempt(number, self._provider.name, contacted=True)
+            let_worker_go_on()
             reply = self._provider.stream(request, self._listening(outgoing.restoring(on_chunk or _ignore)))
         except ProviderError as error:
             self.last = replace(

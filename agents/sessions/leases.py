@@ -5,13 +5,15 @@ and comes back can write nothing.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from agents.conf import lease_lifetime
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, Urgency, WaitingOn
@@ -128,14 +130,16 @@ def _put_back(session_pk: int, *, now: datetime) -> None:
     rows.lost(now).update(lease_until=now + lease_lifetime())
 
 
-def lease_renew(session: AgentSession, *, now: datetime) -> bool:
-    """Renew the lease. Return False if the session belongs to another worker."""
-    return (
-        AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING).update(
-            lease_until=now + lease_lifetime()
-        )
-        == 1
-    )
+def leases_renew(held: Iterable[tuple[int, int]], *, now: datetime) -> int:
+    """Renew the leases of sessions that are still held under these fencing numbers; return of how many.
+
+    A row that its own run is writing is left for the next time: nobody waits for the others meanwhile.
+    """
+    which = reduce(or_, (Q(pk=pk, fencing=fencing) for pk, fencing in held))
+    rows = AgentSession.objects.filter(which, status=Status.RUNNING)
+    if connection.features.has_select_for_update_skip_locked:
+        rows = AgentSession.objects.filter(pk__in=rows.select_for_update(no_key=True, skip_locked=True).values("pk"))
+    return rows.update(lease_until=now + lease_lifetime())
 
 
 def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:

@@ -1,6 +1,7 @@
 """The runner: claim, work, and an end that is always recorded."""
 
 import threading
+from contextlib import ExitStack
 from datetime import timedelta
 from decimal import Decimal
 from unittest.mock import patch
@@ -186,23 +187,59 @@ def test_a_process_proves_its_brakes_once(monkeypatch):
     assert checks.call_count == 1
 
 
-def test_a_heartbeat_that_fails_is_a_beat_missed(caplog):
-    session = make_session(lease_until=NOW + timedelta(hours=1))
-    beats, answers = threading.Semaphore(0), iter([OperationalError("down"), True, False])
+def beats_of(*sessions, answers, stuck=()):
+    """Hold the sessions until their heartbeat has beaten as often as there are answers, and return what it renewed."""
+    beaten, left, renewed = threading.Semaphore(0), iter(answers), []
+    are_held = threading.Event()
+
+    def soon():
+        assert are_held.wait(60)
+        return 0.01
 
     def renew(held, now):
-        beats.release()
-        answer = next(answers)
+        renewed.append(list(held))
+        beaten.release()
+        answer = next(left, len(held))
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     with (
-        patch.object(runner, "lease_renewal_seconds", return_value=0.01),
-        patch.object(runner, "lease_renew", side_effect=renew),
-        runner.heartbeat(session),
+        patch.object(runner, "lease_renewal_seconds", side_effect=soon),
+        patch.object(runner, "leases_renew", side_effect=renew),
+        ExitStack() as held,
     ):
-        for _ in range(3):
-            assert beats.acquire(timeout=60)
-    assert "failed" in caplog.text
+        for session in sessions:
+            held.enter_context(runner._heartbeat.of(session))
+        for session in stuck:
+            runner._heartbeat._held[session.pk, session.fencing] -= 601
+        are_held.set()
+        for _ in answers:
+            assert beaten.acquire(timeout=60)
+    return renewed
+
+
+def test_a_heartbeat_that_fails_is_a_beat_missed(caplog):
+    session = make_session(lease_until=NOW + timedelta(hours=1))
+
+    beats_of(session, answers=[OperationalError("down"), 1, 0])
+
+    assert "could not be renewed" in caplog.text
     assert SuspendedModel.objects.count() == 0
+
+
+def test_one_heartbeat_renews_the_leases_of_all_runs_of_a_process():
+    sessions = [make_session(fencing=number) for number in (1, 2)]
+
+    renewed = beats_of(*sessions, answers=[2])
+
+    assert renewed[0] == [(session.pk, session.fencing) for session in sessions]
+    assert not any(thread.name.startswith("heartbeat-") for thread in threading.enumerate())
+
+
+def test_run_that_takes_longer_than_a_task_may_is_given_up():
+    stuck, fresh = make_session(), make_session()
+
+    renewed = beats_of(stuck, fresh, answers=[1], stuck=[stuck])
+
+    assert renewed[0] == [(fresh.pk, fresh.fencing)]

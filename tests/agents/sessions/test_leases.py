@@ -11,7 +11,7 @@ from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Budget, Notification, ToolCall
 from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.halts import session_halt
-from agents.sessions.leases import lease_claim, lease_renew
+from agents.sessions.leases import lease_claim, leases_renew
 from audit.models import AuditEvent
 from audit.verify import verify_log
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
@@ -61,13 +61,13 @@ def test_a_queued_session_is_claimed_by_one_worker():
 
 def test_a_heartbeat_keeps_the_lease_and_a_lost_worker_s_does_not():
     session = claimed()
-    assert lease_renew(session, now=LATER)
+    assert leases_renew([(session.pk, session.fencing)], now=LATER) == 1
     assert not AgentSession.objects.lost(LATER).exists()
     much_later = LATER + timedelta(minutes=1)
     assert AgentSession.objects.lost(much_later).get() == session
     taken = lease_claim(session.pk, owner="worker-2", now=much_later)
     assert (taken.fencing, taken.recoveries) == (2, 1)
-    assert not lease_renew(session, now=much_later)
+    assert leases_renew([(session.pk, session.fencing)], now=much_later) == 0
     with pytest.raises(LeaseLost):
         guarded_tool_call(session, ToolIntent.EMIT_FINDING, {})
     resumed = AuditEvent.objects.filter(chain=session.chain).latest("seq")

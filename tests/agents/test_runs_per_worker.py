@@ -1,0 +1,118 @@
+"""Several runs at a time in one worker: while one waits for its model, the worker takes the next."""
+
+import threading
+from unittest.mock import patch
+
+import pytest
+
+from agents import queue
+from agents.queue import let_worker_go_on, work_beside_others
+
+PATIENCE = 30
+
+
+@pytest.fixture
+def _room_for_two():
+    with patch.object(queue._Runs, "most", 2):
+        yield
+    queue._wait_for_runs()
+    assert queue._Runs.threads == set()
+
+
+class Run:
+    """A run that waits for its model until it is answered."""
+
+    def __init__(self, fails=""):
+        self.answered = threading.Event()
+        self.ended = threading.Event()
+        self.thread = None
+        self._fails = fails
+
+    def __call__(self):
+        self.thread = threading.current_thread()
+        if self._fails == "at once":
+            raise ValueError("it cannot be claimed")
+        let_worker_go_on()
+        assert self.answered.wait(PATIENCE)
+        self.ended.set()
+        if self._fails:
+            raise ValueError("the answer is of no use")
+
+
+def begun(run):
+    """Start the run as a worker does, in a thread that ends when the worker goes on."""
+    worker = threading.Thread(target=work_beside_others, args=[run])
+    worker.start()
+    return worker
+
+
+@pytest.mark.usefixtures("_room_for_two")
+def test_worker_goes_on_while_a_run_waits_for_its_model():
+    run = Run()
+
+    work_beside_others(run)
+
+    assert run.thread.is_alive()
+    assert not run.ended.is_set()
+    run.answered.set()
+    assert run.ended.wait(PATIENCE)
+
+
+@pytest.mark.usefixtures("_room_for_two")
+def test_worker_with_as_many_runs_as_it_may_have_waits_for_the_end_of_one():
+    first, second = Run(), Run()
+    work_beside_others(first)
+    worker = begun(second)
+    worker.join(0.2)
+    assert worker.is_alive()
+
+    first.answered.set()
+    worker.join(PATIENCE)
+
+    assert not worker.is_alive()
+    assert not second.ended.is_set()
+    second.answered.set()
+
+
+@pytest.mark.usefixtures("_room_for_two")
+def test_run_without_a_model_is_over_when_the_task_is():
+    done = []
+
+    work_beside_others(lambda: done.append(threading.current_thread()))
+
+    assert done != []
+    assert done != [threading.current_thread()]
+    done[0].join(PATIENCE)
+
+
+@pytest.mark.usefixtures("_room_for_two")
+def test_error_before_the_wait_is_the_task_s():
+    with pytest.raises(ValueError, match="cannot be claimed"):
+        work_beside_others(Run(fails="at once"))
+
+
+@pytest.mark.usefixtures("_room_for_two")
+def test_error_after_the_wait_is_logged(caplog):
+    run = Run(fails="later")
+    work_beside_others(run)
+    run.answered.set()
+    run.thread.join(PATIENCE)
+
+    assert "a run ended with an error" in caplog.text
+
+
+def test_outside_of_a_worker_the_work_is_done_in_the_thread_that_asks():
+    done = []
+
+    work_beside_others(lambda: done.append(threading.current_thread()))
+
+    assert done == [threading.current_thread()]
+
+
+def test_worker_has_as_many_runs_as_the_setting_says(settings):
+    settings.LQOPS_RUNS_PER_WORKER = 3
+    with patch.object(queue._Runs, "most", 1), patch.object(queue, "Finalize") as at_the_end:
+        queue.post_spawn.send(sender="django_q", proc_name="worker")
+
+        assert queue._Runs.most == 3
+    at_the_end.assert_called_once_with(None, queue._wait_for_runs, exitpriority=1)
