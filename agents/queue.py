@@ -16,7 +16,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
+from multiprocessing.connection import wait
 from multiprocessing.util import Finalize
+from queue import Empty
 from typing import Any, Final
 
 import django_q.cluster
@@ -38,7 +40,7 @@ from agents.process_end import end_with_parent
 logger = logging.getLogger(__name__)
 
 TASKS: Final = "agents.tasks"
-IDLE: Final = -1  # the timer of a worker that waits for a task
+LOCKED_SECONDS: Final = 2.0
 
 
 class TaskName(models.TextChoices):
@@ -299,12 +301,33 @@ def run_cluster(queue: Queue, *, workers: int, before_stop: Callable[[], None]) 
     Stopping().start()
 
 
+class LocalQueue(django_q.cluster.Queue):  # type: ignore[misc]
+    """A queue between the processes of a cluster. Whoever waits for its next item holds no lock.
+
+    The queue of multiprocessing is waited for under its lock. A process that was killed meanwhile would never release
+    it, and whoever replaces it would wait for ever.
+    """
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 as multiprocessing
+        while block and timeout is None:
+            wait([self._reader])
+            with suppress(Empty):
+                return super().get(block=False)
+        return super().get(block, timeout)
+
+    def is_locked(self) -> bool:
+        """Return whether the lock is held for longer than an item takes: its holder was killed."""
+        if not self._rlock.acquire(timeout=LOCKED_SECONDS):
+            return True
+        self._rlock.release()
+        return False
+
+
 class Guard(Sentinel):  # type: ignore[misc]
     """The process that watches the processes of a cluster. They end with it, and it with the cluster.
 
-    Processes that wait for the next item of a local queue hold its lock. A killed one never releases it, and whoever
-    replaces it waits for ever: no task is taken, or none is acknowledged. Then the guard ends, and the supervisor
-    starts the cluster again.
+    If one of them was killed in the moment in which it took an item, its queue is locked for ever. Then the guard
+    ends, and the supervisor starts the cluster again.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -324,14 +347,15 @@ class Guard(Sentinel):  # type: ignore[misc]
 
     def reincarnate(self, process: Any) -> None:
         was_killed = process.exitcode is not None and process.exitcode < 0
-        at_work = process in self.pool and process.timer.value != IDLE
-        if was_killed and not at_work:
-            logger.critical("A process of the queue was killed and may have left a lock; the cluster ends.")
+        if was_killed and (self.task_queue.is_locked() or self.result_queue.is_locked()):
+            logger.critical("A process of the queue was killed and left a lock; the cluster ends.")
             os._exit(1)
         super().reincarnate(process)
 
 
-django_q.cluster.Sentinel = Guard  # what a cluster starts, also with `manage.py qcluster`
+# What a cluster starts and uses, also with `manage.py qcluster`
+django_q.cluster.Sentinel = Guard
+django_q.cluster.Queue = LocalQueue
 
 
 def in_open_transaction() -> bool:
