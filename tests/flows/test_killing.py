@@ -100,36 +100,31 @@ def walk_under_fire(cluster, walks, *, seed, kill_every=2.0, patience=900):
     print(f"{walks} walks, {killer.killed} kills, seed {seed}: {Counter(s.terminal_reason for s in sessions)}")
 
 
-def test_queue_whose_idle_workers_died_with_its_lock_is_started_again(cluster):
-    """An idle worker waits with the lock of the queue in its hands: killed, it keeps its successors out for ever."""
+def test_queue_goes_on_after_all_its_idle_processes_were_killed(cluster):
+    """Nobody waits with the lock of a queue in his hands, which would keep his successors out for ever."""
     scene = Scene()
     scene.watch()
-    until(cluster.mains)
-    before = cluster.mains()
-    for _ in range(20):  # again, if none of them had the lock yet
+    for _ in range(3):
         until(lambda: len(cluster.workers()) == PROCESSES)
-        for pid in cluster.workers():
+        killed = cluster.workers()
+        for pid in killed:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
         scene.attach()
-        session = AgentSession.objects.filter(owner=scene.owner).latest("pk")
 
-        assert ended(session).status == Status.COMPLETED
-        if cluster.mains() != before:
-            return
-    pytest.fail("none of the killed workers had the lock")
+        assert ended(AgentSession.objects.filter(owner=scene.owner).latest("pk")).status == Status.COMPLETED
+        assert not set(killed) & set(cluster.workers())
 
 
 def test_tasks_are_acknowledged_after_the_process_that_acknowledges_was_killed(cluster):
-    """It waits with the lock of the results in its hands: its successor would wait for ever."""
+    """Its successor finds the queue of results free."""
     scene = Scene()
     scene.watch()
     until(lambda: len(cluster.workers()) == PROCESSES)
-    before = cluster.mains()
     monitor = sorted(cluster.workers())[-2]  # started after the workers and before the pusher
     os.kill(monitor, signal.SIGKILL)
-    until(lambda: cluster.mains() not in ([], before))
+    until(lambda: monitor not in cluster.workers() and len(cluster.workers()) == PROCESSES)
     last = OrmQ.objects.aggregate(last=Max("pk"))["last"] or 0  # tasks of processes that were killed come again later
 
     later = 3
