@@ -12,7 +12,14 @@ from agents.enums import BudgetScope, RunResult, Status
 from agents.exceptions import LeaseLost
 from agents.models import AgentSession, Budget
 from agents.sessions.lifecycle import session_wake
-from agents.sessions.transcripts import Inputs, note_inputs, session_note_judges, session_note_result, session_note_wait
+from agents.sessions.transcripts import (
+    Inputs,
+    note_inputs,
+    result_notes,
+    session_note_judges,
+    session_note_new,
+    session_note_wait,
+)
 from agents.walk import analysis
 from audit.models import AuditEvent
 from tests.agents.walk.scene import model, run
@@ -27,7 +34,7 @@ pytestmark = pytest.mark.django_db
         lambda held: note_inputs(held, Inputs(), now=NOW),
         lambda held: session_note_judges(held, citations=1, judges=["a"], now=NOW),
         session_note_wait,
-        lambda held: session_note_result(held, RunResult.EMPTY, "", empty=True),
+        lambda held: session_note_new(held, result_notes(RunResult.EMPTY, "", empty=True)),
     ],
     ids=["inputs", "judges", "wait", "result"],
 )
@@ -62,7 +69,7 @@ def test_other_notes_stay():
     held = make_session(metadata={"phase_entered": "analysis"})
     session_note_wait(held)
     for _ in range(2):
-        session_note_result(held, RunResult.OK, "All is well.", empty=False)
+        session_note_new(held, result_notes(RunResult.OK, "All is well.", empty=False))
     noted = {"result": "ok", "reason": "All is well.", "empty": False}
     assert AgentSession.objects.get().metadata == {"phase_entered": "analysis", "waits": 1, **noted}
 

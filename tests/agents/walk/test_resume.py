@@ -90,6 +90,7 @@ def one_by_one(call):
         return [call(one.session, one.intent, one.arguments, key=one.key) for one in calls]
 
     with (
+        patch("agents.walk.walk._read", lambda _: False),
         patch("agents.walk.walk._write", lambda _: None),
         patch("agents.engine.prompting.guarded_tool_call", call),
         patch("agents.engine.prompting.guarded_batch", batch),
@@ -220,8 +221,8 @@ def test_a_run_paused_at_any_call_goes_on_as_if_it_had_never_been(undisturbed, n
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("lost_in", PHASES)
 def test_a_worker_lost_at_a_border_between_phases_is_replaced(undisturbed, lost_in):
-    def enter(session, phase, *, now):
-        session_enter_phase(session, phase, now=now)
+    def enter(session, phase, **more):
+        session_enter_phase(session, phase, **more)
         if phase == lost_in:
             raise LeaseLost("lost")
 
