@@ -219,7 +219,12 @@ def _move_recorded(
     session: AgentSession, phase: Phase, notes: Mapping[str, Any], event: Mapping[str, Any]
 ) -> tuple[bool, bool]:
     """Return whether the session was moved, and whether the event was written."""
-    own = {"session": session.pk, "fencing": session.fencing, "phase": str(phase), "notes": json.dumps(notes)}
+    own: dict[str, Any] = {
+        "session": session.pk,
+        "fencing": session.fencing,
+        "phase": str(phase),
+        "notes": json.dumps(notes),
+    }
     with connection.cursor() as cursor:
         cursor.execute(_ENTER, {**event, **own})
         found = cursor.fetchone()

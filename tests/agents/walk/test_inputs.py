@@ -59,6 +59,14 @@ def test_inputs_are_said_once_and_again_only_if_they_are_others():
     assert AgentSession.objects.get().context_version == 3
 
 
+def test_inputs_take_the_place_of_those_before_and_leave_other_notes():
+    held = make_session(metadata={"waits": 2})
+    note_inputs(held, Inputs(precedent_ids=("p1",), memory_ids=("m1",)), now=NOW, reading={"room": 1, "names": ["A"]})
+    note_inputs(held, Inputs(memory_ids=("m2",)), now=NOW, reading={"room": 2})
+    noted = {"waits": 2, "inputs": {"memories": 1, "memory_ids": ["m2"]}, "reading": {"room": 2}}
+    assert held.metadata == AgentSession.objects.get().metadata == noted
+
+
 def test_judges_are_chosen_once():
     held = make_session()
     assert session_note_judges(held, citations=1, judges=["a", "b"], now=NOW) == ("a", "b")
