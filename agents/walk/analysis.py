@@ -370,6 +370,7 @@ class SectionReader:
         self._noted: dict[str, Any] = dict(work.session.metadata.get(READING) or {})
         self._inputs: Inputs | None = None
         self._is_plan_new = False
+        self._answers: dict[str, Answer] = {}
         made = calls_latest(self._session, under=(ONLY, SECTION, CLOSING))
         self._made: dict[str, ToolCall] = {key: call for key, call in made.items() if not is_made_again(call)}
 
@@ -398,14 +399,16 @@ class SectionReader:
         return None
 
     def reply(self) -> Reply:
-        self._made = {key: call for key, call in self._made.items() if not is_made_again(call)}
+        for key in [key for key, call in self._made.items() if is_made_again(call)]:
+            del self._made[key]
+            self._answers.clear()
         analyses = [found for part in self._leaves if (found := self._answer(part).analysis) is not None]
         unread = tuple(self._unread())
         if not analyses:
             return Reply(failed=self._why_nothing(), unread=unread)
         unclosed = ""
         for parts in self._cut_up():
-            closing = answer_to(_closing_key(parts), self._made)
+            closing = self._answer_to(_closing_key(parts))
             if closing.analysis is not None:
                 analyses.append(_about(closing.analysis, parts[0].passages[0].document_id))
             else:
@@ -486,8 +489,14 @@ class SectionReader:
                 found.setdefault(part.passages[0].document_id, []).append(part)
         return list(found.values())
 
+    def _answer_to(self, key: str) -> Answer:
+        """Return the answer to what was asked under this key; it is read once, until more is asked."""
+        if key not in self._answers:
+            self._answers[key] = answer_to(key, self._made)
+        return self._answers[key]
+
     def _answer(self, section: Section) -> Answer:
-        return answer_to(section.key, self._made)
+        return self._answer_to(section.key)
 
     def _seen_in(self, section: Section) -> tuple[str, ...] | None:
         """Return what the section deals with; None if it was not checked, or the answer does not say."""
@@ -508,7 +517,7 @@ class SectionReader:
     def _ask(self, key: str, question: Callable[[], dict[str, Any]]) -> End | None:
         """Ask until there is an answer, or none is to be had. Each request may end the slice of work."""
         while True:
-            answer = answer_to(key, self._made)
+            answer = self._answer_to(key)
             if answer.analysis is not None or answer.why:
                 return None
             place, params = self._request(key, answer, question)
@@ -522,6 +531,7 @@ class SectionReader:
                 return Asleep(clock() + BUSY_WAIT)
             if (made := self._call_made(place, asked)) is not None:
                 self._made[place] = made
+                self._answers.pop(key, None)
             if not asked.ok:
                 if not self._can_go_on_after(asked):
                     self._note(stopped=asked.error or str(asked.outcome))
@@ -547,7 +557,7 @@ class SectionReader:
 
     def _has_more(self, key: str) -> bool:
         """Return whether more is asked after this request: about this section or others, or by judges."""
-        return answer_to(key, self._made).analysis is None or key != ONLY or self._work.spec.judge_citations
+        return self._answer_to(key).analysis is None or key != ONLY or self._work.spec.judge_citations
 
     def _request(self, key: str, answer: Answer, question: Callable[[], dict[str, Any]]) -> tuple[str, dict[str, Any]]:
         """Return where the next request stands in the journal, and its parameters."""
