@@ -1,7 +1,7 @@
 """The engine of phased sessions: intake → analysis → drafting → ethics_review → delivery, always in this order.
 
-A phase begins with an audit row, works by guarded calls, and passes nothing on in memory: what a later phase needs
-stands in the journal. So a resumed run begins at the phase it is in. Brakes are not caught here.
+A phase begins with an audit row and works by guarded calls. What a later phase needs stands in the journal, also if
+this slice of work has kept it. So a resumed run begins at the phase it is in. Brakes are not caught here.
 """
 
 import logging
