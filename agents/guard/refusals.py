@@ -135,5 +135,5 @@ def brake_session(session: AgentSession, reason: TerminalReason, *, now: datetim
     row = AgentSession.objects.get(pk=session.pk)
     at_cap = reason == TerminalReason.COST_CAP_REACHED
     kind = "autonomous_session.cost_cap_reached" if at_cap else "autonomous_session.halted"
-    ended = {"reason": reason, "result": result_of(row, reason)[0], **totals(row)}
+    ended = {"reason": reason, "result": result_of(row, reason)[0], **totals(row, calls=row.tool_calls.count())}
     recorder.append(session.chain, kind, now=now, details={**ended, **details})

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet, prefetch_related_objects
+from django.db.models import QuerySet
 
 from agents.conf import skill_folders
 from agents.definitions.playbooks import (
@@ -105,19 +105,22 @@ def playbook_export(playbook: Playbook) -> str:
     return write_playbook(playbook.name, positions_of(playbook))
 
 
-@transaction.atomic
 def playbook_runnable(owner_id: int, public_id: UUID | str) -> Playbook:
     """Return a playbook that a run of this owner may use, with its positions. Raises NotFound.
 
-    The row is locked while the positions are read, so that version and positions belong together.
+    They are read by one statement, so that version and positions belong together.
     """
     try:
         key = UUID(str(public_id))
     except ValueError:
         raise NotFound("There is no such playbook.") from None
-    row = _lock_playbook(Playbook.objects.filter(owner_id=owner_id, public_id=key))
-    prefetch_related_objects([row], "positions")
-    return row
+    of_it = {"playbook__owner_id": owner_id, "playbook__public_id": key, "playbook__deleted_at__isnull": True}
+    positions = PlaybookPosition.objects.filter(**of_it).select_related("playbook").order_by("order", "pk")
+    if not positions:
+        raise NotFound("There is no such playbook.")
+    playbook = positions[0].playbook
+    vars(playbook)["_prefetched_objects_cache"] = {"positions": positions}  # as if they had been prefetched
+    return playbook
 
 
 def playbook_issues(owner_id: int, public_id: str) -> tuple[str, ...]:

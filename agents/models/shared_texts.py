@@ -7,13 +7,15 @@ document is the same text wherever it is quoted. What was sent to a model is put
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final
 
-from django.db import models
+from django.db import connection, models
 from django.db.models.functions import Now
 
 from agents.conf import clock
@@ -81,6 +83,13 @@ def _as_column(parts: Any, kind: str) -> Any:
 
 def stored(value: Any) -> Any:
     """Return the value with its long texts replaced, after storing those that are new."""
+    value, texts = _apart(value)
+    _store({digest: text for digest, text in texts.items() if digest not in _stored_just_now.get()})
+    return value
+
+
+def _apart(value: Any) -> tuple[Any, dict[str, str]]:
+    """Return the value with its long texts replaced, and these by their digests."""
     texts: dict[str, str] = {}
 
     def replaced(text: str) -> str:
@@ -91,27 +100,63 @@ def stored(value: Any) -> Any:
         texts.update(zip(digests, pieces, strict=True))
         return MARK + " ".join(digests)
 
-    value = _with_texts(value, replaced)
-    if texts:
-        _store(texts)
-    return value
+    return _with_texts(value, replaced), texts
+
+
+_stored_just_now: ContextVar[frozenset[str]] = ContextVar("stored_just_now", default=frozenset())
+
+
+def store_texts(value: Any) -> frozenset[str]:
+    """Store the long texts of a value that is written next, in the caller's transaction; return their digests."""
+    _, texts = _apart(value)
+    _store(texts)
+    return frozenset(texts)
+
+
+@contextmanager
+def texts_stored(digests: frozenset[str]) -> Iterator[None]:
+    """Store these texts no second time within: the caller has just committed them."""
+    token = _stored_just_now.set(digests)
+    try:
+        yield
+    finally:
+        _stored_just_now.reset(token)
 
 
 def _store(texts: dict[str, str]) -> None:
     """Write the texts that are new, and note the use of those that were last noted more than a day ago.
 
-    In one order, so that two who store the same texts never block each other. The use is noted before the text is
-    written: one that `prune` deletes in between is written again.
+    In one order, so that two who store the same texts never block each other. One that `prune` deletes before its use
+    is noted is written again.
     """
     now = clock()
     digests = sorted(texts)
-    for start in range(0, len(digests), AT_ONCE):
-        some = digests[start : start + AT_ONCE]
-        old = SharedText.objects.filter(digest__in=some, used_at__lt=now - NOTED_AGAIN)
-        for digest in sorted(old.values_list("digest", flat=True)):
-            SharedText.objects.filter(digest=digest).update(used_at=now)
-    rows = [SharedText(digest=digest, text=texts[digest], used_at=now) for digest in digests]
-    SharedText.objects.bulk_create(rows, ignore_conflicts=True)
+    while some := digests[:AT_ONCE]:
+        digests = digests[AT_ONCE:]
+        if _insert([(digest, texts[digest]) for digest in some], now) < len(some):
+            digests += _note_use(some, now)
+
+
+def _insert(rows: Sequence[tuple[str, str]], now: datetime) -> int:
+    """Write those that are not there by one statement; return how many."""
+    at = connection.ops.adapt_datetimefield_value(now)
+    marks = ", ".join(["(%s, %s, %s)"] * len(rows))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {SharedText._meta.db_table} (digest, text, used_at) VALUES {marks} ON CONFLICT DO NOTHING",  # noqa: S608
+            [value for row in rows for value in (*row, at)],
+        )
+        return int(cursor.rowcount)
+
+
+def _note_use(digests: Sequence[str], now: datetime) -> list[str]:
+    """Note that texts are used; return those that are gone."""
+    used = dict(SharedText.objects.filter(digest__in=digests).values_list("digest", "used_at"))
+    for digest in digests:
+        is_old = digest in used and used[digest] < now - NOTED_AGAIN
+        if is_old and not SharedText.objects.filter(digest=digest).update(used_at=now):
+            del used[digest]
+    return [digest for digest in digests if digest not in used]
 
 
 def _pieces(text: str) -> list[str]:

@@ -101,10 +101,12 @@ def email_is_on(owner_id: int) -> bool:
 
 def channels_for(owner_id: int, kind: NoticeKind) -> list[tuple[Channel, NewsChoice]]:
     """Return the channels of a person that get such a notification, and when."""
+    rows = list(Channel.objects.filter(owner_id=owner_id).order_by("pk"))
+    if not rows and not mail_is_configured():
+        return []
     person = User.objects.filter(pk=owner_id, is_active=True).select_related("lqops_profile").first()
     if person is None:
         return []
-    rows = list(Channel.objects.filter(owner_id=owner_id).order_by("pk"))
     can_mail = mail_is_configured() and bool(person.email) and hasattr(person, "lqops_profile")
     if can_mail and not any(row.kind == ChannelKind.EMAIL for row in rows):
         rows.append(Channel(owner_id=owner_id, kind=ChannelKind.EMAIL, name="E-mail"))  # written with its first copy

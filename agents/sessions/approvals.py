@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from agents.enums import (
     ApprovalStatus,
@@ -544,10 +544,13 @@ def ticket_record(approval: Approval, *, call_id: str, now: datetime) -> None:
     recorder.append(str(approval.session.public_id), "approval.consumed", now=now, details=details)
 
 
+def tickets_unused(session: AgentSession) -> QuerySet[Approval]:
+    return Approval.objects.filter(session=session, status__in=LIVE, consumed_at__isnull=True)
+
+
 def tickets_cancel(session: AgentSession, *, now: datetime, cause: str, actor: str) -> None:
     """Cancel the session's unused tickets. The caller holds the session's row."""
-    live = Approval.objects.filter(session=session, status__in=LIVE, consumed_at__isnull=True)
-    for approval in live:
+    for approval in tickets_unused(session):
         ticket_cancel(approval, now=now, cause=cause, actor=actor)
 
 

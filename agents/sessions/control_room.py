@@ -72,6 +72,7 @@ from agents.models import (
     Trigger,
     UnreadInput,
 )
+from agents.models.expressions import CountOf
 from agents.models.sessions import UNFINISHED
 from agents.policy.transitions import TERMINAL
 from agents.sessions.faults import failing_models, host_faults, hosts_live, missing_migrations
@@ -103,16 +104,6 @@ REASONS: Final = {
     "dimension:tokens": "the run's tokens are used up",
 }
 REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RATE_LIMITED})
-
-
-class CountOf(Subquery):
-    """The number of rows of a query, as one column of another."""
-
-    template = "(SELECT COUNT(*) FROM (%(subquery)s) _counted)"
-    output_field = IntegerField()
-
-    def __init__(self, rows: QuerySet[Any], most: int | None = COUNTED) -> None:
-        super().__init__(rows.order_by().values("pk")[:most])
 
 
 class Kind(StrEnum):
@@ -320,7 +311,7 @@ def counts_for(user: User, now: datetime, *, all_questions: bool, samples: Colle
         "decision": Approval.objects.filter(resolved_by__isnull=False),
         "halt": Halt.objects.all(),
     }
-    columns: dict[str, Any] = {name: CountOf(rows) for name, rows in numbers.items()}
+    columns: dict[str, Any] = {name: CountOf(rows, most=COUNTED) for name, rows in numbers.items()}
     columns |= {f"did_{name}": Exists(rows) for name, rows in done.items()}
     months = Cap.objects.filter(scope=BudgetScope.INSTALLATION, period=BudgetPeriod.MONTH)
     columns["month_cap"] = Subquery(months.values("cap_usd"))
@@ -348,7 +339,9 @@ def _for_user(user: User, *, all_questions: bool) -> dict[str, QuerySet[Any]]:
 def badge_counts(user: User, *, all_questions: bool) -> dict[str, int]:
     """Return the numbers beside the pages of the sidebar, by one statement."""
     rows = {"approvals": approvals_pending(), **_for_user(user, all_questions=all_questions)}
-    found = Installation.objects.filter(pk=1).values(**{name: CountOf(found) for name, found in rows.items()})
+    found = Installation.objects.filter(pk=1).values(
+        **{name: CountOf(found, most=COUNTED) for name, found in rows.items()}
+    )
     return found.first() or dict.fromkeys(rows, 0)
 
 
@@ -610,7 +603,7 @@ def _health_columns(now: datetime) -> dict[str, Any]:
         "oldest_lease_until": first(running.filter(lease_until__isnull=False), "lease_until"),
         "outbox_oldest_at": first(pending, "due_at"),
         **broker,
-        **{name: CountOf(rows, most=None) for name, rows in counts.items()},
+        **{name: CountOf(rows) for name, rows in counts.items()},
     }
 
 

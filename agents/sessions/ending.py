@@ -6,11 +6,11 @@ stopped, with counts, cost and a link to the receipt, but no content.
 
 import logging
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import Exists, QuerySet, Sum
 
 from agents.enums import (
     HaltScope,
@@ -18,6 +18,7 @@ from agents.enums import (
     InputState,
     Mode,
     NoticeKind,
+    Outcome,
     RunResult,
     Status,
     TerminalReason,
@@ -29,10 +30,11 @@ from agents.ledger.journal import journal_recover
 from agents.ledger.outages import model_wait_note
 from agents.ledger.trigger_health import trigger_note_end
 from agents.models import AgentSession, Halt, Installation, Pause, ToolCall, Turn, UnreadInput
+from agents.models.expressions import CountOf
 from agents.people.notifications import notification_create, wants_successes
 from agents.people.outbox import receipt_path
 from agents.policy.transitions import REASON_STATUS
-from agents.sessions.approvals import tickets_cancel
+from agents.sessions.approvals import tickets_cancel, tickets_unused
 from agents.sessions.lifecycle import (
     HEARD,
     check_move,
@@ -44,7 +46,7 @@ from agents.sessions.lifecycle import (
     still_pending,
     totals,
 )
-from agents.sessions.questions import questions_cancel
+from agents.sessions.questions import questions_cancel, questions_open
 from agents.sessions.reads import by_severity, counted, purposes
 from agents.sessions.restarts import loop_due_at
 from agents.types import ZERO
@@ -84,7 +86,9 @@ def close_loop(row: AgentSession, *, reason: TerminalReason, now: datetime) -> N
 _REQUESTED: Final = frozenset({TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT})
 
 
-def notify_end(row: AgentSession, *, reason: TerminalReason, unread: UnreadInput | None, now: datetime) -> None:
+def notify_end(
+    row: AgentSession, *, reason: TerminalReason, unread: UnreadInput | None, is_notified: bool, now: datetime
+) -> None:
     """Notify the owner of a run that was halted or failed, or whose input is given up. No brake applies.
 
     Of an input that is tried several times the owner hears after the first run and after the last.
@@ -92,7 +96,8 @@ def notify_end(row: AgentSession, *, reason: TerminalReason, unread: UnreadInput
     given_up = unread is not None and unread.state == InputState.GIVEN_UP and unread.tries > 1
     is_between = unread is not None and unread.state == InputState.RETRYING and unread.tries > 1
     if row.status == Status.COMPLETED and not given_up:  # the run itself has notified its owner if it found anything
-        _notify_success(row, now=now)
+        if not is_notified:
+            _notify_success(row, now=now)
         return
     if is_between or (reason in _REQUESTED and _is_own_halt(row)):
         return
@@ -109,7 +114,7 @@ def notify_end(row: AgentSession, *, reason: TerminalReason, unread: UnreadInput
 
 def _notify_success(row: AgentSession, *, now: datetime) -> None:
     """Notify an owner who has asked for it of a run that completed and had nothing to say."""
-    if row.mode != Mode.PHASED or row.notifications.exists() or not wants_successes(row.owner_id):
+    if row.mode != Mode.PHASED or not wants_successes(row.owner_id):
         return
     notification_create(
         owner_id=row.owner_id,
@@ -172,13 +177,13 @@ def session_rest(
     """
     row = held(session)
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
-        _end(row, halt_reason(row), now=now)
+        _end(row, halt_reason(row), _left_by(row), now=now)
         return
     if waiting_on == WaitingOn.MODEL:
         wake_at = model_wait_note(row, model, now=now)
         if wake_at <= now:
             error = f"Model {model} did not answer. The run waited {settings.LQOPS_MODEL_WAIT_HOURS} hours for it."
-            _end(row, TerminalReason.PROVIDER_ERROR, now=now, error=error)
+            _end(row, TerminalReason.PROVIDER_ERROR, _left_by(row), now=now, error=error)
             return
     if waiting_on is not None and not still_pending(row, waiting_on):
         status, waiting_on, wake_at = Status.QUEUED, None, None  # the decision came before the session rested
@@ -238,42 +243,72 @@ def _finish(
     session: AgentSession, reason: TerminalReason, *, now: datetime, error: str, retry_at: datetime | None = None
 ) -> AgentSession:
     row = held(session)
-    is_halted = row.halt_state == HaltState.HALT_REQUESTED or _is_halted_with_all(row)
-    ended = _end(row, halt_reason(row) if is_halted else reason, now=now, error=error, retry_at=retry_at)
-    if ended.status == Status.COMPLETED and _is_halted_with_all(row):
+    left = _left_by(row)
+    is_halted = row.halt_state == HaltState.HALT_REQUESTED or left.is_halted_with_all
+    ended = _end(row, halt_reason(row) if is_halted else reason, left, now=now, error=error, retry_at=retry_at)
+    if ended.status == Status.COMPLETED and _halts_of_all_work(row).exists():
         raise _HaltedMeanwhile
     return ended
 
 
-def _is_halted_with_all(row: AgentSession) -> bool:
-    """Return whether all work was halted since the session was created. Chats without a model go on under a halt."""
-    return Installation.objects.filter(pk=1, halt__requested_at__gt=row.created_at).exists()
+class _Left(NamedTuple):
+    """What a session leaves for its end to close, and what its end has to know."""
+
+    is_halted_with_all: bool
+    has_open_calls: bool
+    has_tickets: bool
+    has_questions: bool
+    has_notifications: bool
+    calls: int
+
+
+def _left_by(row: AgentSession) -> _Left:
+    """Look for all of it by one statement. The caller holds the row."""
+    calls = ToolCall.objects.filter(session=row)
+    found = AgentSession.objects.filter(pk=row.pk).values_list(
+        Exists(_halts_of_all_work(row)),
+        Exists(calls.filter(outcome=Outcome.STARTED)),
+        Exists(tickets_unused(row)),
+        Exists(questions_open(row)),
+        Exists(row.notifications.all()),
+        CountOf(calls),
+    )
+    return _Left(*found.get())
+
+
+def _halts_of_all_work(row: AgentSession) -> QuerySet[Installation]:
+    """Return the halt of all work since the session was created. Chats without a model go on under a halt."""
+    return Installation.objects.filter(pk=1, halt__requested_at__gt=row.created_at)
 
 
 def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: datetime, actor: str) -> AgentSession:
     """End a session that no worker holds. The caller has locked the row."""
-    return _end(session, reason, now=now, actor=actor)
+    return _end(session, reason, _left_by(session), now=now, actor=actor)
 
 
 def _end(
     row: AgentSession,
     reason: TerminalReason,
+    left: _Left,
     *,
     now: datetime,
     error: str = "",
     actor: str = "system",
     retry_at: datetime | None = None,
 ) -> AgentSession:
-    journal_recover(row, now=now)  # a call that is still open is charged and closed with the session
-    tickets_cancel(row, now=now, cause=reason, actor=actor)
-    questions_cancel(row, now=now, actor=actor)
+    if left.has_open_calls:
+        journal_recover(row, now=now)  # a call that is still open is charged and closed with the session
+    if left.has_tickets:
+        tickets_cancel(row, now=now, cause=reason, actor=actor)
+    if left.has_questions:
+        questions_cancel(row, now=now, actor=actor)
     braked = row.halt_state == HaltState.HALTED and row.terminal_reason is not None
     ended_for = TerminalReason(row.terminal_reason) if braked and row.terminal_reason else reason
     status = REASON_STATUS[ended_for]
     check_move(row.status, status)
     head = None
     if not braked:
-        details = {"reason": ended_for, "result": result_of(row, ended_for)[0], **totals(row)}
+        details = {"reason": ended_for, "result": result_of(row, ended_for)[0], **totals(row, calls=left.calls)}
         if status == Status.FAILED and error:
             named = error.partition(":")[0][:64]
             details["error_type"] = named if LABEL.fullmatch(named) else "error"
@@ -295,7 +330,7 @@ def _end(
     row.save()
     recorder.close_chain(row.chain, now=now, after=head)
     unread = input_note_end(row, ended_for, retry_at=retry_at, now=now)
-    _aftermath(row, ended_for, unread, now=now)
+    _aftermath(row, ended_for, unread, is_notified=left.has_notifications, now=now)
     is_short = row.run_result in {RunResult.PARTIAL, RunResult.FAILED} and ended_for not in _REQUESTED
     level = logging.WARNING if is_short else logging.INFO
     log_run(row, "ended", level, status=status, reason=ended_for, result=row.run_result, spent_usd=row.spent_usd)
@@ -315,14 +350,16 @@ def result_of(row: AgentSession, reason: TerminalReason) -> tuple[RunResult, str
     return (RunResult.PARTIAL if row.findings.exists() else RunResult.FAILED), why
 
 
-def _aftermath(row: AgentSession, reason: TerminalReason, unread: UnreadInput | None, *, now: datetime) -> None:
+def _aftermath(
+    row: AgentSession, reason: TerminalReason, unread: UnreadInput | None, *, is_notified: bool, now: datetime
+) -> None:
     """Notify the owner of a stopped run, close the loop's turn, count the run for its trigger.
 
     None of it keeps a session from ending.
     """
     try:
         with transaction.atomic():
-            notify_end(row, reason=reason, unread=unread, now=now)
+            notify_end(row, reason=reason, unread=unread, is_notified=is_notified, now=now)
             if row.mode == Mode.LOOP:
                 close_loop(row, reason=reason, now=now)
             # A further run for the same input says nothing new about its trigger, unless it has read it.

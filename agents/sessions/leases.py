@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
+from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -20,7 +21,8 @@ from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, Ur
 from agents.exceptions import InvalidTransition
 from agents.ledger.journal import journal_recover
 from agents.ledger.outages import WAIT, fallbacks_serve, outage_try_now, owners_tell, probers_due
-from agents.models import AgentSession, Installation, ToolCall
+from agents.models import AgentSession, Installation, Pause, ToolCall
+from agents.models.expressions import CountOf
 from agents.people.access import actor_of, require_access
 from agents.people.notifications import notification_create
 from agents.sessions.ending import session_end_unheld
@@ -34,10 +36,7 @@ logger = logging.getLogger(__name__)
 CLAIM_TRIES = 20
 
 # Taken after the session's row and before any chain, by claims alone, so no lock order can conflict.
-_CLAIM_LOCK = {
-    "postgresql": "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
-    "sqlite": "SELECT %s",  # the transaction holds the write lock
-}
+_CLAIM_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"  # on SQLite the transaction is the lock
 
 
 @transaction.atomic
@@ -51,14 +50,16 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
     if row.status != Status.QUEUED and not lost:
         return None
     unknown = lost and journal_recover(row, now=now)
-    if _is_stopped(row):
+    takes_room = not lost and row.mode != Mode.SENSOR and row.urgency == Urgency.BATCH
+    seen = _seen(row, takes_room=takes_room)
+    if _is_stopped(row, seen):
         session_end_unheld(row, halt_reason(row), now=now, actor="system")
         return None
     if lost and not _may_go_on(row, unknown=unknown, now=now):
         return None
-    if session_put_aside_if_paused(row, now=now):
+    if (seen.has_pauses or row.paused_at) and session_put_aside_if_paused(row, now=now):
         return None
-    if not lost and row.mode != Mode.SENSOR and row.urgency == Urgency.BATCH and not _has_room(row):
+    if takes_room and seen.running >= settings.LQOPS_MAX_RUNNING_PER_USER:
         return None
     first = row.started_at is None
     row.status = Status.RUNNING
@@ -166,19 +167,29 @@ def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
     return not unknown
 
 
-def _has_room(row: AgentSession) -> bool:
-    """Return False while enough sessions of this owner are running. Claims of one owner are judged one by one."""
-    with connection.cursor() as cursor:
-        cursor.execute(_CLAIM_LOCK[connection.vendor], [f"claim:{row.owner_id}"])
-    running = AgentSession.objects.taking_room().filter(owner_id=row.owner_id).count()
-    return running < settings.LQOPS_MAX_RUNNING_PER_USER
+class _Seen(NamedTuple):
+    """What else decides on a claim: the halt of all work, pauses, and how many sessions of this owner are running."""
+
+    halt_id: int | None
+    has_pauses: bool
+    running: int
 
 
-def _is_stopped(row: AgentSession) -> bool:
+def _seen(row: AgentSession, *, takes_room: bool) -> _Seen:
+    """Look at all of it by one statement. Claims of one owner that take room are judged one by one."""
+    if takes_room and connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(_CLAIM_LOCK, [f"claim:{row.owner_id}"])
+    running = AgentSession.objects.taking_room().filter(owner_id=row.owner_id)
+    look = Installation.objects.filter(pk=1).values_list("halt_id", Exists(Pause.objects.open()), CountOf(running))
+    return _Seen(*(look.first() or (None, True, 0)))
+
+
+def _is_stopped(row: AgentSession, seen: _Seen) -> bool:
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         return True
     # A paused session is put aside, and makes no call: the halt of all work may spare it.
-    return row.paused_at is None and Installation.objects.filter(pk=1, halt__isnull=False).exists()
+    return row.paused_at is None and seen.halt_id is not None
 
 
 def started_details(row: AgentSession) -> dict[str, str | int | None]:

@@ -4,15 +4,18 @@ Together with ending.py and leases.py the only writer of a session's status. Eve
 the state it starts from (and, for a worker, its fencing number), writes and records, in one transaction.
 """
 
+import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
-from django.db.models import Case, F, Func, JSONField, Q, Value, When
+from django.db.models import Case, F, Func, JSONField, Q, QuerySet, Value, When
+from django.db.models.expressions import CombinedExpression
 
 from agents.conf import default_session_cap
 from agents.definitions.in_force import project_of
@@ -160,32 +163,78 @@ def held(session: AgentSession) -> AgentSession:
     return row
 
 
-class _Merged(Func):
-    """The keys of a JSON object, with those of another one in their place."""
+def _merged(notes: Mapping[str, Any]) -> Func | CombinedExpression:
+    """Return the metadata of a session with these notes in the place of those of the same names."""
+    if connection.vendor == "sqlite":
+        pairs = [(Value(f"$.{name}"), Func(Value(json.dumps(note)), function="json")) for name, note in notes.items()]
+        return Func(F("metadata"), *chain.from_iterable(pairs), function="json_set", output_field=JSONField())
+    return CombinedExpression(F("metadata"), "||", Value(dict(notes), output_field=JSONField()), JSONField())
 
-    arity = 2
-    arg_joiner = " || "
-    template = "%(expressions)s"
-    output_field = JSONField()
 
-    def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
-        merged = {"function": "json_patch", "arg_joiner": ", ", "template": "%(function)s(%(expressions)s)"}
-        return self.as_sql(compiler, connection, **merged, **more)
+def _held_rows(session: AgentSession) -> QuerySet[AgentSession]:
+    return AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
+
+
+def session_note(session: AgentSession, notes: Mapping[str, Any], **columns: Any) -> None:
+    """Write notes to the metadata of a held session, by one fenced statement; its other notes stay."""
+    if not _held_rows(session).update(metadata=_merged(notes), **columns):
+        held(session)  # raises that another worker holds it
+    session.metadata = {**session.metadata, **notes}
+
+
+# The phase, its notes and its event by one statement; without the event if somebody else wrote to the chain meanwhile.
+_HEAD: Final = f"head AS ({recorder.LAST_LINK})"
+_MOVE: Final = (
+    "UPDATE agents_agentsession SET current_phase = %(phase)s, metadata = metadata || %(notes)s::jsonb "
+    "WHERE id = %(session)s AND fencing = %(fencing)s AND status = 'running' "
+    "AND (current_phase <> %(phase)s OR metadata ->> 'phase_entered' IS DISTINCT FROM %(phase)s) RETURNING id"
+)
+_RECORD: Final = f"written AS ({recorder.NEXT_LINK.format(source='moved, head')})"
+_ENTER: Final = f"WITH {_HEAD}, moved AS ({_MOVE}), {_RECORD} SELECT EXISTS (SELECT 1 FROM written) FROM moved"  # noqa: S608 names of our own
+_ENTERED: Final = "autonomous_session.phase_transition"
 
 
 @transaction.atomic(savepoint=False)
-def session_enter_phase(session: AgentSession, phase: Phase, *, now: datetime) -> None:
-    """Move a held session to a phase and record it. Entering the same phase again changes nothing."""
-    rows = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
-    last = "metadata__phase_entered"
-    elsewhere = rows.filter(~Q(current_phase=phase) | Q((f"{last}__isnull", True)) | ~Q((last, phase)))
-    entered = _Merged(F("metadata"), Value({"phase_entered": phase}, output_field=JSONField()))
-    if not elsewhere.update(current_phase=phase, metadata=entered):
+def session_enter_phase(
+    session: AgentSession, phase: Phase, *, now: datetime, notes: Mapping[str, Any] | None = None
+) -> None:
+    """Move a held session to a phase, with notes, and record it. Entering the same phase again changes nothing."""
+    noted = {**(notes or {}), "phase_entered": str(phase)}
+    details = {"from_phase": session.current_phase, "to_phase": phase}
+    if connection.vendor == "postgresql":
+        event = recorder.link_params(session.chain, _ENTERED, now=now, details=details)
+        is_moved, is_recorded = _move_recorded(session, phase, noted, event)
+    else:
+        is_moved, is_recorded = _move(session, phase, noted), False
+    if not is_moved:
         held(session)  # it is there already, or raises that another worker holds it
         return
-    details = {"from_phase": session.current_phase, "to_phase": phase}
     session.current_phase = phase
-    recorder.append(session.chain, "autonomous_session.phase_transition", now=now, details=details)
+    session.metadata = {**session.metadata, **noted}
+    if not is_recorded:
+        recorder.append(session.chain, _ENTERED, now=now, details=details)
+
+
+def _move_recorded(
+    session: AgentSession, phase: Phase, notes: Mapping[str, Any], event: Mapping[str, Any]
+) -> tuple[bool, bool]:
+    """Return whether the session was moved, and whether the event was written."""
+    own: dict[str, Any] = {
+        "session": session.pk,
+        "fencing": session.fencing,
+        "phase": str(phase),
+        "notes": json.dumps(notes),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_ENTER, {**event, **own})
+        found = cursor.fetchone()
+    return found is not None, found is not None and found[0]
+
+
+def _move(session: AgentSession, phase: Phase, notes: Mapping[str, Any]) -> bool:
+    last = "metadata__phase_entered"
+    elsewhere = ~Q(current_phase=phase) | Q((f"{last}__isnull", True)) | ~Q((last, phase))
+    return bool(_held_rows(session).filter(elsewhere).update(current_phase=phase, metadata=_merged(notes)))
 
 
 @transaction.atomic
@@ -202,12 +251,12 @@ def session_wake(session_pk: int, *, now: datetime) -> bool:
     return bool(woken)
 
 
-def totals(row: AgentSession) -> dict[str, Any]:
+def totals(row: AgentSession, *, calls: int) -> dict[str, Any]:
     return {
         "charged_usd": str(row.cost_total_usd),
         "actual_usd": str(row.cost_actual_usd),
         "tokens": row.total_tokens,
-        "calls": row.tool_calls.count(),
+        "calls": calls,
     }
 
 

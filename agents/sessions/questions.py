@@ -35,9 +35,13 @@ def question_end(question: Question, status: QuestionStatus, *, now: datetime, a
     return True
 
 
+def questions_open(session: AgentSession) -> QuerySet[Question]:
+    return Question.objects.filter(session=session, status=QuestionStatus.PENDING)
+
+
 def questions_cancel(session: AgentSession, *, now: datetime, actor: str) -> None:
     """Cancel the session's open questions. The caller holds the session's row."""
-    for question in Question.objects.filter(session=session, status=QuestionStatus.PENDING).select_related("session"):
+    for question in questions_open(session).select_related("session"):
         question_end(question, QuestionStatus.CANCELLED, now=now, actor=actor)
 
 

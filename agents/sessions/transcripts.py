@@ -20,7 +20,7 @@ from agents.ledger.prices import judges_within_budget
 from agents.models import AgentSession, Approval, Message, Question, StreamPart
 from agents.policy.guardrails import joined
 from agents.policy.transitions import TERMINAL
-from agents.sessions.lifecycle import held
+from agents.sessions.lifecycle import held, session_note
 from audit import recorder
 
 GUARDRAILS = "guardrails"
@@ -277,27 +277,34 @@ class Inputs:
 
 
 @transaction.atomic(savepoint=False)
-def note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> AgentSession:
-    """Record what the run reads before it asks; again only if it reads something else, as the next turn of a loop."""
-    row = held(session)
+def note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime, **notes: Any) -> None:
+    """Record what the run reads before it asks; again only if it reads something else, as the next turn of a loop.
+
+    Other notes are written with it.
+    """
     details = inputs.details()
-    if row.metadata.get("inputs") == details:
-        return row
-    row.metadata["inputs"] = details
-    row.context_version = inputs.context_version
-    row.save(update_fields=["metadata", "context_version"])
-    recorder.append(row.chain, "session.inputs", now=now, details=details)
-    return row
+    if session.metadata.get("inputs") == details:
+        session_note_new(session, notes)
+        return
+    session_note(session, {**notes, "inputs": details}, context_version=inputs.context_version)
+    recorder.append(session.chain, "session.inputs", now=now, details=details)
+
+
+def session_note_new(session: AgentSession, notes: Mapping[str, Any]) -> None:
+    """Write notes to the held row, unless they stand there already."""
+    if session.metadata != {**session.metadata, **notes}:
+        session_note(session, notes)
 
 
 @transaction.atomic(savepoint=False)
 def _note(session: AgentSession, notes_for: Callable[[AgentSession], Mapping[str, Any]]) -> dict[str, Any]:
-    """Write notes to the held row, unless they stand there already; return all its notes."""
+    """Write notes that depend on those of the held row, unless they stand there already; return all its notes."""
     row = held(session)
     notes = {**row.metadata, **notes_for(row)}
     if row.metadata != notes:
         row.metadata = notes
         row.save(update_fields=["metadata"])
+    session.metadata = notes
     return notes
 
 
@@ -314,11 +321,6 @@ def session_note_judges(
     return tuple(_note(session, choose)["judges"])
 
 
-def session_note_purpose(session: AgentSession, purpose: str) -> str:
-    """Note the run's name once: rows are renamed, and an approval holds for the words that were shown."""
-    return str(_note(session, lambda row: {"purpose": row.metadata.get("purpose", purpose)})["purpose"])
-
-
 def session_note_wait(session: AgentSession) -> int:
     """Count the run's waits for money that other calls hold."""
     return int(_note(session, lambda row: {"waits": int(row.metadata.get("waits", 0)) + 1})["waits"])
@@ -327,22 +329,9 @@ def session_note_wait(session: AgentSession) -> int:
 READING: Final = "reading"
 
 
-def reading_noted(session: AgentSession) -> dict[str, Any]:
-    """Return how the run reads its documents: the room of a section, how many there are, and how many are read."""
-    metadata = AgentSession.objects.values_list("metadata", flat=True).get(pk=session.pk)
-    return dict(metadata.get(READING) or {})
-
-
-def session_note_reading(session: AgentSession, **notes: Any) -> dict[str, Any]:
-    """Note how far the run has read; return all notes about it."""
-    noted = _note(session, lambda row: {READING: {**(row.metadata.get(READING) or {}), **notes}})
-    return dict(noted[READING])
-
-
-def session_note_result(session: AgentSession, result: RunResult, reason: str, *, empty: bool, fault: str = "") -> None:
-    """Note what came of the run, in words; whether it found nothing; and which fault kept it from its work."""
-    notes = {"result": str(result), "reason": reason, "empty": empty, **({"fault": fault} if fault else {})}
-    _note(session, lambda _: notes)
+def result_notes(result: RunResult, reason: str, *, empty: bool, fault: str = "") -> dict[str, Any]:
+    """Return the notes on what came of the run: in words; if it found nothing; which fault kept it from its work."""
+    return {"result": str(result), "reason": reason, "empty": empty, **({"fault": fault} if fault else {})}
 
 
 # --- Stream parts: removed when their run is over ---

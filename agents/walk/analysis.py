@@ -14,6 +14,8 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, Final
 
+from django.db import transaction
+
 from agents.anonymize.anonymizer import names_in
 from agents.conf import clock
 from agents.definitions.in_force import loop_config_of
@@ -30,15 +32,16 @@ from agents.ledger.journal import KEY_REFUSED, is_made_again
 from agents.ledger.model_limits import ANSWER_TOKENS, answer_tokens, question_tokens
 from agents.ledger.prices import price_now
 from agents.models import AgentSession, Document, Message, PromptSkill, ToolCall
+from agents.models.shared_texts import store_texts, texts_stored
 from agents.policy.costs import worst_case
 from agents.policy.guardrails import CONTINUE, CUT_OFF, joined
 from agents.sessions.reads import arguments_asked, call_latest, calls_latest
 from agents.sessions.transcripts import (
+    READING,
     Entry,
     Inputs,
     note_inputs,
-    reading_noted,
-    session_note_reading,
+    session_note_new,
     session_note_wait,
     transcript_of,
 )
@@ -86,6 +89,9 @@ from audit.redaction import redact_exception
 # Read from rows as they are now, with the ids of the versions that were read.
 
 
+ISSUES: Final = "issues"  # in what a slice keeps: the names of the playbook's positions
+
+
 def assembled(work: Slice, *, documents: bool = True) -> tuple[list[Part], Inputs]:
     """Put background first, then what to check against, then what to check. The background fits all of it."""
     targets, inputs = _targets(work, Inputs())
@@ -115,6 +121,7 @@ def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
         inputs = replace(inputs, skill_id=str(skill.public_id), skill_version=skill.version, skill_digest=skill.digest)
     elif spec.playbook:
         playbook = playbook_runnable(owner_id=work.session.owner_id, public_id=spec.playbook)
+        work.kept[ISSUES] = tuple(position.issue for position in playbook.positions.all())
         parts.append(Part("playbook", playbook_rendered(playbook), {"name": playbook.name}))
         inputs = replace(
             inputs,
@@ -242,7 +249,7 @@ class Reply:
 def analysis(work: Slice) -> End | None:
     if is_due(work):
         try:
-            end = run_steps(work) or _repair_steps(work) if work.spec.is_agentic else SectionReader(work).read()
+            end = run_steps(work) or _repair_steps(work) if work.spec.is_agentic else _sections(work).read()
         except (NotFound, SkillChanged) as gone:
             return Finished(TerminalReason.REFUSED, error=redact_exception(gone))
         if end is not None:
@@ -269,7 +276,14 @@ def reply_of(work: Slice) -> Reply:
 def _reply_of(work: Slice) -> Reply:
     if not is_due(work):
         return Reply()
-    return _reply_of_steps(work) if work.spec.is_agentic else SectionReader(work).reply()
+    return _reply_of_steps(work) if work.spec.is_agentic else _sections(work).reply()
+
+
+def _sections(work: Slice) -> "SectionReader":
+    if SECTION not in work.kept:
+        work.kept[SECTION] = SectionReader(work)
+    reader: SectionReader = work.kept[SECTION]
+    return reader
 
 
 # --- The plan: how many sections there are, and about what they cost ---
@@ -353,7 +367,10 @@ class SectionReader:
         self._session = work.session
         self._intent = ToolIntent.RUN_SKILL if work.spec.skill else ToolIntent.RUN_PLAYBOOK
         self._model = model_of(work.session.agent)
-        self._noted = reading_noted(work.session)
+        self._noted: dict[str, Any] = dict(work.session.metadata.get(READING) or {})
+        self._inputs: Inputs | None = None
+        self._is_plan_new = False
+        self._answers: dict[str, Answer] = {}
         made = calls_latest(self._session, under=(ONLY, SECTION, CLOSING))
         self._made: dict[str, ToolCall] = {key: call for key, call in made.items() if not is_made_again(call)}
 
@@ -361,6 +378,12 @@ class SectionReader:
         """Ask until all is read, or something ends or interrupts it."""
         if "room" not in self._noted:
             self._plan()
+        end = self._read()
+        if self._is_plan_new:
+            self._note()
+        return end
+
+    def _read(self) -> End | None:
         for section in self._sections:
             for part in self._parts(section):
                 end = self._ask(part.key, partial(self._question, part))
@@ -376,13 +399,16 @@ class SectionReader:
         return None
 
     def reply(self) -> Reply:
+        for key in [key for key, call in self._made.items() if is_made_again(call)]:
+            del self._made[key]
+            self._answers.clear()
         analyses = [found for part in self._leaves if (found := self._answer(part).analysis) is not None]
         unread = tuple(self._unread())
         if not analyses:
             return Reply(failed=self._why_nothing(), unread=unread)
         unclosed = ""
         for parts in self._cut_up():
-            closing = answer_to(_closing_key(parts), self._made)
+            closing = self._answer_to(_closing_key(parts))
             if closing.analysis is not None:
                 analyses.append(_about(closing.analysis, parts[0].passages[0].document_id))
             else:
@@ -392,7 +418,7 @@ class SectionReader:
     # --- The plan, and what became of it ---
 
     def _plan(self) -> None:
-        """Decide once how much of the documents one question holds."""
+        """Decide once how much of the documents one question holds. It is noted before the first is asked."""
         passages, others = self._work.reading.passages, [*self._assembled[0], _instructions(self._session)]
         if f"{ONLY}:1" in self._made:  # asked before questions had sections
             room = max(sum(len(passage.text) for passage in passages), LEAST_SECTION_CHARS)
@@ -402,10 +428,27 @@ class SectionReader:
         if plan is None:
             self._note(room=0, stopped=NO_ROOM)
         else:
-            self._note(room=plan.room, sections=plan.sections, read=0, estimate_usd=str(plan.estimate_usd or ZERO))
+            estimate = str(plan.estimate_usd or ZERO)
+            self._noted |= {"room": plan.room, "sections": plan.sections, "read": 0, "estimate_usd": estimate}
+            self._is_plan_new = True
 
     def _note(self, **notes: Any) -> None:
-        self._noted = session_note_reading(self._session, **notes)
+        self._noted |= notes
+        session_note_new(self._session, {READING: dict(self._noted)})
+        self._is_plan_new = False
+
+    def _note_before(self, question: dict[str, Any]) -> frozenset[str]:
+        """Note the plan and the inputs before the first question, with its long texts; return these."""
+        if self._inputs is None and not self._is_plan_new:
+            return frozenset()
+        with transaction.atomic():
+            if self._inputs is None:
+                self._note()
+            else:
+                note_inputs(self._session, self._inputs, now=clock(), **{READING: dict(self._noted)})
+            texts = store_texts(question)
+        self._inputs, self._is_plan_new = None, False
+        return texts
 
     @property
     def _stopped(self) -> str:
@@ -446,8 +489,14 @@ class SectionReader:
                 found.setdefault(part.passages[0].document_id, []).append(part)
         return list(found.values())
 
+    def _answer_to(self, key: str) -> Answer:
+        """Return the answer to what was asked under this key; it is read once, until more is asked."""
+        if key not in self._answers:
+            self._answers[key] = answer_to(key, self._made)
+        return self._answers[key]
+
     def _answer(self, section: Section) -> Answer:
-        return answer_to(section.key, self._made)
+        return self._answer_to(section.key)
 
     def _seen_in(self, section: Section) -> tuple[str, ...] | None:
         """Return what the section deals with; None if it was not checked, or the answer does not say."""
@@ -468,7 +517,7 @@ class SectionReader:
     def _ask(self, key: str, question: Callable[[], dict[str, Any]]) -> End | None:
         """Ask until there is an answer, or none is to be had. Each request may end the slice of work."""
         while True:
-            answer = answer_to(key, self._made)
+            answer = self._answer_to(key)
             if answer.analysis is not None or answer.why:
                 return None
             place, params = self._request(key, answer, question)
@@ -476,17 +525,25 @@ class SectionReader:
             if self._made and not can_be_paid(self._session, self._intent, params):
                 self._note(stopped=NO_MONEY)
                 return None
-            asked = journaled_call(self._session, self._intent, place, params)
+            with texts_stored(self._note_before(params)):
+                asked = journaled_call(self._session, self._intent, place, params)
             if asked.detail == BUSY and session_note_wait(self._session) <= MOST_WAITS:
                 return Asleep(clock() + BUSY_WAIT)
-            if (made := call_latest(self._session, place)) is not None:
+            if (made := self._call_made(place, asked)) is not None:
                 self._made[place] = made
+                self._answers.pop(key, None)
             if not asked.ok:
                 if not self._can_go_on_after(asked):
                     self._note(stopped=asked.error or str(asked.outcome))
                 return None
             if self._work.is_over and not asked.replayed and self._has_more(key):
                 return SliceOver()
+
+    def _call_made(self, place: str, asked: ToolResult) -> ToolCall | None:
+        """Return the call that was just made, as far as an answer is read from it."""
+        if not asked.ok:
+            return call_latest(self._session, place)
+        return ToolCall(key=place, outcome=asked.outcome, detail=asked.detail, result=asked.data)
 
     def _can_go_on_after(self, failed: ToolResult) -> bool:
         """Return whether the other sections are read although the answer about one failed.
@@ -500,7 +557,7 @@ class SectionReader:
 
     def _has_more(self, key: str) -> bool:
         """Return whether more is asked after this request: about this section or others, or by judges."""
-        return answer_to(key, self._made).analysis is None or key != ONLY or self._work.spec.judge_citations
+        return self._answer_to(key).analysis is None or key != ONLY or self._work.spec.judge_citations
 
     def _request(self, key: str, answer: Answer, question: Callable[[], dict[str, Any]]) -> tuple[str, dict[str, Any]]:
         """Return where the next request stands in the journal, and its parameters."""
@@ -553,8 +610,7 @@ class SectionReader:
         """Return the inputs beside the documents, as the first question had them: all sections are checked alike."""
         asked = arguments_asked(self._session, f"{self._sections[0].key}:1")
         if asked is None:
-            others, inputs = self._assembled
-            note_inputs(self._session, inputs, now=clock())
+            others, self._inputs = self._assembled
             return others
         blocks = [block for message in asked["messages"][1:] for block in parse_blocks(str(message["content"]))]
         return [Part(block.kind, block.text, block.attributes) for block in blocks if block.kind not in _OF_ONE_SECTION]

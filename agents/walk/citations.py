@@ -3,7 +3,7 @@
 Judges are asked in the analysis phase, one guarded call each; drafting reads their answers from the journal.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -48,9 +48,16 @@ def cited(session: AgentSession, analysis: Analysis, reading: Reading) -> list[C
     passages: dict[str, list[Passage]] = {}
     for passage in reading.passages:
         passages.setdefault(passage.document_id, []).append(passage)
-    texts = documents_text(session, [*passages, *_read_by_skills(session)]) if analysis.findings else {}
+    texts = _citable(session, passages, reading) if analysis.findings else {}
     quotable = {document_id: _quotable(text) for document_id, text in texts.items()}
     return [_located(finding, passages, quotable) for finding in analysis.findings]
+
+
+def _citable(session: AgentSession, passages: Iterable[str], reading: Reading) -> dict[str, str]:
+    """Return the text of every document that was read, in order, by id."""
+    ids = [*passages, *(_read_by_skills(session) if session.spec.is_agentic else ())]
+    texts = {**reading.texts, **documents_text(session, [one for one in ids if one not in reading.texts])}
+    return {one: texts[one] for one in ids if one in texts}
 
 
 def _read_by_skills(session: AgentSession) -> list[str]:

@@ -16,11 +16,11 @@ from agents.ledger.trigger_health import CUT_OFF_RUN, NO_TARGET_RUN, PARTIAL_RUN
 from agents.models import Collection
 from agents.people.outbox import receipt_path
 from agents.sessions.reads import by_severity, counted, purposes, stored_results
-from agents.sessions.transcripts import session_note_purpose, session_note_result
+from agents.sessions.transcripts import result_notes, session_note_new
 from agents.text.clean import one_line
 from agents.text.wording import label, text_key
 from agents.types import End, ToolResult, Waiting
-from agents.walk.analysis import Reply, reply_of
+from agents.walk.analysis import ISSUES, Reply, reply_of
 from agents.walk.citations import Cited, Votes, cited, votes_of
 from agents.walk.intake import Item, NotStored, Reading, Slice, store
 from agents.walk.parsing import CONTENT_CHARS, TITLE_CHARS, Analysis, ParsedArtifact, ParsedFinding, ParsedPrecedent
@@ -102,7 +102,7 @@ def found_of(work: Slice) -> list[Cited]:
 def _proposed(work: Slice, analysis: Analysis) -> Iterator[Item]:
     session, found, votes = work.session, found_of(work), votes_of(work.session)
     playbook = "" if work.spec.skill else work.spec.playbook
-    issues = playbook_issues(session.owner_id, playbook) if playbook and found else ()
+    issues = work.kept.get(ISSUES) or (playbook_issues(session.owner_id, playbook) if playbook and found else ())
     for number, one in enumerate(found):
         params = _finding_params(one, votes.get(number, Votes()))
         if position := _position(one.finding, issues):
@@ -283,6 +283,7 @@ def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
 
 NOTIFY_KEY: Final = "delivery:notify"
 PURPOSE_CHARS: Final = 120
+TALLY: Final = "tally"  # in what a slice keeps
 _FAULTS: Final = {
     FAILED: UNANSWERED_RUN,
     UNREAD: UNREAD_RUN,
@@ -320,13 +321,24 @@ class Tally:
         return self.is_empty and not self.warnings
 
 
-def delivery(work: Slice) -> End | None:
+def delivery_notes(work: Slice) -> dict[str, Any]:
+    """Return what is noted when delivery begins: what came of the run and, if that is told, the run's name.
+
+    The name is noted once: rows are renamed, and an approval holds for the words that were shown.
+    """
     tally = _tally(work)
-    session_note_result(work.session, tally.result, tally.reason, empty=tally.is_empty, fault=tally.fault)
-    needs_review = work.spec.review_flagged and (tally.concerns or not tally.is_judged)
-    if (tally.is_quiet and not needs_review) or (tally.result == RunResult.FAILED and work.session.is_retry):
-        return None  # of an input that is tried several times the owner hears after the first run and after the last
-    risk = Risk.HIGH if needs_review else None
+    notes = result_notes(tally.result, tally.reason, empty=tally.is_empty, fault=tally.fault)
+    if _is_told(work, tally) and "purpose" not in work.session.metadata:
+        notes["purpose"] = one_line(purposes([work.session])[work.session.pk], PURPOSE_CHARS)
+    return notes
+
+
+def delivery(work: Slice) -> End | None:
+    session_note_new(work.session, delivery_notes(work))  # they stand there, unless it was entered long ago
+    tally = _tally(work)
+    if not _is_told(work, tally):
+        return None
+    risk = Risk.HIGH if _needs_review(work, tally) else None
     sent = journaled_call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notification(work, tally), risk=risk)
     if sent.outcome == Outcome.APPROVAL_PENDING:
         return Waiting(WaitingOn.APPROVAL)
@@ -335,7 +347,24 @@ def delivery(work: Slice) -> End | None:
     return None
 
 
+def _needs_review(work: Slice, tally: Tally) -> bool:
+    return work.spec.review_flagged and bool(tally.concerns or not tally.is_judged)
+
+
+def _is_told(work: Slice, tally: Tally) -> bool:
+    """Of an input that is tried several times the owner hears after the first run and after the last."""
+    is_retried = tally.result == RunResult.FAILED and work.session.is_retry
+    return not is_retried and (_needs_review(work, tally) or not tally.is_quiet)
+
+
 def _tally(work: Slice) -> Tally:
+    if TALLY not in work.kept:
+        work.kept[TALLY] = _tally_of(work)
+    tally: Tally = work.kept[TALLY]
+    return tally
+
+
+def _tally_of(work: Slice) -> Tally:
     results = stored_results(work.session)
     findings = by_severity(one.severity for one in results if one.key.startswith("finding:"))
     proposed = Counter(one.intent for one in results if one.intent in _PROPOSED)
@@ -400,8 +429,7 @@ def _counts(tally: Tally) -> str:
 
 def _title(work: Slice, result: str) -> str:
     """Name what the run was for, so that notifications can be told apart."""
-    purpose = one_line(purposes([work.session])[work.session.pk], PURPOSE_CHARS)
-    title = f"{result}, {session_note_purpose(work.session, purpose)}"
+    title = f"{result}, {work.session.metadata['purpose']}"
     return result if contains_marker(redact(title)) else title  # a call with a masked secret would be refused
 
 

@@ -1,7 +1,8 @@
 """Intake: find what the run reads, by one guarded call; nothing for a baseline.
 
-Later phases take it from the journal, through `reading_of`; it is never looked for a second time. A run of steps gets
-as much text as one question holds. Any other run gets the places, and reads the documents themselves, however long.
+Later phases take it from the journal, through `Slice.reading`; it is never looked for a second time. A run of steps
+gets as much text as one question holds. Any other run gets the places, and reads the documents themselves, however
+long.
 """
 
 import json
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
+
+from django.db.models import QuerySet
 
 from agents.engine.prompting import journaled_batch, journaled_call
 from agents.engine.query_vectors import fetch_query_vector
@@ -90,6 +93,7 @@ class Reading:
     put_off: int = 0
     cut_id: str = ""
     cut_chars: int = 0
+    texts: Mapping[str, str] = field(default_factory=dict)  # of whole documents by id, unless they were deleted
     failed: str = ""
     words_only: str = ""  # why the query was not searched by meaning, if it should have been
 
@@ -104,8 +108,13 @@ def intake(work: Slice) -> End | None:
         reason = fetch_query_vector(work.session, asked["query"], key=KEY)
         asked |= {"words_only": reason} if reason else {}
     if asked:
-        journaled_call(work.session, ToolIntent.RETRIEVE_CHUNKS, KEY, asked)
+        work.kept[KEY] = journaled_call(work.session, ToolIntent.RETRIEVE_CHUNKS, KEY, asked)
     return None
+
+
+def reads_rows_only(work: Slice) -> bool:
+    """Return whether the intake asks no model: one puts a query into a vector."""
+    return "query" not in _asked(work)
 
 
 def _asked(work: Slice) -> dict[str, Any]:
@@ -128,29 +137,41 @@ def _asked(work: Slice) -> dict[str, Any]:
     return {**asked, "since": spec.since, "until": spec.until or work.session.created_at.isoformat()}
 
 
-def reading_of(work: Slice) -> Reading:
-    return work.reading
-
-
 def _reading_of(work: Slice) -> Reading:
     if not _asked(work):
         return Reading()
-    made = call_latest(work.session, KEY)
-    if made is None or made.outcome != Outcome.SUCCESS or not isinstance(made.result, dict):
-        return Reading(failed=(made.error if made else "") or "the retrieval was refused")
-    summary = made.result.get("summary") or {}
-    chunks = made.result.get("chunks") or []
-    placed = [chunk["document_id"] for chunk in chunks if "text" not in chunk]
-    texts = documents_text(work.session, placed, also_deleted=True)  # what a run has begun to read it reads to its end
-    passages = [_passage(chunk, texts) for chunk in chunks]
+    found = _retrieved(work)
+    if isinstance(found, str):
+        return Reading(failed=found or "the retrieval was refused")
+    summary = found.get("summary") or {}
+    chunks = found.get("chunks") or []
+    rows = _documents(work.session, {chunk["document_id"] for chunk in chunks if "text" not in chunk})
+    whole, deleted = {}, set()
+    for public_id, text, deleted_at in rows.values_list("public_id", "text", "deleted_at"):
+        whole[str(public_id)] = text
+        if deleted_at is not None:
+            deleted.add(str(public_id))
+    passages = [_passage(chunk, whole) for chunk in chunks]  # what a run has begun to read it reads to its end
     return Reading(
         passages=tuple(passage for passage in passages if passage is not None),
         left_out=int(summary.get("left_out", 0)) + passages.count(None),
         put_off=work.spec.put_off,
         cut_id=str(summary.get("cut_id") or ""),
         cut_chars=int(summary.get("cut_chars", 0)),
+        texts={document_id: text for document_id, text in whole.items() if document_id not in deleted},
         words_only=str(summary.get("words_only") or ""),
     )
+
+
+def _retrieved(work: Slice) -> dict[str, Any] | str:
+    """Return what the intake's call has found, or why it failed: from this slice, else from the journal."""
+    made = work.kept.get(KEY)
+    if made is not None and made.ok and isinstance(made.data, dict):
+        return made.data
+    call = call_latest(work.session, KEY)
+    if call is not None and call.outcome == Outcome.SUCCESS and isinstance(call.result, dict):
+        return call.result
+    return call.error if call is not None else ""
 
 
 def _passage(chunk: Mapping[str, Any], texts: Mapping[str, str]) -> Passage | None:
@@ -164,12 +185,14 @@ def _passage(chunk: Mapping[str, Any], texts: Mapping[str, str]) -> Passage | No
     return Passage(document_id, str(chunk["name"]), start, str(text))
 
 
-def documents_text(session: AgentSession, ids: Iterable[str], *, also_deleted: bool = False) -> dict[str, str]:
+def documents_text(session: AgentSession, ids: Iterable[str]) -> dict[str, str]:
     """Return the text of the owner's documents by id, as it is and not as it is masked for a model."""
-    wanted = {uuid.UUID(one) for one in ids}
-    rows = Document.objects.filter(public_id__in=wanted, owner_id=session.owner_id)
-    rows = rows if also_deleted else rows.filter(deleted_at__isnull=True)
-    return {str(public_id): text for public_id, text in rows.values_list("public_id", "text")} if wanted else {}
+    rows = _documents(session, ids).filter(deleted_at__isnull=True)
+    return {str(public_id): text for public_id, text in rows.values_list("public_id", "text")}
+
+
+def _documents(session: AgentSession, ids: Iterable[str]) -> QuerySet[Document]:
+    return Document.objects.filter(public_id__in={uuid.UUID(one) for one in ids}, owner_id=session.owner_id)
 
 
 def event_of(session: AgentSession) -> Part | None:

@@ -1,8 +1,7 @@
 """One statement each to open and to settle a call: the same rows, refusals and money as step by step."""
 
 import random
-import re
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -48,6 +47,7 @@ from audit import recorder
 from audit.models import AuditEvent, SkillAudit
 from audit.verify import verify_chain
 from tests.agents.conftest import MODEL, ask
+from tests.executed import executed_statements
 from tests.factories import NOW, make_agent, make_price, make_project, make_session, make_trigger, make_user
 from tests.serving import serving
 
@@ -461,30 +461,6 @@ def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeyp
     ToolCall.objects.all().delete()
     world.call()
     assert looks
-
-
-@contextmanager
-def executed_statements():
-    """The statements that PostgreSQL says it has executed, each by its first word."""
-    words = []
-
-    def heard(diagnostic):
-        found = re.match(r"(?:statement|execute [^:]*):\s+(\w+)", diagnostic.message_primary)
-        if found:
-            words.append(found[1].upper())
-
-    connection.ensure_connection()
-    with connection.cursor() as cursor:
-        cursor.execute("SET client_min_messages = log")
-        cursor.execute("SET log_statement = 'all'")
-    connection.connection.add_notice_handler(heard)
-    try:
-        yield words
-    finally:
-        connection.connection.remove_notice_handler(heard)
-        with connection.cursor() as cursor:
-            cursor.execute("RESET log_statement")
-            cursor.execute("RESET client_min_messages")
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite takes several short statements")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agents.enums import Outcome, Phase, ToolIntent
 from agents.models import Message, SharedText, ToolCall, shared_texts
-from agents.models.shared_texts import MARK, _restored, stored
+from agents.models.shared_texts import MARK, _restored, store_texts, stored, texts_stored
 from agents.text.blocks import render_block
 from tests.agents.walk.scene import Scene, model, reply, run
 from tests.factories import NOW, make_session
@@ -83,6 +83,37 @@ def test_a_text_that_is_gone_is_an_error():
     shared_texts._kept.clear()
     with pytest.raises(SharedText.DoesNotExist, match="are gone"):
         row.refresh_from_db()
+
+
+def test_text_that_is_deleted_before_its_use_is_noted_is_written_again(monkeypatch):
+    stored(DOCUMENT)
+    writes, real = [], shared_texts._insert
+
+    def insert(rows, now):
+        writes.append(len(rows))
+        written = real(rows, now)
+        if len(writes) == 1:
+            SharedText.objects.all().delete()
+        return written
+
+    monkeypatch.setattr(shared_texts, "_insert", insert)
+    value = stored({"text": DOCUMENT})
+    assert writes == [1, 1]
+    shared_texts._kept.clear()
+    assert _restored(value) == {"text": DOCUMENT}
+
+
+def test_texts_that_were_just_committed_are_not_stored_again(django_assert_num_queries):
+    question, other = {"messages": [DOCUMENT, "short"]}, DOCUMENT[1:]
+    with texts_stored(store_texts(question)):
+        with django_assert_num_queries(0):
+            value = stored(question)
+        again = stored([DOCUMENT, other])
+    shared_texts._kept.clear()
+    assert (_restored(value), _restored(again)) == (question, [DOCUMENT, other])
+    SharedText.objects.all().delete()
+    stored(question)
+    assert SharedText.objects.exists(), "only within"
 
 
 PIECES = st.sampled_from([MARK, "x" * 1_200, "\n<<<end abcdefgh>>>", "<<<document abcdefgh>>>\n", " ", "é" * 400, ""])

@@ -146,10 +146,10 @@ def test_run_that_completed_quietly_is_told_of_if_asked_for():
     channel = make_channel(owner)
     session = make_session("completed", owner=owner, terminal_reason="completed", completed_at=NOW)
     given = {"reason": TerminalReason.COMPLETED, "unread": None, "now": NOW}
-    notify_end(session, **given)
+    notify_end(session, **given, is_notified=False)
     assert not Notification.objects.exists()
     channel_update(channel=channel, choices={"successes": "now"}, by=owner, now=NOW)
-    notify_end(session, **given)
-    notify_end(session, **given)
+    notify_end(session, **given, is_notified=False)
+    notify_end(session, **given, is_notified=True)
     assert [notice.kind for notice in Notification.objects.all()] == ["run_completed"]
     assert OutboxMessage.objects.count() == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.enums import Mode, Status, TerminalReason
-from agents.models import Finding, Notification
+from agents.models import Finding, Installation, Notification
 from agents.people.outbox import receipt_path
 from agents.sessions import ending
 from agents.sessions.ending import session_finish
@@ -62,7 +62,8 @@ def test_a_run_that_completed_is_not_told_of_twice():
 
 
 def test_a_run_that_all_work_was_halted_under_while_it_was_ending_ends_as_halted(monkeypatch):
-    looks = iter([False, True, True])  # not when it begins to end, and when all is written
-    monkeypatch.setattr(ending, "_is_halted_with_all", lambda _: next(looks))
+    rows = Installation.objects
+    looks = iter([rows.none(), rows.all(), rows.all()])  # not when it begins to end, and when all is written
+    monkeypatch.setattr(ending, "_halts_of_all_work", lambda _: next(looks))
     ended = session_finish(make_session(), TerminalReason.COMPLETED, now=NOW)
     assert (ended.status, ended.terminal_reason) == (Status.HALTED, TerminalReason.EXTERNAL_HALT)

@@ -1,10 +1,11 @@
 """The life of a session: birth, phases, rest, end."""
 
+import threading
 from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason, WaitingOn
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
@@ -12,11 +13,14 @@ from agents.models import AgentSession
 from agents.policy.transitions import REASON_STATUS, TERMINAL
 from agents.sessions import ending, lifecycle
 from agents.sessions.ending import session_finish, session_rest
-from agents.sessions.lifecycle import session_create, session_enter_phase, session_wake
+from agents.sessions.lifecycle import session_create, session_enter_phase, session_lock, session_wake
 from agents.sessions.questions import question_ask
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
+from audit.recorder import append
+from audit.verify import verify_chain
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+from tests.flows.processes import PATIENCE, in_threads, until
 
 pytestmark = pytest.mark.django_db
 
@@ -60,6 +64,44 @@ def test_each_phase_is_entered_once_and_recorded():
     session.refresh_from_db()
     assert session.last_activity_at == NOW  # a phase change alone is not activity
     assert session.current_phase == Phase.ANALYSIS
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="on SQLite the second writer has not read anything yet")
+@pytest.mark.django_db(transaction=True)
+def test_phase_is_recorded_behind_what_another_wrote_while_it_waited():
+    session = make_session(current_phase=Phase.INTAKE)
+    append(session.chain, "autonomous_session.started", now=NOW)
+    locked = threading.Event()
+
+    def act(number):
+        if number:
+            assert locked.wait(PATIENCE)
+            session_enter_phase(session, Phase.INTAKE, now=NOW)
+            return
+        with transaction.atomic():
+            session_lock(session.pk)
+            append(session.chain, "autonomous_session.resumed", now=NOW)
+            locked.set()
+            until(somebody_waits)
+
+    in_threads(2, act)
+    kinds = AuditEvent.objects.filter(chain=session.chain).order_by("seq").values_list("kind", flat=True)
+    assert [kind.partition(".")[2] for kind in kinds] == ["started", "resumed", "phase_transition"]
+    assert verify_chain(session.chain).problems == []
+
+
+def somebody_waits():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid())")
+        return cursor.fetchone()[0]
+
+
+def test_notes_are_written_with_the_phase_and_only_with_it():
+    session = make_session(current_phase=Phase.INTAKE, metadata={"asked_by": "user:1", "result": "ok"})
+    session_enter_phase(session, Phase.DELIVERY, now=NOW, notes={"result": "empty"})
+    session_enter_phase(session, Phase.DELIVERY, now=NOW, notes={"result": "failed"})
+    noted = {"asked_by": "user:1", "result": "empty", "phase_entered": "delivery"}
+    assert session.metadata == AgentSession.objects.get(pk=session.pk).metadata == noted
 
 
 @pytest.mark.parametrize("reason", list(TerminalReason))

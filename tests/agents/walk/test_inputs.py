@@ -12,7 +12,14 @@ from agents.enums import BudgetScope, RunResult, Status
 from agents.exceptions import LeaseLost
 from agents.models import AgentSession, Budget
 from agents.sessions.lifecycle import session_wake
-from agents.sessions.transcripts import Inputs, note_inputs, session_note_judges, session_note_result, session_note_wait
+from agents.sessions.transcripts import (
+    Inputs,
+    note_inputs,
+    result_notes,
+    session_note_judges,
+    session_note_new,
+    session_note_wait,
+)
 from agents.walk import analysis
 from audit.models import AuditEvent
 from tests.agents.walk.scene import model, run
@@ -27,7 +34,7 @@ pytestmark = pytest.mark.django_db
         lambda held: note_inputs(held, Inputs(), now=NOW),
         lambda held: session_note_judges(held, citations=1, judges=["a"], now=NOW),
         session_note_wait,
-        lambda held: session_note_result(held, RunResult.EMPTY, "", empty=True),
+        lambda held: session_note_new(held, result_notes(RunResult.EMPTY, "", empty=True)),
     ],
     ids=["inputs", "judges", "wait", "result"],
 )
@@ -52,6 +59,14 @@ def test_inputs_are_said_once_and_again_only_if_they_are_others():
     assert AgentSession.objects.get().context_version == 3
 
 
+def test_inputs_take_the_place_of_those_before_and_leave_other_notes():
+    held = make_session(metadata={"waits": 2})
+    note_inputs(held, Inputs(precedent_ids=("p1",), memory_ids=("m1",)), now=NOW, reading={"room": 1, "names": ["A"]})
+    note_inputs(held, Inputs(memory_ids=("m2",)), now=NOW, reading={"room": 2})
+    noted = {"waits": 2, "inputs": {"memories": 1, "memory_ids": ["m2"]}, "reading": {"room": 2}}
+    assert held.metadata == AgentSession.objects.get().metadata == noted
+
+
 def test_judges_are_chosen_once():
     held = make_session()
     assert session_note_judges(held, citations=1, judges=["a", "b"], now=NOW) == ("a", "b")
@@ -62,7 +77,7 @@ def test_other_notes_stay():
     held = make_session(metadata={"phase_entered": "analysis"})
     session_note_wait(held)
     for _ in range(2):
-        session_note_result(held, RunResult.OK, "All is well.", empty=False)
+        session_note_new(held, result_notes(RunResult.OK, "All is well.", empty=False))
     noted = {"result": "ok", "reason": "All is well.", "empty": False}
     assert AgentSession.objects.get().metadata == {"phase_entered": "analysis", "waits": 1, **noted}
 

@@ -9,7 +9,7 @@ from agents.enums import RunResult, Status, TriggerKind
 from agents.exceptions import LeaseLost
 from agents.guard.guard import _dispatch
 from agents.knowledge.documents import document_delete
-from agents.models import AgentSession, Notification, ToolCall
+from agents.models import AgentSession, Notification
 from agents.providers.scripted import Step
 from agents.triggers.firing import session_restart
 from agents.triggers.schedules import schedules_fire
@@ -188,8 +188,7 @@ def test_a_retrieval_that_left_out_everything_is_told_as_a_warning(scene, since)
     put_in(scene, 1, at=NOW)
     session = scene.session(collection=str(scene.collection.public_id), since=since)
     summary = {"mode": "since" if since else "collection", "left_out": 1, "cut_chars": 0}
-    journalled = ToolCall(outcome="success", result={"summary": summary, "chunks": []})
-    with model() as asked, patch("agents.walk.intake.call_latest", return_value=journalled):
+    with model() as asked, patch("agents.walk.intake._retrieved", return_value={"summary": summary, "chunks": []}):
         run(session)
     assert {title: severity for title, (severity, _) in told(session).items()} == {
         "The documents were not read": "warn",

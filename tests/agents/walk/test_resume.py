@@ -10,6 +10,7 @@ from django.db import OperationalError
 from django.test import override_settings
 
 from agents.conf import clock
+from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, Status, WaitingOn
 from agents.exceptions import LeaseLost, ToolFailed
 from agents.guard import guarded_tool_call
@@ -90,6 +91,7 @@ def one_by_one(call):
         return [call(one.session, one.intent, one.arguments, key=one.key) for one in calls]
 
     with (
+        patch("agents.walk.walk._read", lambda _: False),
         patch("agents.walk.walk._write", lambda _: None),
         patch("agents.engine.prompting.guarded_tool_call", call),
         patch("agents.engine.prompting.guarded_batch", batch),
@@ -162,18 +164,22 @@ def test_a_worker_lost_while_it_writes_leaves_nothing_of_it(key):
     assert len(asked.requests) == 2
 
 
-def test_a_deadlock_while_it_writes_has_it_written_one_by_one():
+@pytest.mark.parametrize("within", ["intake.journaled_call", "drafting.votes_of"])
+def test_a_deadlock_while_it_writes_has_it_written_one_by_one(within):
     session, error, seen = Scene().of_document(), OperationalError("deadlock detected"), []
     error.__cause__ = type("DriverError", (Exception,), {"sqlstate": "40P01"})()
+    real = {"intake.journaled_call": journaled_call, "drafting.votes_of": votes_of}[within]
 
-    def votes(held):
-        seen.append(held.pk)
+    def acts(*given):
+        seen.append(given)
+        made = real(*given)
         if len(seen) == 1:
             raise error
-        return votes_of(held)
+        return made
 
-    with model(), patch("agents.walk.drafting.votes_of", votes):
+    with model(), patch(f"agents.walk.{within}", acts):
         run(session)
+    assert set(Counter(session.tool_calls.values_list("key", flat=True)).values()) == {1}
     assert (session.status, phases(session), len(seen)) == (Status.COMPLETED, PHASES, 2)
 
 
@@ -220,8 +226,8 @@ def test_a_run_paused_at_any_call_goes_on_as_if_it_had_never_been(undisturbed, n
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("lost_in", PHASES)
 def test_a_worker_lost_at_a_border_between_phases_is_replaced(undisturbed, lost_in):
-    def enter(session, phase, *, now):
-        session_enter_phase(session, phase, now=now)
+    def enter(session, phase, **more):
+        session_enter_phase(session, phase, **more)
         if phase == lost_in:
             raise LeaseLost("lost")
 

@@ -26,12 +26,13 @@ from agents.walk.walk import walk
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, tool
 from tests.agents.walk.scene import LEASE, PHASES, QUOTE, Scene, blocks_of, intents, model, phases, reply, run
+from tests.executed import counted, executed_statements
 from tests.factories import NOW, make_trigger, make_user, start_run
 
 pytestmark = pytest.mark.django_db
 
 
-MOST_STATEMENTS = 130 if connection.vendor == "sqlite" else 105  # of a run with findings
+MOST_STATEMENTS = 130 if connection.vendor == "sqlite" else 105  # of a run with findings, beside those of the guard
 
 
 def titles(session):
@@ -462,3 +463,18 @@ def test_statements_of_a_run_do_not_grow_with_its_findings(scene):
     few, many = statements(20), statements(40)
     assert abs(many - few) <= 2, "activity is noted by the second"
     assert many <= MOST_STATEMENTS
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite takes several short statements for one")
+@pytest.mark.django_db(transaction=True)
+def test_run_takes_few_statements_and_commits_as_the_server_counts_them():
+    scene = Scene()
+    for number in range(2):  # first what a process reads once
+        told = [{"title": f"T{number}.{place}", "content": "x" * 100, "quote": QUOTE} for place in range(10)]
+        session = scene.of_document(f"{number}. {LEASE}")
+        with model(reply(findings=told)), executed_statements() as words:
+            run(session)
+        assert (session.status, session.findings.count()) == (Status.COMPLETED, 11), session.error
+    statements, commits = counted(words)
+    assert statements <= 58
+    assert commits <= 8  # claim, intake, inputs, opened, reply, settled, findings, end
