@@ -98,18 +98,21 @@ def django_db_modify_db_settings(
     request, tmp_path_factory, django_db_blocker, django_db_modify_db_settings_parallel_suffix
 ):
     """Of the workers that run side by side, one migrates its database, and the others copy it."""
-    if not hasattr(request.config, "workerinput"):
-        # Tests that share the transaction of their module have no mark by which pytest-django knows of the database.
-        known = pytest_django.fixtures._get_databases_for_setup
-        with patch.object(
+    folder = tmp_path_factory.getbasetemp()
+    shared = databases.Shared(
+        folder.parent if hasattr(request.config, "workerinput") else folder,
+        kept_in=request.config.cache.mkdir("migrated"),
+    )
+    # Tests that share the transaction of their module have no mark by which pytest-django knows of the database.
+    known = pytest_django.fixtures._get_databases_for_setup
+    with (
+        patch.object(connection.creation, "create_test_db", shared.create),
+        patch.object(
             pytest_django.fixtures,
             "_get_databases_for_setup",
             lambda items: (known(items)[0] | {"default"}, known(items)[1]),
-        ):
-            yield
-        return
-    shared = databases.Shared(tmp_path_factory.getbasetemp().parent)
-    with patch.object(connection.creation, "create_test_db", shared.create):
+        ),
+    ):
         yield
     with django_db_blocker.unblock():
         shared.remove_copy()
