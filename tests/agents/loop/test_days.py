@@ -55,6 +55,7 @@ def test_active_hours_over_a_day_with_a_clock_change(agent, drive, time):
     assert loop.guardrails() == ["active_hours"] * 2
 
 
+@pytest.mark.long
 def test_a_day_with_a_gate(agent, drive, small, time):
     text = """
         autonomy: {enabled: true, precheck_model: small-model}
