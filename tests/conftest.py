@@ -55,6 +55,7 @@ def pytest_collection(session):
 
 def pytest_addoption(parser):
     parser.addoption("--part", default="", help="Run one part of the chosen tests, as in 2/8.")
+    parser.addoption("--whole", default="", help="Files and folders that every part has, with blanks between.")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,7 +64,7 @@ def pytest_collection_modifyitems(config, items):
     yield  # those that the options leave out go
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
     if config.option.part:
-        items[:], others = sampling.part_of(items, config.option.part)
+        items[:], others = sampling.part_of(items, config.option.part, (*config.option.whole.split(),))
         config.hook.pytest_deselected(items=others)
 
 

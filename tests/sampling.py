@@ -5,7 +5,7 @@ leaves out the others. In the rooms that stand above tested services, whose test
 rows of every table stay; `sampled` may name another number.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -59,10 +59,28 @@ def sample(rows: Sequence[Mapping[str, int]], count: int) -> set[int]:
     return set(kept)
 
 
-def part_of(items: list[pytest.Item], part: str) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return the items of a part such as 2/8, and the others. The parts together are all items, each of them once."""
+def part_of(
+    items: list[pytest.Item], part: str, whole: tuple[str, ...] = ()
+) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the items of a part such as 2/8, and the others. The parts together are all items, each of them once.
+
+    The tests of a file stay together, for they may share what the first of them has made. Each part has about as many
+    tests. Files whose names begin with one of `whole` belong to every part.
+    """
     number, _, count = part.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise pytest.UsageError(f"--part is {part!r}: give a number and how many parts there are, as in 2/8")
-    chosen = items[int(number) - 1 :: int(count)]
-    return chosen, [item for item in items if item not in set(chosen)]
+    files = Counter(_file_of(item) for item in items if not (whole and item.nodeid.startswith(whole)))
+    parts: list[set[str]] = [set() for _ in range(int(count))]
+    sizes = [0] * len(parts)
+    for file, tests in files.most_common():
+        smallest = sizes.index(min(sizes))
+        parts[smallest].add(file)
+        sizes[smallest] += tests
+    others = files.keys() - parts[int(number) - 1]
+    chosen = [item for item in items if _file_of(item) not in others]
+    return chosen, [item for item in items if _file_of(item) in others]
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
