@@ -61,7 +61,7 @@ class Shared:
                 cursor.execute("VACUUM INTO %s", [str(made)])
             for old in self._kept_in.glob("*.sqlite3"):
                 old.unlink(missing_ok=True)
-            os.replace(shutil.copy(made, self._kept_in / f"made.{os.getpid()}"), self._kept)
+            Path(shutil.copy(made, self._kept_in / f"made.{os.getpid()}")).replace(self._kept)
             return
         made = connection.settings_dict["NAME"]
         connection.close()

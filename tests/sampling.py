@@ -26,12 +26,12 @@ def mark_long_rows(items: Sequence[pytest.Item]) -> None:
     tables = defaultdict(list)
     for item in items:
         tables[item.nodeid.partition("[")[0]].append(item)
-    for name, rows in tables.items():
-        if marked := rows[0].get_closest_marker("sampled"):
-            [count] = marked.args
+    for name, table in tables.items():
+        if marked := table[0].get_closest_marker("sampled"):
+            rows, [count] = table, marked.args
             assert len(rows) > count, f"{name}: a sample of {count} leaves nothing out"
         else:
-            rows = [item for item in rows if not any(map(item.get_closest_marker, LEFT_OUT))]
+            rows = [item for item in table if not any(map(item.get_closest_marker, LEFT_OUT))]
             count = _rows_kept(name)
             if count is None or len(rows) <= count:
                 continue

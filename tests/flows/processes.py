@@ -98,7 +98,7 @@ class Program:
         theirs.close()
         their_errors.close()
         self.pid = self._process.pid
-        self.stdout, self.stderr = (open(os.dup(end.fileno())) for end in (out, errors))  # noqa: SIM115 closed below
+        self.stdout, self.stderr = (os.fdopen(os.dup(end.fileno())) for end in (out, errors))
         out.close()
         errors.close()
 
@@ -138,7 +138,7 @@ def _run_program(code: str, arguments: tuple[str, ...], out: Connection, errors:
         end.close()
     sys.argv = ["-c", *arguments]
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115 until it ends
-    exec(compile(code, "<program>", "exec"), {"__name__": "__main__"})  # noqa: S102 lines of a test
+    exec(compile(code, "<program>", "exec"), {"__name__": "__main__"})
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:

@@ -70,7 +70,7 @@ def slow_ones(read, shapes):
 
 @every_row("name", READERS)
 def test_reading_takes_linear_time(name, some):
-    """Every ninth piece in one of the shapes, every third of them in the long run, all in all of them in the full run."""
+    """Every ninth piece in one of the shapes, every third one in the long run, all in all shapes in the full run."""
     pieces = enumerate(some((MARKS + MIXES)[::3], 3))
     shapes = [(SHAPES[number % 3][0], piece, SHAPES[number % 3][1]) for number, piece in pieces]
     assert slow_ones(READERS[name], shapes) == []
