@@ -162,6 +162,7 @@ def test_grouped_calls_count_before_they_run_and_reads_are_free(agent, drive):
     assert rate.refused == 1
 
 
+@pytest.mark.long
 def test_action_window_slides_over_turns(agent, drive, time):
     loop = drive(agent(autonomous(max_actions_per_minute=2)))
     at = [(0, "a"), (30, "b"), (40, "c"), (61, "d"), (62, "e"), (91, "f")]
