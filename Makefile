@@ -48,6 +48,9 @@ DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(addprefix tests/lqops/test_,env.py logs.py model_catalogue.py settings.py up.py web.py) \
 	$(filter-out %/test_migrations.py %/test_chokepoint.py %/test_layers.py,$(wildcard tests/architecture/test_*.py)))
 LONG = -m 'long and not stress' $(addprefix --part=,$(PART))
+# On PostgreSQL every part has what depends on statements, locks, races and processes, and people who decide and halt.
+IN_EVERY_PART := $(addprefix tests/agents/,guard ledger models retention sensors sessions triggers test_) tests/architecture tests/audit \
+	tests/flows tests/simulation tests/test_ $(addprefix tests/browser/test_,decisions.py levers.py)
 comma := ,
 space := $(subst ,, )
 
@@ -71,15 +74,15 @@ test: $(VENV)/.dev ## Run the tests on SQLite, without long ones and those in a 
 	$(call after_tests,sqlite)
 
 # Exhaustive tables and long tests of processes, of which `make test` runs a sample. On PostgreSQL they have no browser.
-test-long: $(VENV)/.full ## Run the long tests on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set (PART=2/8 for one of eight parts)
+test-long: $(VENV)/.full ## Run the long tests on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set (PART=2/12 for one of twelve parts)
 	$(call before_tests,long)
 	LQOPS_TEST_DATABASE_URL= $(call PYTEST,long) $(LONG)
 	$(if $(LQOPS_TEST_DATABASE_URL),$(call PYTEST,long) $(LONG) --ignore=tests/browser $(DATABASE_FREE))
 	$(call after_tests,long)
 
-test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them; a skip fails
+test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them, with PART=2/4 one part of what every commit need not run; a skip fails
 	$(call before_tests,postgres)
-	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -p tests.no_skips $(DATABASE_FREE)
+	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -p tests.no_skips $(DATABASE_FREE) $(if $(PART),--part=$(PART) --whole='$(IN_EVERY_PART)')
 	$(call after_tests,postgres)
 
 check: static coverage ## Check format, lint, types, layers, migrations, deployment and coverage

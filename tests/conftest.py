@@ -55,6 +55,7 @@ def pytest_collection(session):
 
 def pytest_addoption(parser):
     parser.addoption("--part", default="", help="Run one part of the chosen tests, as in 2/8.")
+    parser.addoption("--whole", default="", help="Files and folders that every part has, with blanks between.")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,7 +64,7 @@ def pytest_collection_modifyitems(config, items):
     yield  # those that the options leave out go
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
     if config.option.part:
-        items[:], others = sampling.part_of(items, config.option.part)
+        items[:], others = sampling.part_of(items, config.option.part, (*config.option.whole.split(),))
         config.hook.pytest_deselected(items=others)
 
 
@@ -98,18 +99,21 @@ def django_db_modify_db_settings(
     request, tmp_path_factory, django_db_blocker, django_db_modify_db_settings_parallel_suffix
 ):
     """Of the workers that run side by side, one migrates its database, and the others copy it."""
-    if not hasattr(request.config, "workerinput"):
-        # Tests that share the transaction of their module have no mark by which pytest-django knows of the database.
-        known = pytest_django.fixtures._get_databases_for_setup
-        with patch.object(
+    folder = tmp_path_factory.getbasetemp()
+    shared = databases.Shared(
+        folder.parent if hasattr(request.config, "workerinput") else folder,
+        kept_in=request.config.cache.mkdir("migrated"),
+    )
+    # Tests that share the transaction of their module have no mark by which pytest-django knows of the database.
+    known = pytest_django.fixtures._get_databases_for_setup
+    with (
+        patch.object(connection.creation, "create_test_db", shared.create),
+        patch.object(
             pytest_django.fixtures,
             "_get_databases_for_setup",
             lambda items: (known(items)[0] | {"default"}, known(items)[1]),
-        ):
-            yield
-        return
-    shared = databases.Shared(tmp_path_factory.getbasetemp().parent)
-    with patch.object(connection.creation, "create_test_db", shared.create):
+        ),
+    ):
         yield
     with django_db_blocker.unblock():
         shared.remove_copy()

@@ -1,6 +1,11 @@
-"""Test databases of workers that run side by side: the first one is migrated, the others are copies of it."""
+"""Test databases of workers that run side by side: the first one is migrated, the others are copies of it.
+
+For SQLite the copy outlives the run: until the source changes, the next run migrates nothing.
+"""
 
 import fcntl
+import hashlib
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,24 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Shared:
     """Makes the test database of this worker, from the copy that another one has kept if there is one."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, kept_in: Path) -> None:
+        self._folder, self._kept_in = folder, kept_in
         self._create, self._create_empty = connection.creation.create_test_db, connection.creation._create_test_db
         self._is_postgres = connection.vendor == "postgresql"
         name = connection.settings_dict["NAME"]
-        self._kept = f"{name}_migrated" if self._is_postgres else folder / "migrated.sqlite3"
+        self._kept: str | Path = f"{name}_migrated"
         self._has_kept = False
 
     def create(self, *arguments: Any, **options: Any) -> str:
         """In place of Django's function. With a copy there is nothing left to migrate."""
         with self._one_at_a_time(), (self._folder / "migrated").open("a+") as note:
             note.seek(0)
-            if note.read():
+            if note.read() or self._is_kept_from_a_run_before():
                 self._take_copy()
                 return self._create(*arguments, **options)
             name = self._create(*arguments, **options)
@@ -41,10 +49,19 @@ class Shared:
                 (self._folder / "migrated").write_text("")
                 cursor.execute(f'DROP DATABASE IF EXISTS "{self._kept}"')
 
+    def _is_kept_from_a_run_before(self) -> bool:
+        if not self._is_postgres:
+            self._kept = self._kept_in / f"{_state_of_source()}.sqlite3"
+        return not self._is_postgres and Path(self._kept).exists()
+
     def _keep_copy(self) -> None:
         if not self._is_postgres:
+            made = self._folder / "made.sqlite3"
             with connection.cursor() as cursor:
-                cursor.execute("VACUUM INTO %s", [str(self._kept)])
+                cursor.execute("VACUUM INTO %s", [str(made)])
+            for old in self._kept_in.glob("*.sqlite3"):
+                old.unlink(missing_ok=True)
+            Path(shutil.copy(made, self._kept_in / f"made.{os.getpid()}")).replace(self._kept)
             return
         made = connection.settings_dict["NAME"]
         connection.close()
@@ -69,3 +86,11 @@ class Shared:
         with (self._folder / "migrating").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _state_of_source() -> str:
+    """Stands for everything that a migrated database depends on: our source, and the migrations of other packages."""
+    digest = hashlib.sha256(repr(sorted(MigrationLoader(None).disk_migrations)).encode())
+    for file in sorted(file for folder in ("agents", "audit", "lqops") for file in (ROOT / folder).rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -1,29 +1,50 @@
 """Which tests `make test` leaves to `make test-long`, and how those are divided into parts.
 
 `@pytest.mark.long` leaves out a test, or one row of it. `@pytest.mark.sampled(3)` keeps three rows of a test and
-leaves out the others.
+leaves out the others. In the rooms that stand above tested services, whose tests render pages or play whole runs, two
+rows of every table stay; `sampled` may name another number.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import pytest
+
+ROWS_KEPT = 2
+ABOVE_SERVICES = tuple(
+    f"tests/agents/{room}/"
+    for room in ("admin", "api", "ask", "builtin_skills", "definitions", "engine", "loop", "management", "roster",
+                 "sensors", "walk")
+)  # fmt: skip
+# Who may see and do which: every row, whatever it costs.
+PERMISSIONS = ("test_access.py", "test_isolation.py", "test_matrix.py", "test_view_audit.py")
+LEFT_OUT = ("long", "stress", "redis", "postgres", "browser")
 
 
 def mark_long_rows(items: Sequence[pytest.Item]) -> None:
     """Mark the rows of sampled tests that are not in the sample as long."""
     tables = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled"):
-            tables[item.nodeid.partition("[")[0]].append(item)
-    for rows in tables.values():
-        [count] = rows[0].get_closest_marker("sampled").args
-        indices = [item.callspec.indices for item in rows]
-        assert len(rows) > count, f"{rows[0].nodeid}: a sample of {count} leaves nothing out"
-        kept = sample(indices, count)
+        tables[item.nodeid.partition("[")[0]].append(item)
+    for name, table in tables.items():
+        if marked := table[0].get_closest_marker("sampled"):
+            rows, [count] = table, marked.args
+            assert len(rows) > count, f"{name}: a sample of {count} leaves nothing out"
+        else:
+            rows = [item for item in table if not any(map(item.get_closest_marker, LEFT_OUT))]
+            count = _rows_kept(name)
+            if count is None or len(rows) <= count:
+                continue
+        kept = sample([item.callspec.indices for item in rows], count)
         for number, item in enumerate(rows):
             if number not in kept:
                 item.add_marker("long")
+
+
+def _rows_kept(test: str) -> int | None:
+    """How many rows of a test stay that does not say so itself; None: all of them."""
+    is_above = test.startswith(ABOVE_SERVICES) and not test.partition("::")[0].endswith(PERMISSIONS)
+    return ROWS_KEPT if is_above else None
 
 
 def sample(rows: Sequence[Mapping[str, int]], count: int) -> set[int]:
@@ -38,10 +59,28 @@ def sample(rows: Sequence[Mapping[str, int]], count: int) -> set[int]:
     return set(kept)
 
 
-def part_of(items: list[pytest.Item], part: str) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return the items of a part such as 2/8, and the others. The parts together are all items, each of them once."""
+def part_of(
+    items: list[pytest.Item], part: str, whole: tuple[str, ...] = ()
+) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the items of a part such as 2/8, and the others. The parts together are all items, each of them once.
+
+    The tests of a file stay together, for they may share what the first of them has made. Each part has about as many
+    tests. Files whose names begin with one of `whole` belong to every part.
+    """
     number, _, count = part.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise pytest.UsageError(f"--part is {part!r}: give a number and how many parts there are, as in 2/8")
-    chosen = items[int(number) - 1 :: int(count)]
-    return chosen, [item for item in items if item not in set(chosen)]
+    files = Counter(_file_of(item) for item in items if not (whole and item.nodeid.startswith(whole)))
+    parts: list[set[str]] = [set() for _ in range(int(count))]
+    sizes = [0] * len(parts)
+    for file, tests in files.most_common():
+        smallest = sizes.index(min(sizes))
+        parts[smallest].add(file)
+        sizes[smallest] += tests
+    others = files.keys() - parts[int(number) - 1]
+    chosen = [item for item in items if _file_of(item) not in others]
+    return chosen, [item for item in items if _file_of(item) in others]
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]

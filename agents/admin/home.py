@@ -827,11 +827,11 @@ def _current(request: HttpRequest) -> Entry | None:
     """The entry of the page: the one with the longest address that the page's own begins with. Home is only itself."""
     home = reverse("admin:index")
     fitting = [
-        (len(page.link), entry)
+        (len(link), entry)
         for entries in _SECTIONS.values()
         for entry in entries
         for page in entry.pages
-        if request.path == page.link or (page.link != home and request.path.startswith(page.link))
+        if request.path == (link := page.link) or (link != home and request.path.startswith(link))
     ]
     return max(fitting, key=lambda one: one[0], default=(0, None))[1]
 

@@ -201,6 +201,7 @@ def test_intervals_do_not_depend_on_the_wall_clock(step):
     assert seen == [NOW, NOW + 10 * SECOND + step]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.django_db
 @pytest.mark.parametrize("left", [False, True])
 def test_schedule_fires_once_a_minute_after_a_clock_change(left):

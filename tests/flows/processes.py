@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -84,6 +85,60 @@ def _work(function: str, arguments: dict[str, Any], line: Connection) -> None:
 
     workers.line = line
     line.send(getattr(workers, function)(**arguments))
+
+
+class Program:
+    """Lines of Python in a process of its own without threads, forked as a worker is; like `subprocess.Popen`."""
+
+    def __init__(self, code: str, *arguments: str) -> None:
+        (out, theirs), (errors, their_errors) = (_forking.Pipe(duplex=False) for _ in range(2))
+        self._process = _forking.Process(target=_run_program, args=(code, arguments, theirs, their_errors))
+        with patch.dict(os.environ, LQOPS_TEST_DATABASE_URL=database_url()):
+            self._process.start()
+        theirs.close()
+        their_errors.close()
+        self.pid = self._process.pid
+        self.stdout, self.stderr = (os.fdopen(os.dup(end.fileno())) for end in (out, errors))
+        out.close()
+        errors.close()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, timeout: float = PATIENCE) -> None:
+        self._process.join(timeout)
+        assert self._process.exitcode is not None, f"the program has not ended in {timeout} seconds"
+
+    def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
+        """What it has still printed, and its errors: both are short. What it has forked may hold its output open."""
+        self.wait(timeout)
+        return self.stdout.read(), self.stderr.read()
+
+    def terminate(self) -> None:
+        self._process.terminate()
+        self.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self.kill()
+        self._process.join()
+        self.stdout.close()
+        self.stderr.close()
+
+
+def _run_program(code: str, arguments: tuple[str, ...], out: Connection, errors: Connection) -> None:
+    for number, end in ((1, out), (2, errors)):
+        os.dup2(end.fileno(), number)
+        end.close()
+    sys.argv = ["-c", *arguments]
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115 until it ends
+    exec(compile(code, "<program>", "exec"), {"__name__": "__main__"})
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:

@@ -200,6 +200,7 @@ def lose_slice_of(scene):
     AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR).update(**over)
 
 
+@pytest.mark.long
 def test_slices_follow_each_other_survive_a_kill_and_tell_nothing_twice(cluster, model, market, events, watched):
     """The last one: it stops the cluster."""
     model.answer = lambda request: SLEEP

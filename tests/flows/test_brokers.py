@@ -15,7 +15,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 BACKLOG = 5
 
 
-@pytest.mark.parametrize("broker", ["orm", pytest.param("redis", marks=pytest.mark.redis)])
+@pytest.mark.parametrize(
+    "broker", [pytest.param("orm", marks=pytest.mark.long), pytest.param("redis", marks=pytest.mark.redis)]
+)
 def test_backlog_of_one_owner_keeps_no_other_owner_and_no_chat_waiting(django_db_blocker, request, broker):
     """This process enqueues into the database: workers who look at Redis find nothing there, and the ticker must."""
     environment = {"LQOPS_WORKERS": "1"}

@@ -72,6 +72,7 @@ def titles(session):
     return set(session.findings.values_list("title", flat=True)) - {"Ethics review: none flagged"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chars", [SMALL, pytest.param(SAMPLE, marks=pytest.mark.long), FULL])
 def test_departures_at_the_start_in_the_middle_and_at_the_end_are_found_and_none_is_falsely_missed(model, chars):
     scene, model.answer = Scene(), reader
@@ -90,6 +91,7 @@ def test_departures_at_the_start_in_the_middle_and_at_the_end_are_found_and_none
     assert len(read) > chars // 60_000
 
 
+@pytest.mark.long
 def test_what_no_section_contains_is_missed(model):
     scene, model.answer = Scene(), reader
     watch = scene.watch(cap="50")
@@ -137,6 +139,7 @@ def test_worker_killed_in_the_ninth_section_is_replaced_there_and_nothing_is_pai
     assert verify_chain(session.chain).verified
 
 
+@pytest.mark.long
 def test_cap_for_a_few_sections_gives_a_partial_result_with_the_unread_ranges(model):
     scene, model.answer, model.prompt_tokens = Scene(), reader, 20_000
     price = make_price(NAME, input_usd=10, output_usd=10)  # 0.20 dollars a section, 0.70 at the worst

@@ -70,6 +70,7 @@ def test_loop_that_repeats_a_call_runs_it_three_times_and_fails_with_a_receipt(m
     assert (error.data["reason"], error.data["recoverable"]) == ("stuck_loop", False)
 
 
+@pytest.mark.long
 def test_restricted_call_of_a_loop_waits_for_a_person_and_runs_once(model):
     def answer(request):
         if SIMULATES in words(request):

@@ -1,13 +1,10 @@
 """A real web process whose streams poll often, and a client for it."""
 
-import os
-
 import httpx
 import pytest
 
 from agents.management import supervisor
-from agents.management.supervisor import Supervisor, Web, open_socket
-from tests.flows.processes import database_url
+from tests.lqops.serving import web_process
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,14 +17,8 @@ def _nothing_is_forked():
 
 @pytest.fixture(scope="module")
 def web(django_db_setup, django_db_blocker):
-    with pytest.MonkeyPatch.context() as patch, open_socket("127.0.0.1", 0) as listening:
-        with django_db_blocker.unblock():
-            patch.setenv("LQOPS_TEST_DATABASE_URL", database_url())
-        patch.setenv("DJANGO_SETTINGS_MODULE", os.environ["DJANGO_SETTINGS_MODULE"])
-        served = Web(listening, "tests.lqops.hasty:application")
-        with Supervisor([served], say=print):
-            served.wait_until_it_answers()
-            yield served
+    with django_db_blocker.unblock(), web_process("tests.lqops.hasty:application") as served:
+        yield served
 
 
 @pytest.fixture(scope="module")

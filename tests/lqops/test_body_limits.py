@@ -5,12 +5,13 @@ import json
 import socket
 from contextlib import suppress
 
+import httpx
 import pytest
 
-from agents.management.supervisor import Supervisor, Web, open_socket
 from agents.text.formats.limits import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
 from lqops.web import body_limit
+from tests.lqops.serving import web_process
 
 HOOK = "/hooks/6d0f2f0a-2a4b-4a56-9a2b-0d6d0b7a9f11"
 SESSIONS = "/api/v1/sessions"
@@ -18,13 +19,10 @@ PIECE = b"x" * 65_536
 
 
 @pytest.fixture(scope="module")
-def server():
+def server(django_db_setup, django_db_blocker):
     """A real web process with lqops in it."""
-    with open_socket("127.0.0.1", 0) as listening:
-        web = Web(listening)
-        with Supervisor([web], say=lambda _: None):
-            web.wait_until_it_answers()
-            yield web
+    with django_db_blocker.unblock(), web_process() as served:
+        yield served
 
 
 def declared(server, path, length):
@@ -99,7 +97,7 @@ def test_body_slightly_over_the_limit_reaches_its_view(server):
 
 
 def test_server_answers_after_refusals(server):
-    assert server.get("/login/")[0] == 200
+    assert httpx.get(f"{server.address}login/").status_code == 200
 
 
 def test_document_of_the_maximum_size_passes():

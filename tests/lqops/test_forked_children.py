@@ -4,25 +4,22 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from agents.management.supervisor import open_socket
-from tests.flows.processes import children_of, database_url, is_alive, name_of, until
-from tests.lqops.processes import ROOT
+from tests.flows.processes import Program, children_of, is_alive, name_of, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux alone")
 
 SOON = 5  # seconds, for what is done at once
 
 BEGIN = """
-import json, os, signal, sys, time, django
-django.setup()
+import json, os, signal, sys, time
 from django.db import connection
 from agents.management import supervisor
 from agents.management.supervisor import *
@@ -47,27 +44,14 @@ except Stopped:
 
 
 @pytest.fixture(autouse=True)
-def _test_database(django_db_setup, django_db_blocker, monkeypatch):
+def _test_database(django_db_setup, django_db_blocker):
     with django_db_blocker.unblock():
-        monkeypatch.setenv("LQOPS_TEST_DATABASE_URL", database_url())
+        yield
 
 
-@contextmanager
 def program(code, *arguments):
     """A process of its own, without threads, that runs these lines; it prints JSON."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", BEGIN + code, *arguments],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT)},
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return closing(Program(BEGIN + code, *arguments))
 
 
 def answer_of(code, *arguments):

@@ -143,6 +143,7 @@ UNFIT = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", UNFIT)
 def test_check_that_cannot_start_prints_its_json(what, tmp_path):
     values, words = UNFIT[what]

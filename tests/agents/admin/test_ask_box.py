@@ -141,8 +141,8 @@ def test_refusals_are_shown_at_the_box(ask, operator):
     assert ask(" ").status_code == 422
 
 
-def test_request_and_answer_are_escaped(ask, operator):
-    for payload in PAYLOADS[::6]:
+def test_request_and_answer_are_escaped(ask, operator, some):
+    for payload in some(PAYLOADS[::6], 4):
         make_trigger(owner=operator, name=payload[:120])
         assert read(text_of(ask(payload))).live == [], payload
     found = read(text_of(ask("show my triggers")))

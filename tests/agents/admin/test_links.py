@@ -32,7 +32,7 @@ def rendered():
 
 @pytest.mark.django_db
 def test_empty_installation_shows_every_list_and_no_closed_link(client, rendered, some):
-    assert closed_links(client, some(pages_for(sign_in(client, "admin")), 3), rendered) == {}
+    assert closed_links(client, some(pages_for(sign_in(client, "admin")), 9), rendered) == {}
 
 
 @pytest.mark.sampled(1)
@@ -50,7 +50,7 @@ def test_empty_installation_shows_no_closed_link_to_others(client, role, rendere
 def test_every_page_opens_and_every_link_on_it(readers, rendered, role, some):
     user, client = readers[role]
 
-    assert closed_links(client, some(pages_for(user), 8, start=ROLES.index(role)), rendered) == {}
+    assert closed_links(client, some(pages_for(user), 16, start=ROLES.index(role)), rendered) == {}
 
 
 def test_links_open_while_everything_is_halted(readers, rendered, everything):

@@ -509,7 +509,7 @@ def record_since(pk):
 
 def test_page_leaves_the_same_events_as_the_function(client, some):
     by = sign_in(client)
-    for name, case in some(CASES.items(), 3):
+    for name, case in some(CASES.items(), 6):
         client.cookies.pop("messages", None)  # what was told of the act before
         for_page, for_service = case.make(by), case.make(by)
         before = last_event()

@@ -30,12 +30,12 @@ def session_of(row):
     return row.chain if isinstance(row, AuditEvent) else row.session.chain
 
 
-def test_session_is_found_by_id_with_or_without_hyphens(client):
+def test_session_is_found_by_id_with_or_without_hyphens(client, some):
     sign_in(client)
     wanted = make_run()
     make_run()
 
-    for model in LISTS:
+    for model in some(LISTS, 3):
         for typed in (str(wanted.public_id), wanted.public_id.hex, f" {wanted.public_id} ".upper()):
             rows = client.get(page(model, "changelist"), {"q": typed}).context["cl"].result_list
             assert [session_of(row) for row in rows] == [wanted.chain], (model, typed)

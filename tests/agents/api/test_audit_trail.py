@@ -432,7 +432,7 @@ def sent(stage):
 
 def test_api_and_service_write_the_same_audit_events(some):
     world = make_world(make_user(is_superuser=True))
-    for name in some(ACTS, 4):
+    for name in some(ACTS, 8):
         with staged(name, world) as by_api:
             answer = sent(by_api)
             assert answer.status_code in {200, 201, 202, 204}, (name, answer.content)

@@ -121,7 +121,7 @@ def test_role_and_key_do_to_own_rows_what_they_may(role, some):
     user = member(role)
     world, has = make_world(user), granted(role)
     clients = {key: client_by(key, user) for key in (EVERY, all_but(Scope.WRITE), all_but(Scope.DECIDE))}
-    for name in some(ACTS, 5, start=EVERYBODY.index(role)):
+    for name in some(ACTS, 10, start=EVERYBODY.index(role)):
         with staged(name, world) as stage:
             for key in (EVERY, all_but(scope_of(name))):
                 may = scope_of(name) in key and NEEDS.get(name) in {None, *has}
@@ -134,7 +134,7 @@ def test_role_does_nothing_to_others_rows_but_decide(role, some):
     user, world = member(role), make_world()
     has, client = granted(role), client_of(user)
     detailed = [name for name in ACTS if CHANGING[name].is_detail]
-    for name in some(detailed, 5, start=EVERYBODY.index(role)):
+    for name in some(detailed, 10, start=EVERYBODY.index(role)):
         with staged(name, world) as stage:
             may = OPEN.get(stage.route.basename) in has
             with answered(client, stage, body_of(stage)) as answer:

@@ -41,7 +41,7 @@ def test_no_route_starts_a_session_without_permission(role, django_capture_on_co
     watched = {"playbook": world.rows["playbook"], "collection": world.rows["collection"]}
     make_trigger(owner=world.owner, kind="watch", **watched)
     refused = set()
-    acts = some(ACTS, 4, start=["viewer", "approver"].index(role))
+    acts = some(ACTS, 8, start=["viewer", "approver"].index(role))
     for name in acts:
         with staged(name, world) as by_api:
             before = AgentSession.objects.count()

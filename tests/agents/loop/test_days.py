@@ -36,6 +36,7 @@ def through(loop, until):
         loop = Driven(loop_current(agent_id), loop.time)
 
 
+@pytest.mark.long
 def test_active_hours_over_a_day_with_a_clock_change(agent, drive, time):
     time.move_to(datetime(2026, 3, 28, 20, tzinfo=UTC))  # the day before Berlin's clocks are set forward
     text = 'zone: Europe/Berlin\nautonomy: {enabled: true, active_hours: {start: "08:00", end: "22:00"}}'
@@ -55,6 +56,7 @@ def test_active_hours_over_a_day_with_a_clock_change(agent, drive, time):
     assert loop.guardrails() == ["active_hours"] * 2
 
 
+@pytest.mark.long
 def test_a_day_with_a_gate(agent, drive, small, time):
     text = """
         autonomy: {enabled: true, precheck_model: small-model}
@@ -75,6 +77,7 @@ def test_a_day_with_a_gate(agent, drive, small, time):
     assert first.saved_usd + second.saved_usd >= 22 * loop.turns()[0].cost_usd
 
 
+@pytest.mark.long
 def test_hourly_token_budget_holds_each_hour_and_over_midnight(agent, drive, time):
     time.move_to(datetime(2026, 3, 16, 21, tzinfo=UTC))
     loop = drive(agent("autonomy: {enabled: true, token_budget_per_hour: 100, max_consecutive_turns: 1000}"))

@@ -86,6 +86,7 @@ def test_slow_model_in_the_first_turn_is_not_idle(agent, drive, time):
     assert loop.row.terminal_reason == TerminalReason.IDLE_TIMEOUT
 
 
+@pytest.mark.long
 def test_chosen_sleep_ends_the_idle_time(agent, drive, time):
     loop = drive(agent("autonomy: {enabled: true, idle_timeout: 60}"))
     waits = says(("yield", {"mode": "continue"}), before_reply=lambda: time.shift(50))

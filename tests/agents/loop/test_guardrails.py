@@ -162,6 +162,7 @@ def test_grouped_calls_count_before_they_run_and_reads_are_free(agent, drive):
     assert rate.refused == 1
 
 
+@pytest.mark.long
 def test_action_window_slides_over_turns(agent, drive, time):
     loop = drive(agent(autonomous(max_actions_per_minute=2)))
     at = [(0, "a"), (30, "b"), (40, "c"), (61, "d"), (62, "e"), (91, "f")]
@@ -344,12 +345,13 @@ def test_failed_turns_are_retried_and_five_in_a_row_end_the_loop(agent, drive):
     assert {turn.state for turn in loop.turns()} == {"failed"}
 
 
-def test_model_that_refuses_its_key_for_a_day_does_not_end_the_loop(agent, drive):
+@pytest.mark.parametrize("hours", [5, pytest.param(24, marks=pytest.mark.long)])
+def test_model_that_refuses_its_key_for_a_day_does_not_end_the_loop(agent, drive, hours):
     loop = drive(agent())
     with script(DOWN):
-        loop.for_(hours=24)
+        loop.for_(hours=hours)
     assert loop.row.status == Status.SLEEPING
-    assert len(loop.turns()) < 40, "the pauses grow to an hour"
+    assert len(loop.turns()) < 16 + hours, "the pauses grow to an hour"
     [notice] = Notification.objects.all()
     assert (notice.kind, notice.owner_id) == (NoticeKind.LOOP_WAITING, loop.row.owner_id)
     with script(sleeps(60)):

@@ -19,6 +19,7 @@ GATED = """
 """
 
 
+@pytest.mark.sampled(1)
 @BOTH_FORMS
 def test_every_turn_and_gate_is_what_strict_servers_take(agent, drive, small, form):
     loop = drive(agent(GATED))
@@ -35,6 +36,7 @@ def test_every_turn_and_gate_is_what_strict_servers_take(agent, drive, small, fo
     assert any("rsi: 2 -> 3" in body["messages"][-1]["content"] for body in bodies)
 
 
+@pytest.mark.sampled(1)
 @BOTH_FORMS
 def test_every_beat_is_what_strict_servers_take(agent, time, form):
     heartbeat_start(agent=agent(BEATS), by=None, now=clock())

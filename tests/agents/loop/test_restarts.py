@@ -73,6 +73,7 @@ def test_owner_reads_when_it_starts_again_and_when_it_does_not(agent, drive, tim
     assert revived(watcher, time, 86_400) is None
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("said", [", restart: never", ", max_restarts: 0"])
 def test_loop_that_is_not_to_restart_stays_ended(agent, drive, time, said):
     watcher = agent(autonomy(said))

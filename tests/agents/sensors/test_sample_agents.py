@@ -83,6 +83,7 @@ def source():
     server.server_close()
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_metrics_watcher_wakes_on_a_spike_and_notifies_its_owner(source):
     loop = begin(sample("metrics-watcher").replace(url(), source))

@@ -51,6 +51,7 @@ def test_task_runs_a_slice_for_as_long_as_the_settings_say(settings, serving):
     assert Mode.SENSOR in ENGINES
 
 
+@pytest.mark.long
 def test_a_hundred_sensors_run_in_one_slice(serving):
     source = serving(Web, lambda request: {"path": request.path})
     scenes = [

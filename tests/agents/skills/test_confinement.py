@@ -160,6 +160,7 @@ print(json.dumps(isolation_report()))
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.skipif(not filter_of(may_start_processes=False), reason="libseccomp is not installed")
 @pytest.mark.parametrize(
     ("refused", "off", "words"),

@@ -126,6 +126,7 @@ def test_skills_of_installed_packages_are_loaded(module, packages):
 SAID = DECLARED.replace("@skill()", "@skill({options})")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", ["", "isolation='thread'", "isolation='process'"])
 def test_skills_of_packages_are_isolated_whatever_they_declare(module, packages, options):
     packages(some=module("some_package", SAID.format(name="outside", options=options)))

@@ -54,6 +54,7 @@ def location(data, name, quote):
 # --- All kinds ---
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FILES)
 def test_every_kind_is_read(name):
     found = extract(FILES[name], name=name)

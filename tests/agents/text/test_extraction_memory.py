@@ -72,6 +72,7 @@ def with_rows(rows):
 CELL = '<row r="{0}"><c r="XFD{0}"><v>1</v></c></row>'
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "data", "says"),

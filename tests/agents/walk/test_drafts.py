@@ -92,6 +92,7 @@ def test_a_draft_with_a_masked_secret_is_not_saved(scene):
     assert (saved(), notes(session)) == ([], [("warn", "Drafts could not be saved")])
 
 
+@pytest.mark.long
 def test_a_draft_that_is_too_long_is_cut_and_that_is_told(scene):
     session = drafted(scene, {"name": "long", "content": "word " * 200_001}, collection=str(scene.collection.public_id))
     assert notes(session) == [("info", "Drafts were cut")]

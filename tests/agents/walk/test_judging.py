@@ -98,6 +98,7 @@ def test_a_judge_that_fails_has_no_vote(scene, bench):
     assert votes(session)[0] == (1, 1)
 
 
+@pytest.mark.long
 def test_a_long_bench_is_heard_slice_by_slice_and_by_the_same_judges(scene, bench):
     findings = [{"title": f"t{n}", "quote": quote} for n, quote in enumerate([QUOTE, "The lease renews", "each year."])]
     session = scene.of_document(judge_citations=True)

@@ -108,6 +108,7 @@ def test_a_run_that_fails_loses_none_of_what_waits_and_reads_the_same_when_it_is
     assert "Documents left for the next run: 1" not in told(again)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lost_at", ["intake:retrieve", "note:put_off"])
 def test_a_run_whose_worker_is_lost_reads_the_same_and_the_next_one_the_rest(scene, fire, lost_at):
     put_in(scene, 150, 150)

@@ -14,6 +14,7 @@ from tests.wire import BOTH_FORMS, recording
 pytestmark = pytest.mark.django_db
 
 
+@pytest.mark.sampled(1)
 @BOTH_FORMS
 def test_every_request_of_a_walk_is_what_strict_servers_take(scene, settings, form):
     settings.LQOPS_MODEL_ROLES = {"main": ["offline"], "small": ["offline"], "judges": ["judge-a"]}

@@ -333,6 +333,7 @@ def test_what_a_reader_must_know_of_the_answer_is_noted(scene):
     assert told["Notes of the analyst"] == ("info", "- A rule was not understood.")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stop", ["out_of_time", "max_tokens"])
 def test_an_answer_that_was_cut_off_is_continued_over_slices_and_read_as_one(scene, stop):
     text = reply()

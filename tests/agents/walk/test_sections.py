@@ -205,6 +205,7 @@ def test_instructions_of_the_agent_take_room_from_the_sections(scene, settings):
     assert planned.estimate_usd > without.estimate_usd
 
 
+@pytest.mark.long
 def test_many_short_documents_fit_with_the_marks_around_them(scene, settings):
     declare(settings, context_window=16_384)
     for number in range(220):
@@ -432,7 +433,7 @@ def hostile(seed):
 @pytest.mark.parametrize(
     "seeds",
     [
-        range(0, 15, 4),
+        range(0, 12, 5),
         pytest.param(range(15), marks=pytest.mark.long),
         pytest.param(range(100), marks=pytest.mark.stress),
     ],
