@@ -1,29 +1,25 @@
-"""How long does verification take, against reading the same rows? Exit 1 above three times.
+"""How long verification of the audit log takes, against reading the same rows.
 
-    python -m tests.benchmarks.verify_audit [ROWS]
-
-Runs on a throw-away SQLite file, or on the test database of LQOPS_TEST_DATABASE_URL. The two are measured in turns, so
-that whatever else the machine does meets both; the best of each counts.
+`python -m tests.benchmarks.verify_audit [ROWS]` on the database of LQOPS_DATABASE_URL, which must have no events. The
+ways are measured in turns, so that whatever else the machine does meets all of them.
 """
 
-import os
 import sys
-import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-import django
+from tests.benchmarks.guard import made
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-django.setup()
+# isort: split
+from django.db import connection, transaction
 
-from django.db import connection, transaction  # noqa: E402
+from audit.models import AuditEvent
+from audit.recorder import append
+from audit.verify import verify_log
+from tests.benchmarks.paired import measure, record
 
-from audit.models import AuditEvent  # noqa: E402
-from audit.recorder import append  # noqa: E402
-from audit.verify import verify_log  # noqa: E402
-
-LIMIT = 3.0
 ROUNDS = 3
+ROWS = 20_000
 ROWS_PER_CHAIN = 200
 COLUMNS = [field.name for field in AuditEvent._meta.concrete_fields]
 
@@ -46,38 +42,28 @@ def fill(rows: int) -> None:
             append(chain, "autonomous_session.tool_call", now=now + timedelta(seconds=number), details=details)
 
 
-def read() -> int:
+def read() -> None:
     rows = AuditEvent.objects.order_by("chain", "seq").values_list(*COLUMNS)
-    return sum(1 for _ in rows.iterator(chunk_size=2_000))
+    assert sum(1 for _ in rows.iterator(chunk_size=2_000))
 
 
-def verify() -> int:
+def verify() -> None:
     report = verify_log()
     assert report.verified, report.problems
-    return report.rows
 
 
-def seconds(work) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
-def main(rows: int) -> int:
-    name = connection.creation.create_test_db(verbosity=0, autoclobber=True)
-    try:
-        fill(rows)
-        measured = [(seconds(read), seconds(verify)) for _ in range(ROUNDS)]
-    finally:
-        connection.creation.destroy_test_db(name, verbosity=0)
-    reading, verifying = (min(times) for times in zip(*measured, strict=True))
-    ratio = verifying / reading
-    sys.stdout.write(
-        f"{connection.vendor}: {rows} rows; reading {reading:.2f} s, verifying {verifying:.2f} s "
-        f"({rows / verifying:.0f} rows/s): {ratio:.2f} times, limit {LIMIT:.0f}\n"
-    )
-    return 0 if ratio <= LIMIT else 1
+def main(rows: int) -> None:
+    made()
+    assert not AuditEvent.objects.exists(), "the audit log of this database has events"
+    fill(rows)
+    rows = AuditEvent.objects.count()
+    ways: dict[str, Callable[[], None]] = {"read": read, "audit.verify": verify}
+    found = measure(ways, rounds=ROUNDS, steps=1, warm=0)
+    record(
+        "audit.verify", [rows / row["audit.verify"] for row in found], unit="events/s", database=connection.vendor,
+        ratios=[row["audit.verify"] / row["read"] for row in found], reference=f"reading {rows} events",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
