@@ -116,11 +116,8 @@ stress: test-long ## Run the long tests and the full-size figures on SQLite, and
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m stress -s
 	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest --timeout=0 -m stress -s)
 
-bench: export LQOPS_VAR_DIR = build/var
-bench: $(VENV)/.full ## Measure guarded calls against plain statements, on SQLite and on PostgreSQL (ROUNDS=60); build/bench.jsonl
-	@mkdir -p $(LQOPS_VAR_DIR) && rm -f build/bench.jsonl
-	LQOPS_DATABASE_URL= $(BIN)/python -m tests.benchmarks.guard $(if $(ROUNDS),--rounds $(ROUNDS))
-	LQOPS_DATABASE_URL=$(POSTGRES_URL)_bench $(BIN)/python -m tests.benchmarks.guard $(if $(ROUNDS),--rounds $(ROUNDS))
+bench: $(VENV)/.full ## Measure calls, audit log, runs, ticks, streams, texts and memory on both databases (ROUNDS=60, ONLY=guard); build/bench.jsonl
+	$(BIN)/python -m tests.benchmarks --postgres $(POSTGRES_URL)_bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
 
 screenshots: $(VENV)/.full ## Take the pictures of docs/images with a browser, from an installation of its own
 	PYTHONPATH=. $(BIN)/python -m tests.browser.screenshots

@@ -3,7 +3,7 @@
 One process at a time runs them, under a lease. Every duty finds its work in the rows and decides by conditional writes,
 so two tickers at once, or none for a week, do no harm. A duty that fails is logged, retried, and stops no other duty.
 Intervals use the monotonic clock; the lease shows when the wall clock was set back. While nobody writes anything, only
-what comes due by the clock is looked for, and not before its time.
+what comes due by the clock is looked for, and not before its time where that is known (docs/decisions/0043).
 """
 
 import logging
@@ -14,24 +14,26 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import close_old_connections, connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from agents.conf import clock
 from agents.engine.indexing import indexing_due
+from agents.enums import QuestionStatus
 from agents.knowledge.projects import precedents_expire
 from agents.ledger.budgets import budgets_tell
 from agents.loop.state import hot_delete_old
 from agents.loop.turns import turns_delete_old
-from agents.models import Lease
+from agents.models import Approval, Lease, Question
 from agents.people.activity import events_trim
-from agents.people.outbox import copies_due, copy_put_off, copy_send
+from agents.people.outbox import copies_due, copy_put_off, copy_send, next_copy
 from agents.process_end import SignalEvent, stop_requested
 from agents.roster.loops import loops_revive
 from agents.sensors.rows import has_wanted_sensors, sensor_slices_enqueue
 from agents.sessions.alarms import alarms_update
-from agents.sessions.approvals import approvals_expire
+from agents.sessions.approvals import LIVE, approvals_expire
 from agents.sessions.control_room import TICKER_LATE, ticker_is_late
 from agents.sessions.fairness import has_work, tasks_send
 from agents.sessions.faults import host_report, host_report_if_old
@@ -66,9 +68,12 @@ MAIL_SECONDS = 10.0  # how long a stopping ticker waits for the mailer
 
 def acquire(name: str, *, owner: str, lifetime: timedelta, now: datetime) -> bool:
     """Take or renew the lease. False while another process holds it and has renewed it within a lifetime."""
-    Lease.objects.get_or_create(name=name)
     available = Q(owner=owner) | Q(until__isnull=True) | Q(until__lte=now) | _too_late(lifetime, now)
-    return Lease.objects.filter(available, name=name).update(owner=owner, until=now + lifetime) == 1
+    free = Lease.objects.filter(available, name=name)
+    taken = {"owner": owner, "until": now + lifetime}
+    if free.update(**taken):
+        return True
+    return Lease.objects.get_or_create(name=name)[1] and free.update(**taken) == 1
 
 
 def release(name: str, *, owner: str) -> None:
@@ -96,6 +101,7 @@ def _too_late(lifetime: timedelta, now: datetime) -> Q:
 # An installation where nothing happens is looked at by one statement, and not by thirty.
 
 QUIET_SECONDS = 5.0
+EVERYTHING_SECONDS = 60.0  # everything is looked for after that time, whatever the marks say
 Mark = tuple[object, int | str]
 _MARK = {
     "sqlite": "PRAGMA data_version",  # changes with every commit of another connection
@@ -133,13 +139,15 @@ class Duty:
     """Periodic work: its name, its interval in seconds and its function, which returns how much was done.
 
     `next_due` if it comes due on time although nobody writes anything: the earliest time, None if only a write can make
-    it due. Others may be late by QUIET_SECONDS then.
+    it due. `by_writes` if only a write can ever make it due: one that is looked for finds nothing while nobody writes.
+    Others may be late by QUIET_SECONDS then.
     """
 
     name: str
     every: float
     do: Callable[[datetime], int]
     next_due: Callable[[datetime], datetime | None] | None = None
+    by_writes: bool = False
 
 
 def _checkpoint(now: datetime) -> int:
@@ -154,10 +162,18 @@ def _report_host(now: datetime) -> int:
     return 0
 
 
+_LIVE_APPROVALS = Approval.objects.filter(status__in=LIVE, consumed_at__isnull=True)
+_PENDING_QUESTIONS = Question.objects.filter(status=QuestionStatus.PENDING)
+
+
+def _first_expiry(rows: QuerySet[Any]) -> datetime | None:
+    return rows.order_by("expires_at").values_list("expires_at", flat=True).first()
+
+
 DUTIES = (
-    Duty("append pending audit events", 0, lambda _now: append_pending(patience=AUDIT_PATIENCE)),
-    Duty("halt active sessions", 0, halted_work_end),
-    Duty("pause and resume sessions", 0, pauses_apply),
+    Duty("append pending audit events", 0, lambda _now: append_pending(patience=AUDIT_PATIENCE), by_writes=True),
+    Duty("halt active sessions", 0, halted_work_end, by_writes=True),
+    Duty("pause and resume sessions", 0, pauses_apply, by_writes=True),
     Duty("wake sleepers", 0, sleepers_wake, next_due=next_sleeper),
     Duty("try models that are away", 1, model_waiters_wake, next_due=next_model_waiter),
     Duty("fire schedules", 0, lambda now: schedules_fire(now=now), next_due=next_schedule),
@@ -166,10 +182,10 @@ DUTIES = (
     Duty("send tasks", 0, tasks_send, next_due=lambda now: now if has_work() else None),
     Duty("hand out sensors", 1, sensor_slices_enqueue, next_due=lambda now: now if has_wanted_sensors() else None),
     Duty("start loops again", 10, loops_revive),
-    Duty("attend to started runs", 1, children_attend),
+    Duty("attend to started runs", 1, children_attend, by_writes=True),
     Duty("index documents", 10, indexing_due),
-    Duty("expire approvals", 2, approvals_expire),
-    Duty("expire questions", 2, questions_expire),
+    Duty("expire approvals", 2, approvals_expire, next_due=lambda _now: _first_expiry(_LIVE_APPROVALS)),
+    Duty("expire questions", 2, questions_expire, next_due=lambda _now: _first_expiry(_PENDING_QUESTIONS)),
     Duty("delete old streams", 60, lambda now: parts_delete_old(now - STREAMS_KEPT)),
     Duty("trim events", 60, lambda _now: events_trim()),
     Duty("delete old hot state", 60, lambda _now: hot_delete_old()),
@@ -235,36 +251,54 @@ class Ticker:
     def __init__(self, duties: tuple[Duty, ...] = DUTIES, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"[-96:]
         self._mailer = Mailer()
-        self._duties = (*duties, Duty("send copies", 1, self._mailer.start))
+        self._duties = (*duties, Duty("send copies", 1, self._mailer.start, next_due=lambda _now: next_copy()))
         self._monotonic = monotonic
         self._next: dict[str, float] = {}
         self._quiet_since: Mark | None = None
-        self._quiet_until = 0.0
+        self._look_at = 0.0
+        self._everything_at = 0.0
         self._asleep_until: datetime | None = None
 
     def tick(self, now: datetime) -> dict[str, int] | None:
         """Counts by duty, -1 for one that failed. None if another process holds the lease."""
-        if self._is_quiet():
+        is_quiet = self._is_quiet()
+        if is_quiet and self._monotonic() < self._look_at:
             return self._tick_quietly(now)
         if clock_moved_back(NAME, lifetime=LEASE, now=now):
             logger.warning("the clock was set back; schedules are planned again")
             schedules_replan(now=now)
+            is_quiet = False
         if not acquire(NAME, owner=self.owner, lifetime=LEASE, now=now):
             return None
         before = mark()
-        counts = self._do_due(now, self._duties)
+        is_quiet = is_quiet and only_one_write_between(self._quiet_since, before)
+        return self._look(now, before, self._duties_by_clock(now) if is_quiet else self._duties)
+
+    def _look(self, now: datetime, before: Mark | None, duties: Sequence[Duty]) -> dict[str, int]:
+        """Do these duties if they are due, and find out whether nobody writes anything."""
+        done = self._due(duties)
+        counts = self._do_all(now, done)
         is_leader = record_done(NAME, owner=self.owner, now=now)
         after = mark()
         is_quiet = is_leader and not counts and only_one_write_between(before, after)
+        if len(duties) == len(self._duties):
+            # One whose interval is not over yet may have something to do.
+            is_quiet = is_quiet and not any(duty.by_writes for duty in duties if duty not in done)
+            self._everything_at = self._monotonic() + EVERYTHING_SECONDS
+            self._asleep_until = self._next_due(now) if is_quiet else None
         self._quiet_since = after if is_quiet else None
-        self._quiet_until = self._monotonic() + QUIET_SECONDS
-        self._asleep_until = self._next_due(now) if is_quiet else None
+        self._look_at = self._monotonic() + QUIET_SECONDS
         return counts
+
+    def _duties_by_clock(self, now: datetime) -> list[Duty]:
+        """Return the duties that may be due although nobody has written anything."""
+        is_asleep = self._asleep_until is None or now < self._asleep_until
+        return [duty for duty in self._duties if not duty.by_writes and not (duty.next_due and is_asleep)]
 
     def _tick_quietly(self, now: datetime) -> dict[str, int]:
         if self._asleep_until is None or now < self._asleep_until:
             return {}
-        counts = self._do_due(now, [duty for duty in self._duties if duty.next_due])
+        counts = self._do_all(now, self._due([duty for duty in self._duties if duty.next_due]))
         if counts:
             self._quiet_since = None  # what it wrote may make other duties due, and SQLite does not tell of own writes
         return counts
@@ -276,12 +310,16 @@ class Ticker:
 
     def _is_quiet(self) -> bool:
         """Return whether all duties were done lately, with nothing to do, and nobody has written anything since."""
-        return self._quiet_since is not None and self._monotonic() < self._quiet_until and mark() == self._quiet_since
+        is_late = self._monotonic() >= self._everything_at
+        return self._quiet_since is not None and not is_late and mark() == self._quiet_since
 
-    def _do_due(self, now: datetime, duties: Sequence[Duty]) -> dict[str, int]:
+    def _due(self, duties: Sequence[Duty]) -> list[Duty]:
+        """Return those whose interval is over."""
         elapsed = self._monotonic()
-        due = [duty for duty in duties if self._next.get(duty.name, elapsed) <= elapsed]
-        counts = {duty.name: self._do(duty, now) for duty in due}
+        return [duty for duty in duties if self._next.get(duty.name, elapsed) <= elapsed]
+
+    def _do_all(self, now: datetime, duties: Sequence[Duty]) -> dict[str, int]:
+        counts = {duty.name: self._do(duty, now) for duty in duties}
         return {name: count for name, count in counts.items() if count}
 
     def run(self, over: SignalEvent, *, every: float) -> None:

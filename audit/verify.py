@@ -4,20 +4,24 @@ A chain alone shows edits, insertions and removals in its middle; the rows in `s
 checkpoint shows rows cut from the end. Skill audits are compared with the digests that their events hold. A restore
 that somebody has accepted (audit/restores.py) excuses the rows that it lost. Rows that were archived are vouched for by
 signed seals (audit/seals.py): `system` goes on where its last dropped range ends, and a dropped chain has to end as its
-seal and its closing say. Changes nothing, and keeps one small entry per chain in memory.
+seal and its closing say. Changes nothing, and keeps one small entry per chain in memory. Several processes may read the
+rows (audit/parallel.py), each of them whole chains; the result is the same.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from django.db.models import Q
+from django.db import connection
+from django.db.models import Count, Q
 
 from audit.checkpoints import Named, named_heads, read_lines
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent
+from audit.parallel import Bounds, NotAtOnce, read_parts, split
 from audit.recorder import EMPTY, Head
 from audit.restores import Restore, restore_in
 from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, StoredRow, UnreadableRow, stream
@@ -25,6 +29,7 @@ from audit.seals import Range, Seam, dropped_rows, newest_seam, seal_faults, sea
 from audit.skill_audits import SKILL_AUDIT, skill_audit_faults
 
 PROGRESS_ROWS: Final = 10_000
+TOLD_ROWS: Final = 1_000  # after which a part tells how far it is
 _MARK: Final = f'"{SKILL_AUDIT}"'
 SEAL: Final = "seal:"  # a problem with a seal has it for its chain
 LOOKUP_HEADS: Final = 200  # SQLite refuses expressions deeper than 1,000
@@ -97,14 +102,19 @@ class _Seen:
     id: int
 
 
-def verify_log(*, head: Path | None = None, progress: Callable[[int], None] | None = None) -> Report:
-    """Verify every row, and every line of the checkpoint file when `head` names one."""
-    report = Report(archived=dropped_rows())
-    check = _Check(report)
-    for row in stream(AuditEvent.objects.all()):
-        check.step(row)
-        if progress and report.rows % PROGRESS_ROWS == 0:
-            progress(report.rows)
+def verify_log(
+    *, head: Path | None = None, progress: Callable[[int], None] | None = None, processes: int | None = 1
+) -> Report:
+    """Verify every row, and every line of the checkpoint file when `head` names one.
+
+    `processes` is how many read the rows. None: one for each processor, if there are many rows.
+    """
+    archived = dropped_rows()
+    check, *others = _checked_parts(processes, _Count(progress or _tell_nobody).add)
+    for other in others:
+        check.merge(other)
+    report = check.report
+    report.archived = archived
     check.finish()
     for fault in skill_audit_faults(check.skill_audits):
         report.add(Problem(fault.chain, fault.what, fault.seq))
@@ -114,6 +124,50 @@ def verify_log(*, head: Path | None = None, progress: Callable[[int], None] | No
     for sealed in seal_faults(keys):
         report.add(Problem(f"{SEAL}{sealed.number}", sealed.what))
     return report
+
+
+def _tell_nobody(rows: int) -> None:
+    """In place of progress that nobody wants."""
+
+
+class _Count:
+    """Tells of every full PROGRESS_ROWS."""
+
+    def __init__(self, progress: Callable[[int], None]) -> None:
+        self._progress = progress
+        self._rows = 0
+
+    def add(self, rows: int) -> None:
+        told = self._rows // PROGRESS_ROWS
+        self._rows += rows
+        for number in range(told + 1, self._rows // PROGRESS_ROWS + 1):
+            self._progress(number * PROGRESS_ROWS)
+
+
+def _checked_parts(processes: int | None, add: Callable[[int], None]) -> "list[_Check]":
+    """Check every row; one part for each process."""
+    if processes != 1 and not connection.in_atomic_block:  # others do not see what a transaction has written
+        chains = list(AuditEvent.objects.order_by("chain").values_list("chain").annotate(rows=Count("*")))
+        parts = split(chains, processes)
+        # A name that is no text lies within no bounds; only one process finds it.
+        if len(parts) > 1 and all(isinstance(chain, str) for chain, _ in chains):
+            with suppress(NotAtOnce):
+                return read_parts(parts, f"{__name__}.{check_part.__name__}", add)
+    return [check_part(Bounds(), add)]
+
+
+def check_part(bounds: Bounds, add: Callable[[int], None]) -> "_Check":
+    """Check the rows of some chains, and call `add` with their number from time to time."""
+    rows = AuditEvent.objects.all()
+    rows = rows if bounds.first is None else rows.filter(chain__gte=bounds.first)
+    rows = rows if bounds.end is None else rows.filter(chain__lt=bounds.end)
+    check = _Check(Report())
+    for number, row in enumerate(stream(rows), 1):
+        check.step(row)
+        if number % TOLD_ROWS == 0:
+            add(TOLD_ROWS)
+    add(check.report.rows % TOLD_ROWS)
+    return check
 
 
 def verify_chain(chain: str) -> Report:
@@ -141,29 +195,41 @@ class _Check:
 
     def __init__(self, report: Report) -> None:
         self.skill_audits = 0  # events that hold the digest of one
-        self._report = report
-        self._chains: dict[str, _Seen] = {}
-        self._openings: dict[str, tuple[int, object]] = {}
-        self._closings: dict[str, tuple[int, Head]] = {}
+        self.report = report
+        self.chains: dict[str, _Seen] = {}
+        self.openings: dict[str, tuple[int, object]] = {}
+        self.closings: dict[str, tuple[int, Head]] = {}
         self._seam = newest_seam(dropped=True)
 
     def step(self, row: StoredRow) -> None:
         """Check one row against the row before it, and continue from it."""
-        if row.chain not in self._chains:
+        if row.chain not in self.chains:
             start = Head(self._seam.system_seq, self._seam.system_hash) if row.chain == SYSTEM_CHAIN else EMPTY
-            self._chains[row.chain] = _Seen(row.hash, start, row.id)
-            self._report.chains += 1
-        self._report.rows += 1
+            self.chains[row.chain] = _Seen(row.hash, start, row.id)
+            self.report.chains += 1
+        self.report.rows += 1
         self.skill_audits += _MARK in str(row.details)
-        seen = self._chains[row.chain]
+        seen = self.chains[row.chain]
         wrong = row_fault(row, seen.last)
         if wrong is not None:
-            self._report.add(Problem(row.chain, wrong, row.seq, row.id))
+            self.report.add(Problem(row.chain, wrong, row.seq, row.id))
         # SQLite may hold text in place of a number; continue as if the number were right.
         seen.last = Head(row.seq if isinstance(row.seq, int) else seen.last.seq + 1, row.hash)
         seen.id = row.id
         if row.chain == SYSTEM_CHAIN:
             self.note(row)
+
+    def merge(self, other: "_Check") -> None:
+        """Go on as if the rows of another check, of later chains, had been checked here."""
+        self.report.rows += other.report.rows
+        self.report.chains += other.report.chains
+        self.report.further += other.report.further
+        for problem in other.report.problems:
+            self.report.add(problem)
+        self.skill_audits += other.skill_audits
+        self.chains |= other.chains
+        self.openings |= other.openings
+        self.closings |= other.closings
 
     def note(self, row: StoredRow) -> None:
         """Remember the opening or closing of a chain; a second one is a problem."""
@@ -175,48 +241,48 @@ class _Check:
             return
         if row.kind == CHAIN_OPENED:
             chain = str(details.get("opened"))
-            first = self._openings.setdefault(chain, (row.seq, details.get("first_hash")))[0]
+            first = self.openings.setdefault(chain, (row.seq, details.get("first_hash")))[0]
         else:
             chain = str(details.get("closed"))
             last = Head(details.get("last_seq"), details.get("last_hash"))
-            first = self._closings.setdefault(chain, (row.seq, last))[0]
+            first = self.closings.setdefault(chain, (row.seq, last))[0]
         if first != row.seq:
             done = "opened" if row.kind == CHAIN_OPENED else "closed"
             what = f"chain {chain} is {done} a second time; row {first} did so first"
-            self._report.add(Problem(SYSTEM_CHAIN, what, row.seq, row.id))
+            self.report.add(Problem(SYSTEM_CHAIN, what, row.seq, row.id))
 
     def finish(self, only: str = "") -> None:
         """Compare the chains, or `only` one, with their openings and closings in `system`, or in its dropped part."""
         self._take_over(self._seam, only)
-        absent = {*self._openings, *self._closings} - set(self._chains)
-        sealed = sealed_ranges(absent | set(self._chains) - {SYSTEM_CHAIN}) if self._seam.number else {}
-        for chain, seen in self._chains.items():
+        absent = {*self.openings, *self.closings} - set(self.chains)
+        sealed = sealed_ranges(absent | set(self.chains) - {SYSTEM_CHAIN}) if self._seam.number else {}
+        for chain, seen in self.chains.items():
             if chain != SYSTEM_CHAIN and chain in sealed:
-                self._report.add(Problem(chain, "it was archived and dropped, and has rows again", 1, seen.id))
-            elif chain != SYSTEM_CHAIN and chain not in self._openings:
-                self._report.add(Problem(chain, "no row in `system` opens it", 1, seen.id))
-        for chain, (system_seq, first_hash) in self._openings.items():
-            found = self._chains.get(chain)
+                self.report.add(Problem(chain, "it was archived and dropped, and has rows again", 1, seen.id))
+            elif chain != SYSTEM_CHAIN and chain not in self.openings:
+                self.report.add(Problem(chain, "no row in `system` opens it", 1, seen.id))
+        for chain, (system_seq, first_hash) in self.openings.items():
+            found = self.chains.get(chain)
             if found is None:
                 what = f"{_named(system_seq)} opens it, but it has no rows: it was dropped"
                 if not _is_sealed(sealed.get(chain), first_hash=first_hash):
-                    self._report.add(Problem(chain, what))
+                    self.report.add(Problem(chain, what))
             elif found.first_hash != first_hash:
                 what = f"its first row is not the one that {_named(system_seq)} names"
-                self._report.add(Problem(chain, what, 1))
-        for chain, (system_seq, last) in self._closings.items():
+                self.report.add(Problem(chain, what, 1))
+        for chain, (system_seq, last) in self.closings.items():
             self._compare_end(chain, system_seq, last, sealed.get(chain))
 
     def _compare_end(self, chain: str, system_seq: int, last: Head, sealed: list[Range] | None) -> None:
-        found = self._chains.get(chain)
+        found = self.chains.get(chain)
         if found is not None and found.last != last:
             what = f"this is its last row, but {_named(system_seq)} closed it at row {last.seq}"
-            self._report.add(Problem(chain, what, found.last.seq, found.id))
+            self.report.add(Problem(chain, what, found.last.seq, found.id))
         elif found is None and sealed:
             if not _is_sealed(sealed, last=last):
-                self._report.add(Problem(chain, f"{_named(system_seq)} closed it at another row than its seal says"))
-        elif found is None and chain not in self._openings:
-            self._report.add(Problem(chain, f"{_named(system_seq)} closes it, but it has no rows"))
+                self.report.add(Problem(chain, f"{_named(system_seq)} closed it at another row than its seal says"))
+        elif found is None and chain not in self.openings:
+            self.report.add(Problem(chain, f"{_named(system_seq)} closes it, but it has no rows"))
 
     def _take_over(self, seam: Seam, only: str) -> None:
         """Add the openings and closings that dropped rows of `system` held; they stand for row 0."""
@@ -224,9 +290,9 @@ class _Check:
             if only and chain != only:
                 continue
             if first_hash:
-                self._openings.setdefault(chain, (0, first_hash))
+                self.openings.setdefault(chain, (0, first_hash))
             if last_seq is not None and last_hash is not None:
-                self._closings.setdefault(chain, (0, Head(last_seq, last_hash)))
+                self.closings.setdefault(chain, (0, Head(last_seq, last_hash)))
 
 
 def _named(system_seq: int) -> str:

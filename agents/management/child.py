@@ -4,13 +4,15 @@ It holds one end of a pipe, to which its parent never writes. When the parent en
 the child gets SIGTERM and, some seconds later, it and everything that it started are killed.
 """
 
+import asyncio
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any, Final
@@ -25,6 +27,7 @@ from agents.process_end import set_process_name, stop_requested
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 15
 GRACE_FOR_REQUESTS = 5
+LOOKS_A_SECOND = 10  # as uvicorn counts them: at every tenth it sets the time that answers carry
 
 
 def end_with_parent(lifeline: Connection) -> None:
@@ -49,9 +52,22 @@ def serve(listening: socket.socket, application: str) -> None:
     )
 
     class Server(uvicorn.Server):
+        _wake: Callable[[], object] = staticmethod(lambda: None)  # before there is anything to wake
+
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             stop_requested.set()  # open streams end, and their clients reconnect
             super().handle_exit(sig, frame)
+            self._wake()
+
+        async def main_loop(self) -> None:
+            """Look once a second whether to go on, instead of ten times; a signal wakes it."""
+            asked = asyncio.Event()
+            self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, asked.set)
+            looks = 0
+            while not await self.on_tick(looks * LOOKS_A_SECOND):
+                looks += 1
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asked.wait(), 1)
 
     Server(config).run(sockets=[listening])
 

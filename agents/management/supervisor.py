@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 from weakref import WeakSet
 
 from django.conf import settings
@@ -41,12 +41,13 @@ from agents.queue import load_tasks, queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
 from agents.sessions.control_room import TICKER, ticker_is_late
 from agents.sessions.fairness import has_work, next_run
+from agents.ticker import Mark, mark
 
 START_SECONDS = 60
 STOP_SECONDS = 20
 HEALTHY_AFTER_SECONDS = 10
 MAX_PAUSE_SECONDS = 30.0
-WATCH_SECONDS = 0.5
+WATCH_SECONDS = 1.0
 DEMAND_SECONDS = 1.0
 PROGRESS_SECONDS = 2.0
 MAX_PATIENCE = 8
@@ -161,6 +162,7 @@ class Child:
         self._stalled = stalled
         self._process: BaseProcess | None = None
         self._lifeline: Connection | None = None
+        self._pidfd: int | None = None
         self._pause = 1.0
         self._started_at = 0.0
         self._restart_at = 0.0
@@ -194,6 +196,7 @@ class Child:
         else:
             self._process.start()
         reading.close()
+        self._pidfd = _open_pidfd(cast("int", self._process.pid))
 
     @property
     def pid(self) -> int | None:
@@ -202,6 +205,16 @@ class Child:
     def exit_code(self) -> int | None:
         """Its exit code; None while it runs and before it was started."""
         return self._process.exitcode if self._process else None
+
+    def wait_fd(self) -> int | None:
+        """Return what becomes readable when it ends; None while it does not run."""
+        if self._process is None:
+            return None
+        return self._process.sentinel if self._pidfd is None else self._pidfd
+
+    def seconds_until_restart(self) -> float:
+        """Return how long it is to wait, if it has ended."""
+        return WATCH_SECONDS if self._process else max(0.0, self._restart_at - time.monotonic())
 
     def check(self, say: Say) -> None:
         """Start, stop or restart it as needed."""
@@ -264,8 +277,19 @@ class Child:
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()
         process.join()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
         self._held.discard(self._lifeline)
         self._lifeline.close()
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """Return a handle that tells of the end of a process. Its pipe would tell only of the last that it has started."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # an old kernel
+            return os.pidfd_open(pid)
+    return None
 
 
 @contextmanager
@@ -324,6 +348,23 @@ class Web(Child):
             raise ConnectionError(str(error)) from error
         finally:
             connection.close()
+
+
+# --- What the rows say ---
+
+
+class UnlessUnwritten(Generic[Result]):
+    """Answers a question about rows; asks the database again only if somebody may have written since."""
+
+    def __init__(self, ask: Callable[[], Result]) -> None:
+        self._ask = ask
+        self._answer: tuple[Mark | None, Result] | None = None
+
+    def __call__(self) -> Result:
+        now = mark()  # first: what is written while it is asked counts as written later
+        if self._answer is None or now is None or self._answer[0] != now:
+            self._answer = now, self._ask()
+        return self._answer[1]
 
 
 # --- Progress of the workers ---
@@ -403,8 +444,13 @@ class TickerProgress(Progress):
 
     missed = "no duty was done"
 
+    def __init__(self) -> None:
+        super().__init__()
+        held_here = Lease.objects.filter(name=TICKER, owner__startswith=f"{socket.gethostname()}:"[-96:])
+        self._lease = UnlessUnwritten(lambda: held_here.all().first())
+
     def _is_stuck(self) -> bool:
-        lease = Lease.objects.filter(name=TICKER, owner__startswith=f"{socket.gethostname()}:"[-96:]).first()
+        lease = self._lease()
         return lease is not None and lease.done_at is not None and ticker_is_late(lease.done_at, clock())
 
 
@@ -438,7 +484,17 @@ class Supervisor:
         """Restart children that end, and workers without progress. Never returns."""
         while True:
             self.check()
-            time.sleep(WATCH_SECONDS)
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait until a child ends, one is to be started again, or it is time to look at them."""
+        waiting = [child for child in self._children if child.always_runs]
+        seconds = min([WATCH_SECONDS, *(child.seconds_until_restart() for child in waiting)])
+        running = [handle for child in self._children if (handle := child.wait_fd()) is not None]
+        if running:
+            wait(running, seconds)
+        else:
+            time.sleep(seconds)
 
     def check(self) -> None:
         for child in self._children:
@@ -481,7 +537,7 @@ def _sensors(**overrides: Any) -> Child:
         ["sense"],
         connection_seconds=_connection_seconds(),
         overrides=overrides,
-        needed=has_wanted_sensors,
+        needed=UnlessUnwritten(has_wanted_sensors),
         stalled=SensorProgress(WORKERS).check,
     )
 
@@ -489,7 +545,7 @@ def _sensors(**overrides: Any) -> Child:
 def _sample_source() -> Child:
     """The source of the sample metrics, while the sample agent listens to it."""
     listening = Sensor.objects.filter(wanted=True, agent__enabled=True, config__source__url=url())
-    return Child("sample metrics", ["sample_metrics"], needed=listening.exists)
+    return Child("sample metrics", ["sample_metrics"], needed=UnlessUnwritten(listening.exists))
 
 
 def _connection_seconds() -> int:

@@ -20,7 +20,19 @@ from agents.models import AgentSession, Lease, OutboxMessage, Trigger
 from agents.people.notifications import notification_create
 from agents.people.outbox import CLAIMED_FOR
 from agents.process_end import SignalEvent
-from agents.ticker import DUTIES, LEASE, QUIET_SECONDS, Duty, Ticker, mark, only_one_write_between
+from agents.ticker import (
+    DUTIES,
+    EVERYTHING_SECONDS,
+    LEASE,
+    QUIET_SECONDS,
+    Duty,
+    Ticker,
+    acquire,
+    mark,
+    only_one_write_between,
+)
+from tests.agents.admin.rows import make_approval
+from tests.agents.ask.rows import make_question
 from tests.agents.people.mail_server import mail_server
 from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import PATIENCE, until
@@ -53,12 +65,16 @@ def test_duty_runs_again_after_its_interval():
 # --- Nobody writes anything ---
 
 
+EVERYTHING = ["by writes", "by rows", "by clock"]
+
+
 class Quiet:
     """A ticker whose duties have nothing to do, and its stopwatch."""
 
-    def __init__(self, found=0, due_at=NOW):
+    def __init__(self, found=0, due_at=NOW, every=0):
         self.passed, self.done, self.found = 0.0, [], found
         duties = (
+            Duty("by writes", every, lambda now: self.do("by writes"), by_writes=True),
             Duty("by rows", 0, lambda now: self.do("by rows")),
             Duty("by clock", 0, lambda now: self.do("by clock"), next_due=lambda now: due_at),
         )
@@ -77,11 +93,11 @@ class Quiet:
         return list(self.done)
 
 
-def written_elsewhere():
+def written_elsewhere(name="anything"):
     """Another process has written something."""
 
     def write():
-        Lease.objects.create(name="anything")
+        Lease.objects.create(name=name)
         connection.close()
 
     thread = threading.Thread(target=write)
@@ -120,28 +136,80 @@ def test_duty_that_did_something_by_the_clock_makes_everything_be_looked_for():
     quiet.found = 1
     quiet.tick()
 
-    assert quiet.tick() == ["by rows", "by clock"]
+    assert quiet.tick() == EVERYTHING
 
 
 @pytest.mark.django_db(transaction=True)
 def test_whoever_writes_is_noticed_at_the_next_tick():
     quiet = Quiet()
     written_elsewhere()
-    assert quiet.tick() == ["by rows", "by clock"]
+    assert quiet.tick() == EVERYTHING
 
 
 @pytest.mark.django_db(transaction=True)
-def test_everything_is_looked_for_after_some_seconds_all_the_same(alone_on_the_server):
+def test_while_nobody_writes_the_rest_is_looked_for_after_some_seconds(alone_on_the_server):
+    def attempt(due_at, *expected):
+        quiet = Quiet(due_at=due_at)
+        return (quiet.tick(QUIET_SECONDS - 1), quiet.tick(1)) == expected
+
+    assert alone_on_the_server(lambda: attempt(None, [], ["by rows"]))
+    assert alone_on_the_server(lambda: attempt(NOW, ["by clock"], ["by rows", "by clock"]))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_everything_is_looked_for_after_a_minute_all_the_same(alone_on_the_server):
     def attempt():
-        quiet = Quiet()
-        return quiet.tick(QUIET_SECONDS - 1) == ["by clock"] and quiet.tick(1) == ["by rows", "by clock"]
+        quiet = Quiet(due_at=None)
+        looks = [quiet.tick(QUIET_SECONDS) for _ in range(int(EVERYTHING_SECONDS / QUIET_SECONDS))]
+        return looks == [["by rows"]] * (len(looks) - 1) + [EVERYTHING]
 
     assert alone_on_the_server(attempt)
 
 
 @pytest.mark.django_db(transaction=True)
+def test_write_during_a_look_by_the_clock_is_noticed_at_the_next_tick():
+    quiet = Quiet(due_at=None)
+    done = quiet.do
+    quiet.do = lambda name: written_elsewhere() or done(name)
+    quiet.tick(QUIET_SECONDS)
+    quiet.do = done
+    assert quiet.tick() == EVERYTHING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_write_while_the_lease_is_renewed_is_noticed_at_once(monkeypatch):
+    quiet = Quiet(due_at=None)
+
+    def write_and_acquire(*given, **named):
+        written_elsewhere()
+        return acquire(*given, **named)
+
+    monkeypatch.setattr(ticker, "acquire", write_and_acquire)
+    assert quiet.tick(QUIET_SECONDS) == EVERYTHING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_duty_whose_interval_was_not_over_is_looked_for_before_it_rests():
+    quiet = Quiet(due_at=None, every=2)
+    written_elsewhere()
+    assert [quiet.tick(), quiet.tick(), quiet.tick()] == [["by rows", "by clock"], ["by rows", "by clock"], EVERYTHING]
+
+
+@pytest.mark.django_db
+def test_duties_that_rest_until_their_time_know_of_it():
+    """What is due is never later than the time that the ticker waits for."""
+    by_name = {duty.name: duty for duty in DUTIES}
+    approval, question = make_approval(expires_at=NOW), make_question(expires_at=NOW)
+    assert (by_name["expire approvals"].next_due(NOW), by_name["expire questions"].next_due(NOW)) == (NOW, NOW)
+    assert by_name["expire approvals"].do(NOW) == by_name["expire questions"].do(NOW) == 1
+    for row in (approval, question):
+        row.refresh_from_db()
+    assert by_name["expire approvals"].next_due(NOW) is by_name["expire questions"].next_due(NOW) is None
+
+
+@pytest.mark.django_db(transaction=True)
 def test_ticker_that_had_something_to_do_looks_for_everything_again():
-    assert Quiet(found=1).tick() == ["by rows", "by clock"]
+    assert Quiet(found=1).tick() == EVERYTHING
 
 
 @pytest.mark.django_db(transaction=True)
@@ -149,19 +217,19 @@ def test_new_connection_knows_nothing_of_who_wrote_before():
     quiet = Quiet()
     connection.close()
     written_elsewhere()
-    assert quiet.tick() == ["by rows", "by clock"]
+    assert quiet.tick() == EVERYTHING
 
 
 @pytest.mark.django_db(transaction=True)
 def test_ticker_that_lost_its_lease_meanwhile_is_not_quiet(monkeypatch):
     monkeypatch.setattr(ticker, "record_done", lambda *_, **__: False)
-    assert Quiet().tick() == ["by rows", "by clock"]
+    assert Quiet().tick() == EVERYTHING
 
 
 @pytest.mark.django_db
 def test_inside_of_a_transaction_nothing_is_quiet():
     assert mark() is None
-    assert Quiet().tick() == ["by rows", "by clock"]
+    assert Quiet().tick() == EVERYTHING
 
 
 @pytest.mark.parametrize(

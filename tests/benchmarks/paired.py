@@ -8,7 +8,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,33 @@ def report(rows: list[dict[str, float]], *, references: Mapping[str, tuple[str, 
     print(f"\n{database}, {len(rows)} quiet rounds")
     print(f"{'measure':28} {'ratio':>7} {'low':>7} {'high':>7} {'ms':>8}   divided by")
     for name, (contender, reference) in references.items():
-        ratios = sorted(row[contender] / row[reference] for row in rows)
-        low, ratio, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        low, ratio, high = quartiles([row[contender] / row[reference] for row in rows])
         ms = statistics.median(row[contender] for row in rows) * 1_000
         print(f"{name:28} {ratio:7.2f} {low:7.2f} {high:7.2f} {ms:8.3f}   {reference}")
         write(name, ratio=ratio, low=low, high=high, rounds=len(rows), database=database, reference=reference, ms=ms)
+
+
+def record(
+    name: str, values: Sequence[float], *, unit: str, database: str, ratios: Sequence[float] = (), reference: str = ""
+) -> None:
+    """Print and append a measure with a unit of its own, by its rounds.
+
+    `ratios` divide it by something of the same round. Without them `ratio` is empty, and the quartiles are those of the
+    value.
+    """
+    value = statistics.median(values)
+    low, middle, high = quartiles(ratios or values)
+    by = f"   {middle:.2f} ({low:.2f} to {high:.2f}) by {reference}" if ratios else f"   {low:.2f} to {high:.2f}"
+    print(f"{database:10} {name:28} {value:10.2f} {unit:12}{by}", flush=True)
+    write(
+        name, ratio=middle if ratios else None, low=low, high=high, rounds=len(values), database=database,
+        reference=reference, value=value, unit=unit,
+    )  # fmt: skip
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return low, middle, high
 
 
 def write(name: str, **measure: Any) -> None:

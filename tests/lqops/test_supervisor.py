@@ -2,16 +2,19 @@
 
 import socket
 from datetime import timedelta
+from multiprocessing.connection import wait
 from types import SimpleNamespace
 
 import pytest
+from django.db import connection
 
 from agents.conf import clock
 from agents.enums import Status
 from agents.management import supervisor
-from agents.management.supervisor import Child, Progress, Supervisor, TickerProgress
+from agents.management.supervisor import Child, Progress, Supervisor, TickerProgress, UnlessUnwritten
 from agents.models import Lease
 from agents.queue import QueueLength
+from tests.agents.test_ticker import written_elsewhere
 from tests.factories import NOW, make_session
 from tests.flows.processes import is_alive, until
 from tests.lqops.programs import run_code
@@ -33,6 +36,49 @@ def test_ended_child_is_restarted_whatever_its_code():
         until(lambda: group.check() or len(lines) >= 2)
 
     assert lines[:2] == ["part: ended with code 0; restarting in 2 s", "part: started"]
+
+
+def test_end_of_a_child_is_noticed_although_what_it_started_lives_on():
+    """Nobody waits for the next look at the children."""
+    code = "import os, time\nif os.fork() == 0:\n    time.sleep(600)\nos._exit(3)"
+    with Supervisor([python(code)], say=print) as group:
+        until(lambda: bool(wait([group._children[0].wait_fd()], 60)))
+        until(lambda: group._children[0].exit_code() == 3)
+
+
+def test_supervisor_waits_for_the_restart_of_a_child_and_no_longer(monkeypatch):
+    lines, waited = [], []
+    monkeypatch.setattr(supervisor, "WATCH_SECONDS", 60)
+    monkeypatch.setattr(supervisor.time, "sleep", waited.append)
+    with Supervisor([python("pass")], say=lines.append) as group:
+        group._wait()
+        until(lambda: group.check() or lines)
+        group._wait()
+
+    assert len(waited) == 1
+    assert 0 < waited[0] <= 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rows_are_asked_again_only_after_a_write():
+    asked = []
+    answer = UnlessUnwritten(lambda: asked.append(Lease.objects.count()) or asked[-1])
+    assert answer() == 0
+    written_elsewhere()
+    assert answer() == 1
+    if connection.vendor == "sqlite":  # on PostgreSQL others on the same server may write
+        assert (answer(), answer(), asked) == (1, 1, [0, 1])
+    connection.close()
+    written_elsewhere("more")
+    assert answer() == 2
+
+
+@pytest.mark.django_db
+def test_inside_of_a_transaction_rows_are_always_asked():
+    answer = UnlessUnwritten(Lease.objects.count)
+    before = answer()
+    Lease.objects.create(name="anything")
+    assert (before, answer()) == (0, 1)
 
 
 def test_pause_grows_up_to_the_limit(monkeypatch):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from audit.segments import signed_rows, verify_archive
 from audit.verify import Report, verify_log
 
 VERIFIED, TAMPERED, UNREADABLE = 0, 1, 2
+MAX_PROCESSES = 64
 
 
 class Command(ActingCommand):
@@ -53,6 +55,12 @@ class Command(ActingCommand):
             metavar="DIR",
             help="also verify the files in which archived events are, against their seals and the checkpoints",
         )
+        parser.add_argument(
+            "--processes",
+            type=_number,
+            metavar="N",
+            help="processes that read the events; default: one for each processor, one alone for a small log",
+        )
         parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -60,10 +68,10 @@ class Command(ActingCommand):
         if accepting != bool(options["by"] and options["reason"]):
             raise CommandError("--accept-restore, --by and --reason are used together.")
         head = self._head(options)
-        report = self._verify(head, options["archive"])
+        report = self._verify(head, options["archive"], options["processes"])
         if accepting:
             self._accept(head, report, options)
-            report = self._verify(head, options["archive"])
+            report = self._verify(head, options["archive"], options["processes"])
         if options["json"]:
             self.stdout.write(json.dumps(_plain(report)))
         else:
@@ -71,9 +79,9 @@ class Command(ActingCommand):
         if not report.verified:
             raise SystemExit(TAMPERED)
 
-    def _verify(self, head: Path | None, folder: Path | None) -> Report:
+    def _verify(self, head: Path | None, folder: Path | None, processes: int | None) -> Report:
         try:
-            report = verify_log(head=head, progress=self._progress)
+            report = verify_log(head=head, progress=self._progress, processes=processes)
             if folder is not None:
                 verify_archive(folder, report, agreed={} if head is None else signed_rows(head))
         except OSError as error:
@@ -135,6 +143,12 @@ class Command(ActingCommand):
             self.stdout.write(
                 f"Tampering found. Checked {report.rows} events {counts}; each chain's first bad row is named above."
             )
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_PROCESSES:
+        raise ArgumentTypeError(f"{text!r} is not a number of processes. Use 1 to {MAX_PROCESSES}.")
+    return int(text)
 
 
 def _plain(report: Report) -> dict[str, Any]:
