@@ -29,6 +29,7 @@ SUBJECTS = {
     "verify_audit": BOTH,
     "walks": BOTH,
     "wakes": BOTH,
+    "loops": ("postgresql",),
     "streams": BOTH,
     "text": ("none",),
     "documents": ("none",),
