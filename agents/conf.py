@@ -20,7 +20,7 @@ def lease_renewal_seconds() -> float:
 
 
 def task_seconds() -> float:
-    return float(settings.Q_CLUSTER["timeout"])
+    return float(str(settings.Q_CLUSTER["timeout"]))
 
 
 def default_session_cap() -> Decimal:

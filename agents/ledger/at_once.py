@@ -366,10 +366,8 @@ def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
     """Write a local call whole. False: the session was stopped meanwhile, and the caller undoes the effect."""
     row.settled_at = now
     params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
-    if connection.vendor == "postgresql":
-        found = run_on_postgres(_END_LOCAL, params)
-    else:
-        found = _end_on_sqlite(params)
+    is_postgres = connection.vendor == "postgresql"
+    found = run_on_postgres(_END_LOCAL, params) if is_postgres else _end_on_sqlite(params)
     if found is None:
         return False
     row.pk = int(found[0])

@@ -24,7 +24,7 @@ _UNKNOWN_NAME: Final = "26000"
 _TYPES: Final = {date: 1082}  # the number of the type; the server finds out all others by itself
 
 
-def run_on_postgres(sql: str, params: Mapping[str, Any]) -> list[str | None] | None:
+def run_on_postgres(sql: str, params: Mapping[str, Any]) -> list[Any] | None:
     """Run the statement and return its first row, as text. Outside of a transaction it is one of its own."""
     database = connections[DEFAULT_DB_ALIAS]
     database.ensure_connection()
