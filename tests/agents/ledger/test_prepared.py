@@ -9,7 +9,10 @@ from agents.ledger.prepared import run_on_postgres
 from agents.models import Installation, ToolCall
 from tests.factories import make_session
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgres]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no libpq"),
+]
 
 ADDED = "SELECT %(number)s::int + 1"
 RAISES = """
