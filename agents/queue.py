@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 TASKS: Final = "agents.tasks"
 LOCKED_SECONDS: Final = 2.0
+STOP: Final = "STOP"  # in the place of a task: the worker ends
+IDLE, RETIRED = -1, -2  # timers of workers that wait for a task, and of those that ended by themselves
 
 
 class TaskName(models.TextChoices):
@@ -76,11 +78,14 @@ def failed_tasks(before: datetime) -> models.QuerySet[Any]:
 
 
 def worker_retire() -> None:
-    """Let the cluster replace this process after the current task.
+    """Let the cluster replace this process: it takes no other task, and ends when its runs have ended.
 
-    django-q replaces a worker that uses too much memory, between two tasks; from now on every size is too much.
+    django-q replaces a worker that uses too much memory, between two tasks; from now on every size is too much. One
+    that waits for a task is woken.
     """
     Conf.MAX_RSS = 1
+    for _, end in _Runs.retiring:
+        os.write(end, b".")
 
 
 # --- Several runs at a time in one worker: while one waits for its model, the worker takes the next ---
@@ -93,10 +98,12 @@ class _Runs:
     changed = threading.Condition()
     threads: set[threading.Thread] = set()
     waits: ContextVar[threading.Event | None] = ContextVar("waits", default=None)
+    retiring: list[tuple[int, int]] = []  # a pipe that says so to the thread that waits for tasks
 
 
 def _in_worker(**_: Any) -> None:
     _Runs.most = int(settings.LQOPS_RUNS_PER_WORKER)
+    _Runs.retiring = [os.pipe()]
     Finalize(None, _wait_for_runs, exitpriority=1)
 
 
@@ -309,8 +316,10 @@ class LocalQueue(django_q.cluster.Queue):  # type: ignore[misc]
     """
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 as multiprocessing
+        retiring = [end for end, _ in _Runs.retiring]
         while block and timeout is None:
-            wait([self._reader])
+            if set(retiring) & set(wait([self._reader, *retiring])):
+                return STOP
             with suppress(Empty):
                 return super().get(block=False)
         return super().get(block, timeout)
@@ -346,6 +355,8 @@ class Guard(Sentinel):  # type: ignore[misc]
             end_with_parent(self._guard)
 
     def reincarnate(self, process: Any) -> None:
+        if process.exitcode == 0 and process in self.pool and process.timer.value == IDLE:
+            process.timer.value = RETIRED
         was_killed = process.exitcode is not None and process.exitcode < 0
         if was_killed and (self.task_queue.is_locked() or self.result_queue.is_locked()):
             logger.critical("A process of the queue was killed and left a lock; the cluster ends.")

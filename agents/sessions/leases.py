@@ -131,6 +131,7 @@ def _put_back(session_pk: int, *, now: datetime) -> None:
     rows.lost(now).update(lease_until=now + lease_lifetime())
 
 
+@transaction.atomic
 def leases_renew(held: Iterable[tuple[int, int]], *, now: datetime) -> int:
     """Renew the leases of sessions that are still held under these fencing numbers; return of how many.
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 
 import pytest
 
@@ -77,3 +78,21 @@ def test_two_who_wait_get_one_item_each(local):
         process.join(PATIENCE)
 
     assert sorted([taken.get(), taken.get()]) == [1, 2]
+
+
+def test_worker_that_retires_while_it_waits_for_a_task_ends_and_takes_none(local, monkeypatch):
+    pipe = os.pipe()
+    monkeypatch.setattr(queue._Runs, "retiring", [pipe])
+    monkeypatch.setattr(queue.Conf, "MAX_RSS", None)
+    ended = []
+    worker = threading.Thread(target=lambda: ended.append(list(iter(local.get, "STOP"))))
+    worker.start()
+
+    queue.worker_retire()
+    worker.join(PATIENCE)
+    local.put("for somebody else")
+
+    assert ended == [[]]
+    assert queue.Conf.MAX_RSS == 1
+    for end in pipe:
+        os.close(end)
