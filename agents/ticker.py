@@ -28,7 +28,7 @@ from agents.loop.state import hot_delete_old
 from agents.loop.turns import turns_delete_old
 from agents.models import Approval, Lease, Question
 from agents.people.activity import events_trim
-from agents.people.outbox import copies_due, copy_put_off, copy_send, next_copy
+from agents.people.outbox import copies_due, copy_put_off, copy_send
 from agents.process_end import SignalEvent, stop_requested
 from agents.roster.loops import loops_revive
 from agents.sensors.rows import has_wanted_sensors, sensor_slices_enqueue
@@ -251,7 +251,7 @@ class Ticker:
     def __init__(self, duties: tuple[Duty, ...] = DUTIES, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"[-96:]
         self._mailer = Mailer()
-        self._duties = (*duties, Duty("send copies", 1, self._mailer.start, next_due=lambda _now: next_copy()))
+        self._duties = (*duties, Duty("send copies", 1, self._mailer.start))
         self._monotonic = monotonic
         self._next: dict[str, float] = {}
         self._quiet_since: Mark | None = None
@@ -285,6 +285,7 @@ class Ticker:
             # One whose interval is not over yet may have something to do.
             is_quiet = is_quiet and not any(duty.by_writes for duty in duties if duty not in done)
             self._everything_at = self._monotonic() + EVERYTHING_SECONDS
+        if len(duties) == len(self._duties) or not self._is_asleep(now):
             self._asleep_until = self._next_due(now) if is_quiet else None
         self._quiet_since = after if is_quiet else None
         self._look_at = self._monotonic() + QUIET_SECONDS
@@ -292,11 +293,15 @@ class Ticker:
 
     def _duties_by_clock(self, now: datetime) -> list[Duty]:
         """Return the duties that may be due although nobody has written anything."""
-        is_asleep = self._asleep_until is None or now < self._asleep_until
+        is_asleep = self._is_asleep(now)
         return [duty for duty in self._duties if not duty.by_writes and not (duty.next_due and is_asleep)]
 
+    def _is_asleep(self, now: datetime) -> bool:
+        """Return whether no duty with a known time is due."""
+        return self._asleep_until is None or now < self._asleep_until
+
     def _tick_quietly(self, now: datetime) -> dict[str, int]:
-        if self._asleep_until is None or now < self._asleep_until:
+        if self._is_asleep(now):
             return {}
         counts = self._do_all(now, self._due([duty for duty in self._duties if duty.next_due]))
         if counts:

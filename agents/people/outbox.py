@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Exists, Min, OuterRef, Q, QuerySet
-from django.db.models.functions import Coalesce, Greatest
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.urls import reverse
 
 from agents.conf import base_url
@@ -63,14 +62,6 @@ def copies_write(notice: Notification, *, now: datetime, not_to: Channel | None 
 def copies_due(now: datetime, limit: int = 100) -> list[int]:
     """Return the copies to send or to retry, one for each digest. A copy that is being sent is not due."""
     return list(_sendable(now).order_by("due_at", "pk").values_list("pk", flat=True)[:limit])
-
-
-def next_copy() -> datetime | None:
-    """Return the first time at which a copy may be sent; None if none waits."""
-    at = Greatest("due_at", Coalesce("channel__retry_at", "due_at"))
-    waiting = OutboxMessage.objects.filter(status=OutboxStatus.PENDING)
-    first: datetime | None = waiting.aggregate(first=Min(at))["first"]
-    return first
 
 
 def _sendable(now: datetime) -> QuerySet[OutboxMessage]:

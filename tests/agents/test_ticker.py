@@ -72,11 +72,11 @@ class Quiet:
     """A ticker whose duties have nothing to do, and its stopwatch."""
 
     def __init__(self, found=0, due_at=NOW, every=0):
-        self.passed, self.done, self.found = 0.0, [], found
+        self.passed, self.done, self.found, self.due_at = 0.0, [], found, due_at
         duties = (
             Duty("by writes", every, lambda now: self.do("by writes"), by_writes=True),
             Duty("by rows", 0, lambda now: self.do("by rows")),
-            Duty("by clock", 0, lambda now: self.do("by clock"), next_due=lambda now: due_at),
+            Duty("by clock", 0, lambda now: self.do("by clock"), next_due=lambda now: self.due_at),
         )
         self.ticker = Ticker(duties, monotonic=lambda: self.passed)
         self.tick()
@@ -154,6 +154,16 @@ def test_while_nobody_writes_the_rest_is_looked_for_after_some_seconds(alone_on_
 
     assert alone_on_the_server(lambda: attempt(None, [], ["by rows"]))
     assert alone_on_the_server(lambda: attempt(NOW, ["by clock"], ["by rows", "by clock"]))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_time_that_has_come_is_asked_for_again(alone_on_the_server):
+    def attempt():
+        quiet = Quiet(due_at=NOW)
+        quiet.due_at = None  # as when its duty has put it off
+        return (quiet.tick(QUIET_SECONDS), quiet.tick()) == (["by rows", "by clock"], [])
+
+    assert alone_on_the_server(attempt)
 
 
 @pytest.mark.django_db(transaction=True)

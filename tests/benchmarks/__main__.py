@@ -130,6 +130,7 @@ def main() -> int:
     parser.add_argument("--rounds", help="rounds of the subject guard")
     parser.add_argument("--postgres", default="", metavar="URL", help="without it, SQLite alone is measured")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what it has started ends with it
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     OUT.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from agents.models import Channel, Notification, OutboxMessage
 from agents.people import outbox
 from agents.people.channels import email_channel
 from agents.people.notifications import notification_create
-from agents.people.outbox import CLAIMED_FOR, copies_due, copy_send, next_copy, receipt_path
+from agents.people.outbox import CLAIMED_FOR, copies_due, copy_send, receipt_path
 from agents.runner import run_session
 from agents.types import Finished
 from tests.factories import NOW, make_session, make_user
@@ -235,15 +235,3 @@ def test_written_copy_can_be_sent_at_once(settings):
         )
         assert copy_send(OutboxMessage.objects.get().pk, now=NOW)
     assert len(server.taken) == 1
-
-
-def test_ticker_may_rest_until_the_first_copy_is_due_and_its_channel_rests_no_more():
-    assert next_copy() is None
-    copy = make_copy()
-    assert next_copy() == NOW
-    Channel.objects.filter(pk=copy.channel_id).update(retry_at=NOW + MINUTE)
-    make_copy(email="eve@example.org")
-    assert next_copy() == NOW
-    OutboxMessage.objects.exclude(pk=copy.pk).update(status=OutboxStatus.SENT, sent_at=NOW)
-    assert next_copy() == NOW + MINUTE
-    assert copies_due(now=NOW) == []
