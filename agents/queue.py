@@ -164,6 +164,7 @@ def _wait_for_runs() -> None:
 
 LOOKS_EVERY: Final = 0.5  # seconds, without being told: for tasks that come due again, and poolers that pass nothing on
 _GLANCE_SECONDS: Final = 0.01
+_FIRST_GLANCE: Final = 0.001  # after a write that was told of: its commit follows soon
 _LOOKS_UNWRITTEN: Final = 5.0  # seconds: tasks that come due again without a write are those of a lost worker
 _LONGEST_GLANCE: Final = 0.1  # after a write that was no commit, or whose commit takes long
 
@@ -249,7 +250,7 @@ class _Changed:
     def wait(self) -> None:
         self._none_in = self._seen
         ends_at = time.monotonic() + LOOKS_EVERY
-        is_written, pause = self._writes is None, _GLANCE_SECONDS
+        is_written, pause = self._writes is None, _GLANCE_SECONDS if self._writes is None else _FIRST_GLANCE
         while (left := ends_at - time.monotonic()) > 0 and self._version() == self._seen:
             if self._writes is not None and not is_written:
                 is_written = self._writes.wait(left)
