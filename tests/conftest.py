@@ -102,7 +102,7 @@ def django_db_modify_db_settings(
     folder = tmp_path_factory.getbasetemp()
     shared = databases.Shared(
         folder.parent if hasattr(request.config, "workerinput") else folder,
-        kept_in=request.config.cache.mkdir("migrated"),
+        kept_in=request.config.rootpath / ".pytest_cache" / "migrated",
     )
     # Tests that share the transaction of their module have no mark by which pytest-django knows of the database.
     known = pytest_django.fixtures._get_databases_for_setup

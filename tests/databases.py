@@ -26,14 +26,16 @@ class Shared:
         self._create, self._create_empty = connection.creation.create_test_db, connection.creation._create_test_db
         self._is_postgres = connection.vendor == "postgresql"
         name = connection.settings_dict["NAME"]
-        self._kept: str | Path = f"{name}_migrated"
+        self._kept = f"{name}_migrated" if self._is_postgres else str(kept_in / f"{_state_of_source()}.sqlite3")
         self._has_kept = False
 
     def create(self, *arguments: Any, **options: Any) -> str:
         """In place of Django's function. With a copy there is nothing left to migrate."""
+        if options.get("keepdb"):
+            return self._create(*arguments, **options)
         with self._one_at_a_time(), (self._folder / "migrated").open("a+") as note:
             note.seek(0)
-            if note.read() or self._is_kept_from_a_run_before():
+            if note.read() if self._is_postgres else Path(self._kept).exists():
                 self._take_copy()
                 return self._create(*arguments, **options)
             name = self._create(*arguments, **options)
@@ -49,16 +51,12 @@ class Shared:
                 (self._folder / "migrated").write_text("")
                 cursor.execute(f'DROP DATABASE IF EXISTS "{self._kept}"')
 
-    def _is_kept_from_a_run_before(self) -> bool:
-        if not self._is_postgres:
-            self._kept = self._kept_in / f"{_state_of_source()}.sqlite3"
-        return not self._is_postgres and Path(self._kept).exists()
-
     def _keep_copy(self) -> None:
         if not self._is_postgres:
             made = self._folder / "made.sqlite3"
             with connection.cursor() as cursor:
                 cursor.execute("VACUUM INTO %s", [str(made)])
+            self._kept_in.mkdir(parents=True, exist_ok=True)
             for old in self._kept_in.glob("*.sqlite3"):
                 old.unlink(missing_ok=True)
             Path(shutil.copy(made, self._kept_in / f"made.{os.getpid()}")).replace(self._kept)

@@ -6,6 +6,7 @@ from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
+import time_machine
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -455,7 +456,11 @@ def test_statements_of_a_run_do_not_grow_with_its_findings(scene):
     def statements(findings):
         told = [{"title": f"T{number}", "severity": "warn", "content": "x"} for number in range(findings)]
         session = scene.of_document()
-        with model(reply(findings=told)), CaptureQueriesContext(connection) as seen:
+        with (
+            time_machine.travel(clock(), tick=False),  # activity is noted by the second
+            model(reply(findings=told)),
+            CaptureQueriesContext(connection) as seen,
+        ):
             run(session)
         assert session.status == Status.COMPLETED, session.error
         return len(seen)
