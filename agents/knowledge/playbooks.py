@@ -114,11 +114,12 @@ def playbook_runnable(owner_id: int, public_id: UUID | str) -> Playbook:
         key = UUID(str(public_id))
     except ValueError:
         raise NotFound("There is no such playbook.") from None
-    of_it = {"playbook__owner_id": owner_id, "playbook__public_id": key, "playbook__deleted_at__isnull": True}
-    positions = PlaybookPosition.objects.filter(**of_it).select_related("playbook").order_by("order", "pk")
-    if not positions:
+    runnable = Playbook.objects.filter(owner_id=owner_id, public_id=key, deleted_at__isnull=True)
+    of_it = PlaybookPosition.objects.filter(playbook__in=runnable).select_related("playbook")
+    positions = of_it.order_by("order", "pk")
+    playbook = positions[0].playbook if positions else runnable.first()
+    if playbook is None:
         raise NotFound("There is no such playbook.")
-    playbook = positions[0].playbook
     vars(playbook)["_prefetched_objects_cache"] = {"positions": positions}  # as if they had been prefetched
     return playbook
 

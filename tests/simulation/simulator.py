@@ -32,7 +32,7 @@ from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, approvals_expire, tool_call_resolve
 from agents.sessions.fairness import tasks_send
 from agents.sessions.halts import halt_all_work, halted_work_end, release_all_work, session_halt
-from agents.sessions.leases import idle_sweep, lease_next, lease_renew, model_waiters_wake, sleepers_wake
+from agents.sessions.leases import idle_sweep, lease_next, leases_renew, model_waiters_wake, sleepers_wake
 from agents.sessions.lifecycle import session_enter_phase
 from agents.skills.registry import installed_skills
 from agents.skills.skill import SkillContext, skill
@@ -175,7 +175,7 @@ class Simulation:
             self._step(self.random.choice(self.slices))
 
     def _step(self, one):
-        lease_renew(one.session, now=clock())
+        leases_renew([(one.session.pk, one.session.fencing)], now=clock())
         try:
             end = runner._run(one.session, lambda _: one.next_step())
         except Died:

@@ -25,7 +25,7 @@ from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import approval_approve, approval_reject, approvals_expire
 from agents.sessions.ending import session_finish, session_rest
 from agents.sessions.halts import session_halt
-from agents.sessions.leases import lease_claim, lease_renew
+from agents.sessions.leases import lease_claim, leases_renew
 from agents.triggers.firing import session_restart
 from agents.triggers.inputs import input_dismiss, input_retry, inputs_fire
 from agents.triggers.watches import watches_fire, watches_fire_unfired
@@ -293,7 +293,8 @@ class Leases(Machine):
     @rule(data=st.data())
     def renew(self, data):
         worker = data.draw(st.sampled_from(sorted(self.hands)))
-        renewed = lease_renew(self.hands[worker], now=clock())
+        hand = self.hands[worker]
+        renewed = bool(leases_renew([(hand.pk, hand.fencing)], now=clock()))
         assert renewed == (worker == self.holder)
         if renewed:
             self.until = clock() + lease_lifetime()
