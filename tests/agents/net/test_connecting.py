@@ -51,7 +51,7 @@ def test_connecting_makes_no_second_lookup(fetch, world, monkeypatch):
 def test_next_checked_address_is_tried_after_a_failure(fetch, world):
     world.names["site.example.com"] = [THIRD, SECOND, FIRST]
     for address in (THIRD, SECOND):
-        world.serve("site.example.com", OK, address).close()
+        world.serve("site.example.com", OK, address).refuse()
     world.serve("site.example.com", OK)
 
     assert fetch(SITE).content == b"ok"
@@ -61,7 +61,7 @@ def test_next_checked_address_is_tried_after_a_failure(fetch, world):
 def test_unreachable_host_fails(fetch, world):
     world.names["site.example.com"] = [f"93.184.216.{n}" for n in range(1, 9)]
     for address in world.names["site.example.com"]:
-        world.serve("site.example.com", OK, address).close()
+        world.serve("site.example.com", OK, address).refuse()
 
     with pytest.raises(FetchFailed) as failed:
         fetch(SITE)

@@ -144,14 +144,14 @@ def test_connection_reset_during_the_handshake_fails(world, monkeypatch):
 def test_next_address_is_tried_after_a_failure(world, feed):
     feed(say("hello"))
     world.names["feed.example.com"] = [SECOND, FIRST]
-    world.serve("feed.example.com", b"", SECOND).close()
+    world.serve("feed.example.com", b"", SECOND).refuse()
 
     assert listen(world) == ["hello"]
     assert world.dialled == [(SECOND, 80), (FIRST, 80)]
 
 
 def test_unreachable_host_fails(world):
-    world.serve("feed.example.com", b"").close()
+    world.serve("feed.example.com", b"").refuse()
     with pytest.raises(FetchFailed) as failed:
         listen(world)
 

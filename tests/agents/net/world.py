@@ -68,6 +68,13 @@ class Server:
             self.listener.shutdown(socket.SHUT_RDWR)  # a thread that waits in accept() would keep it listening
         self.listener.close()
 
+    def refuse(self):
+        """Refuse connections, and keep the port: freed, it would soon be the port of somebody else's server."""
+        self.close()
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", self.port))
+
 
 class World:
     """`dialled` lists every address that was connected to, `asked` every name that was looked up."""
