@@ -21,6 +21,7 @@ TITLES = {
     "walk": "Runs through the queue",
     "tick": "Ticks and wakes",
     "wake": "Ticks and wakes",
+    "loops": "Loops beside a slow model",
     "streams": "Streams",
     "text": "Texts",
     "document": "Documents",
