@@ -282,7 +282,7 @@ def test_two_clusters_on_one_database_run_each_session_once(model, number):
     second = Cluster({**model.environment, "LQOPS_WORKERS": "1"})
     try:
         sessions = [start_run(playbook=scene.playbook, document=document, now=now(), **scene.by) for _ in range(number)]
-        until(lambda: len(model.requests) == 3)  # all workers of both
+        until(lambda: len(model.requests) >= 3)  # as many as there are workers, at the least
         model.free.set()
         for session in sessions:
             assert ended(session).status == Status.COMPLETED
