@@ -33,7 +33,7 @@ from django_q.models import OrmQ, Task
 from django_q.signals import post_spawn
 from django_q.tasks import async_task
 
-from agents.conf import clock
+from agents.conf import clock, task_seconds
 from agents.file_writes import FileWrites
 from agents.process_end import end_with_parent
 
@@ -42,7 +42,8 @@ logger = logging.getLogger(__name__)
 TASKS: Final = "agents.tasks"
 LOCKED_SECONDS: Final = 2.0
 STOP: Final = "STOP"  # in the place of a task: the worker ends
-IDLE, RETIRED = -1, -2  # timers of workers that wait for a task, and of those that ended by themselves
+RETIRED: Final = -2  # the timer of a worker that takes no more tasks
+PATIENCE: Final = 0.95  # of the time that a task may take: then the queue would end the worker, and all its runs
 
 
 class TaskName(models.TextChoices):
@@ -78,12 +79,16 @@ def failed_tasks(before: datetime) -> models.QuerySet[Any]:
 
 
 def worker_retire() -> None:
-    """Let the cluster replace this process: it takes no other task, and ends when its runs have ended.
+    """Let the cluster replace this process at once: it takes no other task, and ends when its runs have ended.
 
     django-q replaces a worker that uses too much memory, between two tasks; from now on every size is too much. One
     that waits for a task is woken.
     """
+    if Conf.MAX_RSS == 1:
+        return
     Conf.MAX_RSS = 1
+    if _Runs.timer is not None:
+        _Runs.timer.value = RETIRED
     for _, end in _Runs.retiring:
         os.write(end, b".")
 
@@ -99,6 +104,7 @@ class _Runs:
     threads: set[threading.Thread] = set()
     waits: ContextVar[threading.Event | None] = ContextVar("waits", default=None)
     retiring: list[tuple[int, int]] = []  # a pipe that says so to the thread that waits for tasks
+    timer: Any = None  # by which the cluster knows what its worker is at
 
 
 def _in_worker(**_: Any) -> None:
@@ -130,21 +136,28 @@ def work_beside_others(work: Callable[[], object]) -> None:
                 logger.exception("a run ended with an error")
             failed.append(error)
         finally:
-            connections.close_all()
-            with _Runs.changed:
-                _Runs.threads.discard(thread)
-                _Runs.changed.notify_all()
+            _end_of(threading.current_thread())
             waits.set()
+            connections.close_all()
 
     thread = threading.Thread(target=run, name="run", daemon=True)
     with _Runs.changed:
+        thread.start()
         _Runs.threads.add(thread)
-    thread.start()
-    waits.wait()
+    if not waits.wait(PATIENCE * task_seconds()):
+        logger.error("a run has not ended in time and is given up; this worker is replaced")
+        _end_of(thread)
+        worker_retire()
     with _Runs.changed:
         _Runs.changed.wait_for(lambda: len(_Runs.threads) < _Runs.most)
     if failed:
         raise failed[0]
+
+
+def _end_of(thread: threading.Thread) -> None:
+    with _Runs.changed:
+        _Runs.threads.discard(thread)
+        _Runs.changed.notify_all()
 
 
 def let_worker_go_on() -> None:
@@ -333,7 +346,7 @@ class LocalQueue(django_q.cluster.Queue):  # type: ignore[misc]
         return False
 
 
-class Guard(Sentinel):  # type: ignore[misc]
+class ClusterGuard(Sentinel):  # type: ignore[misc]
     """The process that watches the processes of a cluster. They end with it, and it with the cluster.
 
     If one of them was killed in the moment in which it took an item, its queue is locked for ever. Then the guard
@@ -355,9 +368,17 @@ class Guard(Sentinel):  # type: ignore[misc]
         if self._forking == self._guard:
             end_with_parent(self._guard)
 
+    def spawn_process(self, target: Any, *arguments: Any) -> Any:
+        """Start a process. A worker that retires counts as ended, so that it is replaced while its runs go on."""
+        is_worker = target is django_q.cluster.worker
+        _Runs.timer = arguments[2] if is_worker else None
+        process = super().spawn_process(target, *arguments)
+        if is_worker:
+            lives = process.is_alive
+            process.is_alive = lambda: process.timer.value != RETIRED and lives()
+        return process
+
     def reincarnate(self, process: Any) -> None:
-        if process.exitcode == 0 and process in self.pool and process.timer.value == IDLE:
-            process.timer.value = RETIRED
         was_killed = process.exitcode is not None and process.exitcode < 0
         if was_killed and (self.task_queue.is_locked() or self.result_queue.is_locked()):
             logger.critical("A process of the queue was killed and left a lock; the cluster ends.")
@@ -366,7 +387,7 @@ class Guard(Sentinel):  # type: ignore[misc]
 
 
 # What a cluster starts and uses, also with `manage.py qcluster`
-django_q.cluster.Sentinel = Guard
+django_q.cluster.Sentinel = ClusterGuard
 django_q.cluster.Queue = LocalQueue
 
 

@@ -33,7 +33,7 @@ from agents.exceptions import (
 )
 from agents.guard.selftest import arm
 from agents.models import AgentSession
-from agents.queue import in_open_transaction
+from agents.queue import in_open_transaction, worker_retire
 from agents.sessions.ending import session_finish, session_rest
 from agents.sessions.leases import lease_claim, lease_next, leases_renew
 from agents.tracing import OUTCOME, working_on
@@ -43,6 +43,7 @@ from audit.redaction import redact_exception
 logger = logging.getLogger(__name__)
 
 Engine = Callable[[AgentSession], End]
+AGAIN_SECONDS = 1.0  # after a beat that found a row locked by its own run
 
 
 _BRAKE_REASONS: dict[type[AutonomousBrake], TerminalReason] = {
@@ -162,13 +163,12 @@ class Heartbeat:
         """Renew the lease of a session until the block ends."""
         held = (session.pk, session.fencing)
         with self._lock:
-            self._held[held] = time.monotonic()
             if self._thread is None:
-                self._over = threading.Event()
-                self._thread = threading.Thread(
-                    target=self._beat, args=[self._over], name="heartbeat-runs", daemon=True
-                )
-                self._thread.start()
+                over = threading.Event()
+                thread = threading.Thread(target=self._beat, args=[over], name="heartbeat-runs", daemon=True)
+                thread.start()
+                self._over, self._thread = over, thread
+            self._held[held] = time.monotonic()
         try:
             yield
         finally:
@@ -184,19 +184,27 @@ class Heartbeat:
         thread.join()
 
     def _beat(self, over: threading.Event) -> None:
+        pause = lease_renewal_seconds()
         try:
-            while not over.wait(lease_renewal_seconds()):
-                with self._lock:
-                    earliest = time.monotonic() - task_seconds()
-                    held = [one for one, since in self._held.items() if since >= earliest]
+            while not over.wait(pause):
+                pause = lease_renewal_seconds()
                 try:
-                    if held:
-                        leases_renew(held, now=clock())
+                    if not self._renew():
+                        pause = min(pause, AGAIN_SECONDS)
                 except Exception:
                     logger.warning("leases could not be renewed; the next try follows", exc_info=True)
                     connection.close()
         finally:
             connection.close()
+
+    def _renew(self) -> bool:
+        """Renew the leases; return whether it was done for all of them."""
+        with self._lock:
+            earliest = time.monotonic() - task_seconds()
+            held = [one for one, since in self._held.items() if since >= earliest]
+            if len(held) < len(self._held):
+                worker_retire()  # a thread that is stuck ends with its process
+        return not held or leases_renew(held, now=clock()) == len(held)
 
 
 _heartbeat = Heartbeat()

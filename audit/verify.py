@@ -29,7 +29,7 @@ from audit.seals import Range, Seam, dropped_rows, newest_seam, seal_faults, sea
 from audit.skill_audits import SKILL_AUDIT, skill_audit_faults
 
 PROGRESS_ROWS: Final = 10_000
-TOLD_ROWS: Final = 1_000  # after which a part tells how far it is
+COUNTED_ROWS: Final = 1_000  # after which a part tells how far it is
 _MARK: Final = f'"{SKILL_AUDIT}"'
 SEAL: Final = "seal:"  # a problem with a seal has it for its chain
 LOOKUP_HEADS: Final = 200  # SQLite refuses expressions deeper than 1,000
@@ -110,7 +110,7 @@ def verify_log(
     `processes` is how many read the rows. None: one for each processor, if there are many rows.
     """
     archived = dropped_rows()
-    check, *others = _checked_parts(processes, _Count(progress or _tell_nobody).add)
+    check, *others = _checked_parts(processes, _Count(progress or _no_progress).add)
     for other in others:
         check.merge(other)
     report = check.report
@@ -126,7 +126,7 @@ def verify_log(
     return report
 
 
-def _tell_nobody(rows: int) -> None:
+def _no_progress(rows: int) -> None:
     """In place of progress that nobody wants."""
 
 
@@ -164,9 +164,9 @@ def check_part(bounds: Bounds, add: Callable[[int], None]) -> "_Check":
     check = _Check(Report())
     for number, row in enumerate(stream(rows), 1):
         check.step(row)
-        if number % TOLD_ROWS == 0:
-            add(TOLD_ROWS)
-    add(check.report.rows % TOLD_ROWS)
+        if number % COUNTED_ROWS == 0:
+            add(COUNTED_ROWS)
+    add(check.report.rows % COUNTED_ROWS)
     return check
 
 

@@ -26,7 +26,6 @@ from agents.policy.conversation import in_form
 from agents.providers.base import AWAY, Chunk, Fault, Provider, ProviderError, Tries, next_wait, wait_listening
 from agents.providers.registry import is_in_process, provider_for
 from agents.providers.transport import Timeouts
-from agents.queue import let_worker_go_on
 from agents.types import ModelReply, ModelRequest, Usage
 from audit.redaction import redact, redact_exception
 
@@ -92,9 +91,9 @@ class Meter:
         self._book = book
         self._stopped = stopped
         self._tries = tries
-        seconds = _call_seconds(outgoing.request.model) if outgoing else 0.0
-        self._limit = call_limit(seconds)
-        self._ends_at = time.monotonic() + (seconds if self._limit is None else self._limit)
+        self._seconds = _call_seconds(outgoing.request.model) if outgoing else 0.0
+        self._limit = call_limit(self._seconds)
+        self._ends_at = time.monotonic() + (self._seconds if self._limit is None else self._limit)
         self._provider: Provider | None = None  # the same for all attempts: it is the one that was priced
         self.last: Attempt | None = None
         self._lock = threading.Lock()
@@ -152,7 +151,6 @@ class Meter:
         try:
             self._provider = self._provider or provider_for(request.model)
             self.last = Attempt(number, self._provider.name, contacted=True)
-            let_worker_go_on()
             reply = self._provider.stream(request, self._listening(outgoing.restoring(on_chunk or _ignore)))
         except ProviderError as error:
             self.last = replace(
@@ -183,6 +181,8 @@ class Meter:
         """Wrap a listener: a halt ends the stream."""
 
         def listen(chunk: Chunk) -> None:
+            if chunk.is_before and self._limit is None:
+                self._ends_at = time.monotonic() + self._seconds  # to wait for others is not the model's time
             if not chunk.finished:
                 self._require_going_on()
             self._has_thought = self._has_thought or chunk.is_thought

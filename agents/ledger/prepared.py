@@ -3,6 +3,7 @@
 The ORM and its cursors would take longer than the statement. Errors are Django's, transactions too.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
@@ -16,9 +17,9 @@ _NAMED: Final = re.compile(r"%\((\w+)\)s")
 
 # --- PostgreSQL ---
 #
-# Through libpq, without a cursor of psycopg: half of the client's time for a statement with thirty parameters. The wait
-# for the server cannot be interrupted by a signal; it ends with the transaction that it waits for, which the server
-# ends after 20 seconds of doing nothing (idle_in_transaction_session_timeout).
+# Through libpq, without a cursor of psycopg: half of the client's time for a statement with thirty parameters. No
+# signal interrupts the wait for the server. Nobody holds what it waits for while doing nothing for more than 20 seconds
+# (idle_in_transaction_session_timeout).
 
 _UNKNOWN_NAME: Final = "26000"
 _TYPES: Final = {date: 1082}  # the number of the type; the server finds out all others by itself
@@ -27,6 +28,7 @@ _TYPES: Final = {date: 1082}  # the number of the type; the server finds out all
 def run_on_postgres(sql: str, params: Mapping[str, Any]) -> list[Any] | None:
     """Run the statement and return its first row, as text. Outside of a transaction it is one of its own."""
     database = connections[DEFAULT_DB_ALIAS]
+    database.validate_no_broken_transaction()
     database.ensure_connection()
     opened = database.connection
     with database.wrap_database_errors:
@@ -48,12 +50,12 @@ def _run(opened: Any, sql: str, params: Mapping[str, Any]) -> Any:
     known = vars(opened).setdefault("lqops_statements", {})
     name = known.get(sql)
     if name is None:
-        name = b"lqops_%d" % len(known)
+        name = b"lqops_%s" % hashlib.sha256(numbered).hexdigest()[:32].encode()
         _checked(opened, opened.pgconn.prepare(name, numbered, [_TYPES.get(type(params[one]), 0) for one in names]))
         known[sql] = name
     result = opened.pgconn.exec_prepared(name, [_as_text(params[one]) for one in names])
     if _sqlstate(result) == _UNKNOWN_NAME:  # somebody deallocated it
-        known.clear()
+        known.pop(sql)
     return result
 
 
@@ -113,6 +115,7 @@ _CAST: Final = re.compile(r"(?<=[)sL])::\w+")
 def run_on_sqlite(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Run the statement, which the driver keeps prepared, and return its first row."""
     database = connections[DEFAULT_DB_ALIAS]
+    database.validate_no_broken_transaction()
     with database.wrap_database_errors:
         found: tuple[Any, ...] | None = database.connection.execute(_colons(sql), params).fetchone()
     return found

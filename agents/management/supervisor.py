@@ -353,7 +353,7 @@ class Web(Child):
 # --- What the rows say ---
 
 
-class UnlessUnwritten(Generic[Result]):
+class KeptUntilWrite(Generic[Result]):
     """Answers a question about rows; asks the database again only if somebody may have written since."""
 
     def __init__(self, ask: Callable[[], Result]) -> None:
@@ -423,7 +423,8 @@ class Progress:
             return False
         here = AgentSession.objects.filter(lease_owner__startswith=f"{platform.node()}:"[-96:])
         here = here.exclude(mode=Mode.SENSOR)  # sensors have workers of their own
-        busy = here.filter(status=Status.RUNNING, lease_until__gt=now).count()
+        held = here.filter(status=Status.RUNNING, lease_until__gt=now)
+        busy = held.values("lease_owner").distinct().count()  # a worker may have several
         return busy < int(str(settings.Q_CLUSTER["workers"]))
 
 
@@ -447,7 +448,7 @@ class TickerProgress(Progress):
     def __init__(self) -> None:
         super().__init__()
         held_here = Lease.objects.filter(name=TICKER, owner__startswith=f"{socket.gethostname()}:"[-96:])
-        self._lease = UnlessUnwritten(lambda: held_here.all().first())
+        self._lease = KeptUntilWrite(lambda: held_here.all().first())
 
     def _is_stuck(self) -> bool:
         lease = self._lease()
@@ -537,7 +538,7 @@ def _sensors(**overrides: Any) -> Child:
         ["sense"],
         connection_seconds=_connection_seconds(),
         overrides=overrides,
-        needed=UnlessUnwritten(has_wanted_sensors),
+        needed=KeptUntilWrite(has_wanted_sensors),
         stalled=SensorProgress(WORKERS).check,
     )
 
@@ -545,7 +546,7 @@ def _sensors(**overrides: Any) -> Child:
 def _sample_source() -> Child:
     """The source of the sample metrics, while the sample agent listens to it."""
     listening = Sensor.objects.filter(wanted=True, agent__enabled=True, config__source__url=url())
-    return Child("sample metrics", ["sample_metrics"], needed=UnlessUnwritten(listening.exists))
+    return Child("sample metrics", ["sample_metrics"], needed=KeptUntilWrite(listening.exists))
 
 
 def _connection_seconds() -> int:

@@ -22,12 +22,14 @@ LOOK_SECONDS: Final = 0.25  # how often whoever waits for a model is asked wheth
 class Chunk:
     """A piece of a streamed reply. The last one is `finished` and carries nothing else.
 
-    `is_thought`: the model thinks; what it thinks is in no chunk.
+    `is_thought`: the model thinks; what it thinks is in no chunk. `is_before`: the request is still to be sent, when
+    others have had their turn.
     """
 
     text: str = ""
     finished: bool = False
     is_thought: bool = False
+    is_before: bool = False
 
 
 class Provider(Protocol):

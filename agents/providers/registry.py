@@ -16,6 +16,7 @@ from agents.providers.openai_embeddings import OpenAIEmbeddings
 from agents.providers.proxies import proxy_for
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.providers.transport import Timeouts
+from agents.queue import let_worker_go_on
 from agents.types import ModelReply, ModelRequest
 
 _WAITS = ("connect", "first_token", "between_tokens", "total")
@@ -56,10 +57,11 @@ class Limited:
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
         try:
             while not self._turn.acquire(timeout=LOOK_SECONDS):
-                on_chunk(Chunk())
+                on_chunk(Chunk(is_before=True))
         except ProviderError as error:
             error.contacted = False
             raise
+        let_worker_go_on()
         try:
             return self._inner.stream(request, on_chunk)
         finally:

@@ -177,13 +177,13 @@ def session_rest(
     """
     row = held(session)
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
-        _end(row, halt_reason(row), _left_by(row), now=now)
+        _end(row, halt_reason(row), _unfinished_of(row), now=now)
         return
     if waiting_on == WaitingOn.MODEL:
         wake_at = model_wait_note(row, model, now=now)
         if wake_at <= now:
             error = f"Model {model} did not answer. The run waited {settings.LQOPS_MODEL_WAIT_HOURS} hours for it."
-            _end(row, TerminalReason.PROVIDER_ERROR, _left_by(row), now=now, error=error)
+            _end(row, TerminalReason.PROVIDER_ERROR, _unfinished_of(row), now=now, error=error)
             return
     if waiting_on is not None and not still_pending(row, waiting_on):
         status, waiting_on, wake_at = Status.QUEUED, None, None  # the decision came before the session rested
@@ -243,7 +243,7 @@ def _finish(
     session: AgentSession, reason: TerminalReason, *, now: datetime, error: str, retry_at: datetime | None = None
 ) -> AgentSession:
     row = held(session)
-    left = _left_by(row)
+    left = _unfinished_of(row)
     is_halted = row.halt_state == HaltState.HALT_REQUESTED or left.is_halted_with_all
     ended = _end(row, halt_reason(row) if is_halted else reason, left, now=now, error=error, retry_at=retry_at)
     if ended.status == Status.COMPLETED and _halts_of_all_work(row).exists():
@@ -251,7 +251,7 @@ def _finish(
     return ended
 
 
-class _Left(NamedTuple):
+class _Unfinished(NamedTuple):
     """What a session leaves for its end to close, and what its end has to know."""
 
     is_halted_with_all: bool
@@ -262,7 +262,7 @@ class _Left(NamedTuple):
     calls: int
 
 
-def _left_by(row: AgentSession) -> _Left:
+def _unfinished_of(row: AgentSession) -> _Unfinished:
     """Look for all of it by one statement. The caller holds the row."""
     calls = ToolCall.objects.filter(session=row)
     found = AgentSession.objects.filter(pk=row.pk).values_list(
@@ -273,7 +273,7 @@ def _left_by(row: AgentSession) -> _Left:
         Exists(row.notifications.all()),
         CountOf(calls),
     )
-    return _Left(*found.get())
+    return _Unfinished(*found.get())
 
 
 def _halts_of_all_work(row: AgentSession) -> QuerySet[Installation]:
@@ -283,13 +283,13 @@ def _halts_of_all_work(row: AgentSession) -> QuerySet[Installation]:
 
 def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: datetime, actor: str) -> AgentSession:
     """End a session that no worker holds. The caller has locked the row."""
-    return _end(session, reason, _left_by(session), now=now, actor=actor)
+    return _end(session, reason, _unfinished_of(session), now=now, actor=actor)
 
 
 def _end(
     row: AgentSession,
     reason: TerminalReason,
-    left: _Left,
+    left: _Unfinished,
     *,
     now: datetime,
     error: str = "",

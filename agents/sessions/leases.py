@@ -51,15 +51,15 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         return None
     unknown = lost and journal_recover(row, now=now)
     takes_room = not lost and row.mode != Mode.SENSOR and row.urgency == Urgency.BATCH
-    seen = _seen(row, takes_room=takes_room)
-    if _is_stopped(row, seen):
+    state = _claim_state(row, takes_room=takes_room)
+    if _is_stopped(row, state):
         session_end_unheld(row, halt_reason(row), now=now, actor="system")
         return None
     if lost and not _may_go_on(row, unknown=unknown, now=now):
         return None
-    if (seen.has_pauses or row.paused_at) and session_put_aside_if_paused(row, now=now):
+    if (state.has_pauses or row.paused_at) and session_put_aside_if_paused(row, now=now):
         return None
-    if takes_room and seen.running >= settings.LQOPS_MAX_RUNNING_PER_USER:
+    if takes_room and state.running >= settings.LQOPS_MAX_RUNNING_PER_USER:
         return None
     first = row.started_at is None
     row.status = Status.RUNNING
@@ -168,7 +168,7 @@ def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
     return not unknown
 
 
-class _Seen(NamedTuple):
+class _ClaimState(NamedTuple):
     """What else decides on a claim: the halt of all work, pauses, and how many sessions of this owner are running."""
 
     halt_id: int | None
@@ -176,21 +176,21 @@ class _Seen(NamedTuple):
     running: int
 
 
-def _seen(row: AgentSession, *, takes_room: bool) -> _Seen:
+def _claim_state(row: AgentSession, *, takes_room: bool) -> _ClaimState:
     """Look at all of it by one statement. Claims of one owner that take room are judged one by one."""
     if takes_room and connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(_CLAIM_LOCK, [f"claim:{row.owner_id}"])
     running = AgentSession.objects.taking_room().filter(owner_id=row.owner_id)
     look = Installation.objects.filter(pk=1).values_list("halt_id", Exists(Pause.objects.open()), CountOf(running))
-    return _Seen(*(look.first() or (None, True, 0)))
+    return _ClaimState(*(look.first() or (None, True, 0)))
 
 
-def _is_stopped(row: AgentSession, seen: _Seen) -> bool:
+def _is_stopped(row: AgentSession, state: _ClaimState) -> bool:
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         return True
     # A paused session is put aside, and makes no call: the halt of all work may spare it.
-    return row.paused_at is None and seen.halt_id is not None
+    return row.paused_at is None and state.halt_id is not None
 
 
 def started_details(row: AgentSession) -> dict[str, str | int | None]:

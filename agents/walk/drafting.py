@@ -328,7 +328,7 @@ def delivery_notes(work: Slice) -> dict[str, Any]:
     """
     tally = _tally(work)
     notes = result_notes(tally.result, tally.reason, empty=tally.is_empty, fault=tally.fault)
-    if _is_told(work, tally) and "purpose" not in work.session.metadata:
+    if _owner_is_notified(work, tally) and "purpose" not in work.session.metadata:
         notes["purpose"] = one_line(purposes([work.session])[work.session.pk], PURPOSE_CHARS)
     return notes
 
@@ -336,7 +336,7 @@ def delivery_notes(work: Slice) -> dict[str, Any]:
 def delivery(work: Slice) -> End | None:
     session_note_new(work.session, delivery_notes(work))  # they stand there, unless it was entered long ago
     tally = _tally(work)
-    if not _is_told(work, tally):
+    if not _owner_is_notified(work, tally):
         return None
     risk = Risk.HIGH if _needs_review(work, tally) else None
     sent = journaled_call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notification(work, tally), risk=risk)
@@ -351,7 +351,7 @@ def _needs_review(work: Slice, tally: Tally) -> bool:
     return work.spec.review_flagged and bool(tally.concerns or not tally.is_judged)
 
 
-def _is_told(work: Slice, tally: Tally) -> bool:
+def _owner_is_notified(work: Slice, tally: Tally) -> bool:
     """Of an input that is tried several times the owner hears after the first run and after the last."""
     is_retried = tally.result == RunResult.FAILED and work.session.is_retry
     return not is_retried and (_needs_review(work, tally) or not tally.is_quiet)

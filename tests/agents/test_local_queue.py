@@ -84,6 +84,7 @@ def test_worker_that_retires_while_it_waits_for_a_task_ends_and_takes_none(local
     pipe = os.pipe()
     monkeypatch.setattr(queue._Runs, "retiring", [pipe])
     monkeypatch.setattr(queue.Conf, "MAX_RSS", None)
+    monkeypatch.setattr(queue._Runs, "timer", multiprocessing.Value("i", -1))
     ended = []
     worker = threading.Thread(target=lambda: ended.append(list(iter(local.get, "STOP"))))
     worker.start()
@@ -93,6 +94,6 @@ def test_worker_that_retires_while_it_waits_for_a_task_ends_and_takes_none(local
     local.put("for somebody else")
 
     assert ended == [[]]
-    assert queue.Conf.MAX_RSS == 1
+    assert (queue.Conf.MAX_RSS, queue._Runs.timer.value) == (1, queue.RETIRED)
     for end in pipe:
         os.close(end)

@@ -207,6 +207,7 @@ def beats_of(*sessions, answers, stuck=()):
     with (
         patch.object(runner, "lease_renewal_seconds", side_effect=soon),
         patch.object(runner, "leases_renew", side_effect=renew),
+        patch.object(runner, "worker_retire") as retired,
         ExitStack() as held,
     ):
         for session in sessions:
@@ -216,6 +217,7 @@ def beats_of(*sessions, answers, stuck=()):
         are_held.set()
         for _ in answers:
             assert beaten.acquire(timeout=60)
+    assert retired.called == bool(stuck)
     return renewed
 
 

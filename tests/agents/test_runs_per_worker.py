@@ -101,6 +101,21 @@ def test_error_after_the_wait_is_logged(caplog):
     assert "a run ended with an error" in caplog.text
 
 
+@pytest.mark.usefixtures("_room_for_two")
+def test_run_that_hangs_costs_its_worker_and_no_other_run(monkeypatch, caplog):
+    """The queue would end the process, with all runs that wait in it."""
+    monkeypatch.setattr(queue, "task_seconds", lambda: 0.05)
+    retired, free = [], threading.Event()
+    monkeypatch.setattr(queue, "worker_retire", lambda: retired.append(True))
+
+    work_beside_others(lambda: free.wait(PATIENCE))
+
+    assert retired == [True]
+    assert queue._Runs.threads == set()
+    assert "given up" in caplog.text
+    free.set()
+
+
 def test_outside_of_a_worker_the_work_is_done_in_the_thread_that_asks():
     done = []
 

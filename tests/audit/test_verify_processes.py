@@ -63,7 +63,7 @@ def test_several_processes_find_what_one_finds(record, tampered):
 @pytest.mark.parametrize("how", [[], ["--json"]])
 def test_output_does_not_depend_on_the_number_of_processes(record, monkeypatch, how):
     monkeypatch.setattr(verify, "PROGRESS_ROWS", 20)
-    monkeypatch.setattr(verify, "TOLD_ROWS", 7)
+    monkeypatch.setattr(verify, "COUNTED_ROWS", 7)
     tamper()
     outputs = []
     for processes in ("1", "2"):

@@ -11,7 +11,7 @@ from django.db import connection
 from agents.conf import clock
 from agents.enums import Status
 from agents.management import supervisor
-from agents.management.supervisor import Child, Progress, Supervisor, TickerProgress, UnlessUnwritten
+from agents.management.supervisor import Child, KeptUntilWrite, Progress, Supervisor, TickerProgress
 from agents.models import Lease
 from agents.queue import QueueLength
 from tests.agents.test_ticker import written_elsewhere
@@ -62,7 +62,7 @@ def test_supervisor_waits_for_the_restart_of_a_child_and_no_longer(monkeypatch):
 @pytest.mark.django_db(transaction=True)
 def test_rows_are_asked_again_only_after_a_write():
     asked = []
-    answer = UnlessUnwritten(lambda: asked.append(Lease.objects.count()) or asked[-1])
+    answer = KeptUntilWrite(lambda: asked.append(Lease.objects.count()) or asked[-1])
     assert answer() == 0
     written_elsewhere()
     assert answer() == 1
@@ -75,7 +75,7 @@ def test_rows_are_asked_again_only_after_a_write():
 
 @pytest.mark.django_db
 def test_inside_of_a_transaction_rows_are_always_asked():
-    answer = UnlessUnwritten(Lease.objects.count)
+    answer = KeptUntilWrite(Lease.objects.count)
     before = answer()
     Lease.objects.create(name="anything")
     assert (before, answer()) == (0, 1)
@@ -211,6 +211,15 @@ class TestProgress:
         make_session(Status.RUNNING, lease_owner=f"{host}:7", lease_until=clock() + timedelta(hours=1))
 
         assert bool(self.checked()) == stalled
+
+    def test_worker_with_several_runs_is_one_worker(self, monkeypatch, settings):
+        settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 2}
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(1))
+        of_one = {"lease_owner": f"{socket.gethostname()}:7", "lease_until": clock() + timedelta(hours=1)}
+        for _ in range(2):
+            make_session(Status.RUNNING, **of_one)
+
+        assert self.checked() != ""
 
     @pytest.mark.parametrize(
         ("host", "age", "stalled"),

@@ -1,7 +1,7 @@
 """One statement each to open and to settle a call: the same rows, refusals and money as step by step."""
 
 import random
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import OperationalError, ProgrammingError, connection, transaction
+from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
 
 from agents.enums import (
     BudgetPeriod,
@@ -24,6 +24,7 @@ from agents.enums import (
 )
 from agents.exceptions import RetryLater
 from agents.guard import guard, guarded_tool_call, settlement
+from agents.guard.calls import plan_call
 from agents.guard.intents import override
 from agents.guard.tools import Tool, persisting
 from agents.ledger import at_once
@@ -510,3 +511,28 @@ def test_settlement_whose_answer_was_lost_is_not_booked_twice(kind, monkeypatch)
     charged = sum(ToolCall.objects.filter(session=session).values_list("charged_usd", flat=True))
     assert (session.cost_reserved_usd, session.cost_total_usd) == (0, charged)
     assert AuditEvent.objects.filter(chain=session.chain, details__call_id=str(row.public_id)).count() == 2
+
+
+def test_local_tool_that_goes_on_after_an_error_of_the_database_has_no_success_without_a_row():
+    """The transaction of the short way is undone then; its result would have no journal row and no events."""
+    session = make_session(status=Status.RUNNING, current_phase=Phase.TURN)
+    recorder.append(session.chain, "budget.warned", now=NOW, details={"budget": "session"})
+
+    def swallow(context, params):
+        with suppress(IntegrityError):
+            Installation.objects.create(pk=1)
+        return {"done": True}
+
+    tool = Tool(swallow, Capability("swallow", level=Level.SAFE))
+    with override({ToolIntent.RUN_SKILL: tool}):
+        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, {}, key="here", now=NOW)
+
+    assert ToolCall.objects.get(session=session).outcome == result.outcome
+    assert AuditEvent.objects.filter(chain=session.chain, kind="autonomous_session.tool_call").count() == 2
+
+
+def test_misspelt_field_of_a_call_is_refused():
+    call = plan_call(make_session(), ToolIntent.NOTIFY, {"title": "x"}, key="here", now=NOW)
+
+    with pytest.raises(TypeError, match="fallbak"):
+        call.but(fallbak="other")

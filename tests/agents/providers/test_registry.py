@@ -11,6 +11,7 @@ from agents.providers.scripted import ScriptedProvider, Step
 from agents.types import ModelRequest
 from tests.agents.providers.hostile_servers import answer, reply, serving
 from tests.agents.providers.listeners import ignore
+from tests.flows.processes import until
 from tests.serving import serving as model_serving
 
 REQUEST = ModelRequest("m", ({"role": "user", "content": "?"},))
@@ -98,6 +99,28 @@ def test_no_more_calls_at_once_than_declared():
     for thread in threads:
         thread.join()
     assert max(most) <= 2
+
+
+def test_worker_goes_on_only_when_the_call_has_its_turn(monkeypatch):
+    """Else a worker would begin more and more runs that all wait for a model which answers one at a time."""
+    free, waits, went_on = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(registry, "let_worker_go_on", lambda: went_on.append(threading.current_thread().name))
+    limited = registry.Limited(ScriptedProvider([Step("x", before_reply=lambda: free.wait(60))]), {"concurrency": 1})
+    first = threading.Thread(target=limited.stream, args=(REQUEST, ignore), name="first")
+    first.start()
+    until(lambda: went_on == ["first"])
+
+    second = threading.Thread(
+        target=limited.stream, args=(REQUEST, lambda chunk: chunk.is_before and waits.set()), name="second"
+    )
+    second.start()
+    assert waits.wait(60)
+    assert went_on == ["first"]
+
+    free.set()
+    for thread in (first, second):
+        thread.join(60)
+    assert went_on == ["first", "second"]
 
 
 def test_a_provider_can_be_replaced_inside_a_block(settings):
