@@ -105,6 +105,7 @@ class _Runs:
     waits: ContextVar[threading.Event | None] = ContextVar("waits", default=None)
     retiring: list[tuple[int, int]] = []  # a pipe that says so to the thread that waits for tasks
     timer: Any = None  # by which the cluster knows what its worker is at
+    stopping: Any = None  # an event: the cluster ends, and nothing new is begun
 
 
 def _in_worker(**_: Any) -> None:
@@ -119,8 +120,11 @@ post_spawn.connect(_in_worker, dispatch_uid="agents.queue")
 def work_beside_others(work: Callable[[], object]) -> None:
     """Do the work; return when it is done, or when it waits for a model and there is room for more.
 
-    What is not done then goes on in its thread. The lease of its run says so to all others; the task is over.
+    What is not done then goes on in its thread. The lease of its run says so to all others; the task is over. While the
+    cluster ends nothing is begun: the run stays in the queue, and the ticker sends another task for it.
     """
+    if _Runs.stopping is not None and _Runs.stopping.is_set():
+        return
     if _Runs.most == 1:
         work()
         return
@@ -357,6 +361,7 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
         cluster = multiprocessing.parent_process()
         if cluster is not None and cluster.pid is not None:
             end_with_parent(cluster.pid)
+        _Runs.stopping = arguments[0]
         self._forking = self._guard = os.getpid()
         os.register_at_fork(before=self._note_parent, after_in_child=self._end_with_guard)
         super().__init__(*arguments, **named)

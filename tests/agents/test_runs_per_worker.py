@@ -116,6 +116,16 @@ def test_run_that_hangs_costs_its_worker_and_no_other_run(monkeypatch, caplog):
     free.set()
 
 
+def test_nothing_is_begun_while_the_cluster_ends():
+    stopping, done = threading.Event(), []
+    with patch.object(queue._Runs, "stopping", stopping):
+        work_beside_others(lambda: done.append("before"))
+        stopping.set()
+        work_beside_others(lambda: done.append("after"))
+
+    assert done == ["before"]
+
+
 def test_outside_of_a_worker_the_work_is_done_in_the_thread_that_asks():
     done = []
 
