@@ -20,8 +20,8 @@ from agents.sessions.halts import (
 
 class Command(RecordedCommand):
     help = (
-        "Halts one session, the sessions of an agent, or all work of the installation (until `release`). A request to a "
-        "model is ended within a second; no other call starts. Halting a halted or ended session changes nothing."
+        "Halts one session, the sessions of an agent, or all work of the installation (until `release`). A request "
+        "to a model is ended within a second; no other call starts. Halting a halted or ended session changes nothing."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
