@@ -14,7 +14,7 @@ from django.db import InterfaceError, OperationalError, transaction
 
 from agents.conf import clock
 from agents.enums import Phase
-from agents.exceptions import LeaseLost
+from agents.exceptions import LeaseLost, LqopsError
 from agents.ledger.boundary import was_in_the_way
 from agents.models import AgentSession
 from agents.sessions.lifecycle import session_enter_phase
@@ -115,7 +115,8 @@ def _together(work: Slice) -> Iterator[list[End]]:
         if is_lost:
             raise  # the run is, or is to be, taken over
         # Whatever else it was comes again outside of the transaction, or not at all.
-        logger.info("session %s: writing one by one", work.session.public_id, exc_info=True)
+        is_known = isinstance(error, LqopsError)
+        logger.info("session %s: phases are gone through one by one", work.session.public_id, exc_info=not is_known)
         done.clear()
         vars(work.session).update(session)
         work.kept.clear()
