@@ -103,7 +103,7 @@ if _database["ENGINE"].endswith("sqlite3"):
         f"PRAGMA synchronous={env.one_of('LQOPS_SQLITE_SYNCHRONOUS', 'FULL', ('FULL', 'NORMAL', 'EXTRA'))};"
         "PRAGMA foreign_keys=ON;",
     }
-else:  # a process that hangs inside a transaction keeps its locks no longer than this
+else:  # a process that hangs keeps its locks no longer than this; statements of a call are planned once a connection
     _options = _database.setdefault("OPTIONS", {})
     _options.setdefault("options", "-c idle_in_transaction_session_timeout=20s -c plan_cache_mode=force_generic_plan")
     _options.setdefault("connect_timeout", 5)  # a host that is gone is noticed before clients give up

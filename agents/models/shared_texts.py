@@ -143,7 +143,7 @@ def _insert(rows: Sequence[tuple[str, str]], now: datetime) -> int:
     marks = ", ".join(["(%s, %s, %s)"] * len(rows))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {SharedText._meta.db_table} (digest, text, used_at) VALUES {marks} ON CONFLICT DO NOTHING",  # noqa: S608
+            f"INSERT INTO {SharedText._meta.db_table} (digest, text, used_at) VALUES {marks} ON CONFLICT DO NOTHING",  # noqa: S608 our own table
             [value for row in rows for value in (*row, at)],
         )
         return int(cursor.rowcount)

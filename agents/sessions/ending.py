@@ -252,7 +252,7 @@ def _finish(
 
 
 class _Unfinished(NamedTuple):
-    """What a session leaves for its end to close, and what its end has to know."""
+    """Rows that the end of a session has to close, and counts that it records."""
 
     is_halted_with_all: bool
     has_open_calls: bool

@@ -169,7 +169,7 @@ def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
 
 
 class _ClaimState(NamedTuple):
-    """What else decides on a claim: the halt of all work, pauses, and how many sessions of this owner are running."""
+    """The halt of all work, pauses, and how many sessions of this owner are running: they decide on a claim too."""
 
     halt_id: int | None
     has_pauses: bool

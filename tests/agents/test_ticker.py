@@ -206,7 +206,7 @@ def test_duty_whose_interval_was_not_over_is_looked_for_before_it_rests():
 
 @pytest.mark.django_db
 def test_duties_that_rest_until_their_time_know_of_it():
-    """What is due is never later than the time that the ticker waits for."""
+    """No duty is due before the time that the ticker waits for."""
     by_name = {duty.name: duty for duty in DUTIES}
     approval, question = make_approval(expires_at=NOW), make_question(expires_at=NOW)
     assert (by_name["expire approvals"].next_due(NOW), by_name["expire questions"].next_due(NOW)) == (NOW, NOW)

@@ -114,7 +114,7 @@ class Program:
         assert self._process.exitcode is not None, f"the program has not ended in {timeout} seconds"
 
     def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
-        """What it has still printed, and its errors: both are short. What it has forked may hold its output open."""
+        """Return its last output and its errors, both short. A process that it forked may hold its output open."""
         self.wait(timeout)
         return self.stdout.read(), self.stderr.read()
 
