@@ -66,8 +66,11 @@ class DeclaredFilter(admin.SimpleListFilter):
 
 
 class KindFilter(DeclaredFilter):
-    title = parameter_name = column = "kind"
+    title = parameter_name = "kind"
     values = KINDS
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset if self.value() is None else queryset.of_kind(self.value())
 
 
 class LevelFilter(DeclaredFilter):

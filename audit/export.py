@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from audit.checkpoints import read_lines, write_checkpoint
 from audit.keys import signed
@@ -46,10 +47,10 @@ class Selection:
     since: datetime | None = None
     kind: str = ""
 
-    @property
-    def rows(self) -> dict[str, Any]:
-        given = {"chain": self.chain, "at__gte": self.since, "kind": self.kind}
-        return {name: value for name, value in given.items() if value}
+    def events(self) -> QuerySet[AuditEvent]:
+        rows = AuditEvent.objects.of_kind(self.kind) if self.kind else AuditEvent.objects.all()
+        given = {"chain": self.chain, "at__gte": self.since}
+        return rows.filter(**{name: value for name, value in given.items() if value})
 
     @property
     def named(self) -> dict[str, str]:
@@ -127,7 +128,7 @@ def _parts(selection: Selection, newest: int, encode: Encoder) -> Iterator[tuple
         if selection.chain in {"", SYSTEM_CHAIN}:
             for statement, ranges in dropped_seals():
                 yield SEAL, {"statement": statement, "ranges": [list(one) for one in ranges]}
-    for row in stream(AuditEvent.objects.filter(**selection.rows)):
+    for row in stream(selection.events()):
         yield "event", {**row.columns(), "hash": row.hash}
 
 

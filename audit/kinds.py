@@ -15,6 +15,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 SESSION_PREFIX = "autonomous_session."
+TOOL_CALL: Final = f"{SESSION_PREFIX}tool_call"  # twice for every call, so most events are of this kind
 # No spaces and no quotes: an id, a label or an amount fits, a sentence from a document does not.
 LABEL = re.compile(r"[\w.:/@+-]{0,128}", re.ASCII)
 
@@ -66,7 +67,7 @@ _KINDS = (
     ),
     _kind("autonomous_session.phase_transition", "The run entered phase {to_phase}.", also="from_phase"),
     _kind(
-        "autonomous_session.tool_call",
+        TOOL_CALL,
         "{tool}: {outcome}.",
         also="call_id name phase cost_usd actual_usd model detail brake budget projected_usd cap_usd approval_id "
         "anonymize instead_of skill_audit",

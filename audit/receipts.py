@@ -11,14 +11,13 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any, Final
 
-from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, USER, halt_reasons, kept_receipt, sentence
+from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, TOOL_CALL, USER, halt_reasons, kept_receipt, sentence
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.rows import GENESIS, AsStored, StoredRow, digest
 from audit.seals import archived
 
 STARTED: Final = f"{SESSION_PREFIX}started"
 PHASE: Final = f"{SESSION_PREFIX}phase_transition"
-CALL: Final = f"{SESSION_PREFIX}tool_call"
 RESOLVED: Final = "tool_call.resolved"
 CAP_REACHED: Final = f"{SESSION_PREFIX}cost_cap_reached"
 HALT_REQUESTED: Final = f"{SESSION_PREFIX}halt_requested"
@@ -88,9 +87,9 @@ def fold(events: Iterable[StoredRow], reasons: Mapping[int, str] = MappingProxyT
     phases = [event for event in rows if event.kind == PHASE]
     halts = [event for event in rows if event.kind in HALTS]
     approvals = [event for event in rows if event.kind.startswith("approval.")]
-    listed = {STARTED, PHASE, CALL, *HALTS, *TERMINAL_KINDS, *(event.kind for event in approvals)}
+    listed = {STARTED, PHASE, TOOL_CALL, *HALTS, *TERMINAL_KINDS, *(event.kind for event in approvals)}
     others = [event for event in rows if event.kind not in listed]
-    finals = [event for event in rows if event.kind == CALL and event.details.get("outcome") != OPEN]
+    finals = [event for event in rows if event.kind == TOOL_CALL and event.details.get("outcome") != OPEN]
     calls = _calls(rows, [halt.seq for halt in halts])
     sentences = ApprovalSentences()
     for event in approvals:
@@ -142,14 +141,14 @@ def _calls(rows: list[StoredRow], halts: list[int]) -> list[dict[str, Any]]:
     """Return the calls in the order of their first row. A row without a call id is a call of its own."""
     by_call: dict[Any, list[StoredRow]] = {}
     for event in rows:
-        if event.kind in {CALL, RESOLVED}:
+        if event.kind in {TOOL_CALL, RESOLVED}:
             by_call.setdefault(event.details.get("call_id") or event.seq, []).append(event)
-    return [_call(events, halts) for events in by_call.values() if events[0].kind == CALL]
+    return [_call(events, halts) for events in by_call.values() if events[0].kind == TOOL_CALL]
 
 
 def _call(events: list[StoredRow], halts: list[int]) -> dict[str, Any]:
     """Describe one call by its rows: `started` and the final one, or a refusal alone; then decisions of people."""
-    rows = [event for event in events if event.kind == CALL]
+    rows = [event for event in events if event.kind == TOOL_CALL]
     finals = [event for event in rows if event.details.get("outcome") != OPEN]
     started = next((event for event in reversed(rows) if event.details.get("outcome") == OPEN), None)
     ended = rows[-1] if rows[-1] in finals else None
@@ -365,7 +364,7 @@ def event_sentence(kind: str, details: Mapping[str, Any]) -> str:
     if "action" in details:
         labels["approval_id"] = f"of {labels['action']}"
     text = sentence(kind, labels)
-    if kind == CALL and details.get("brake"):
+    if kind == TOOL_CALL and details.get("brake"):
         text = f"{text[:-1]}, by {labels['brake']}."
     return f"{text} Result: {details['result']}." if details.get("result") else text
 

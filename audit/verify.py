@@ -19,7 +19,7 @@ from django.db import connection
 from django.db.models import Count, Q
 
 from audit.checkpoints import Named, named_heads, read_lines
-from audit.kinds import KINDS
+from audit.kinds import KINDS, TOOL_CALL
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.parallel import Bounds, NotAtOnce, read_parts, split
 from audit.recorder import EMPTY, Head
@@ -182,7 +182,8 @@ def verify_chain(chain: str) -> Report:
         return report
     # Opening and closing have the time of the chain's first and last row: found by the index on time.
     times = [row.converted().at for row in ends]
-    for row in stream(AuditEvent.objects.filter(chain=SYSTEM_CHAIN, at__in=times, subject=f"session:{chain}")):
+    named = AuditEvent.objects.filter(chain=SYSTEM_CHAIN, at__in=times, subject=f"session:{chain}")
+    for row in stream(named.exclude(kind=TOOL_CALL)):
         check.note(row)
         if (wrong := _content_fault(row)) is not None:
             report.add(Problem(SYSTEM_CHAIN, wrong, row.seq, row.id))

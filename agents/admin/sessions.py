@@ -55,7 +55,6 @@ from agents.enums import (
     ApprovalStatus,
     FindingState,
     Mode,
-    Outcome,
     Status,
     TerminalReason,
     ToolIntent,
@@ -129,7 +128,7 @@ def _resolve(decision: Decision, message: str) -> Callable[[ActionRequest], Acti
 
 
 def _is_unresolved(call: ToolCall) -> bool:
-    return call.outcome == Outcome.UNKNOWN and call.resolved_at is None
+    return call.unknown_since is not None
 
 
 def call_name(call: ToolCall) -> str:
@@ -219,7 +218,7 @@ def session_context(session: AgentSession, by: User, *, to_scale: bool = False) 
         "answer_form": AnswerForm(),
         "transcript": transcript_shown(session),
         "chat": session.params.get("chat") if session.mode == Mode.CHAT and session.owner_id == by.pk else None,
-        "unknown": list(calls.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)),
+        "unknown": list(calls.unknown()),
         "instructions": _instructions(session),
         "inputs": _inputs(session),
         "children": list(session.children.order_by("pk")[:20]),
@@ -411,7 +410,8 @@ def run_label(session: AgentSession) -> str:
     [named] = with_purposes([session])
     since = f", {elapsed(session)}" if session.status == Status.RUNNING else ""
     text = f"{named.purpose} ({short_id(session)}): {run_text(session)}{since}"
-    call = session.tool_calls.open().order_by("-pk").first() if session.status == Status.RUNNING else None
+    calls = session.tool_calls.open() if session.status == Status.RUNNING else []
+    call = max(calls, key=lambda call: call.pk, default=None)
     return f"{text}. Call in flight: {call.name}, for {span(clock() - call.started_at)}" if call else text
 
 

@@ -15,7 +15,7 @@ from agents.accounts import email_copies_set, profile_set
 from agents.api.base import OwnedViewSet, SingleView, act_with, create_with, delete_with
 from agents.api.fields import Body, NoteField, RowSerializer, UsdField, WordField, ref
 from agents.api.schema import describe, detail_action
-from agents.enums import ApprovalStatus, BudgetPeriod, BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus, Outcome
+from agents.enums import ApprovalStatus, BudgetPeriod, BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus
 from agents.models import (
     Agent,
     AgentSession,
@@ -470,7 +470,7 @@ class HealthView(SingleView):
         active = AgentSession.objects.active().filter(owner_id=pk)
         halted = not Installation.objects.filter(pk=1, halt__isnull=True).exists()
         pending = Approval.objects.filter(session__owner_id=pk, status=ApprovalStatus.PENDING)
-        unknown = ToolCall.objects.filter(session__owner_id=pk, outcome=Outcome.UNKNOWN)
+        unknown = ToolCall.objects.unknown().filter(session__owner_id=pk)
         found = {
             "ok": not halted,
             "halted": halted,

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import django_filters
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Case, Exists, OuterRef, Q, QuerySet, When
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiExample, extend_schema_field
 from rest_framework import serializers
@@ -100,7 +100,7 @@ class ToolCallViewSet(OwnedViewSet[ToolCall]):
     def visible(self, rows: QuerySet[ToolCall]) -> QuerySet[ToolCall]:
         visible = self.of_own_runs()
         if self.user.has_perm(PERMISSION):
-            visible |= Q(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)
+            visible |= Q(unknown_since__isnull=False)
         return rows.filter(visible)
 
     @detail_action(body=ResolveBody)
@@ -289,7 +289,8 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
 
     def get_queryset(self) -> QuerySet[AgentSession]:
         open_calls = ToolCall.objects.open().of_tools().filter(session=OuterRef("pk"))
-        return super().get_queryset().annotate(calls_open=Exists(open_calls))
+        while_running = Case(When(status=Status.RUNNING, then=Exists(open_calls)), default=False)
+        return super().get_queryset().annotate(calls_open=while_running)
 
     def paginate_queryset(self, queryset: Any) -> Any:
         """Look up the titles of all sessions of a page at once."""

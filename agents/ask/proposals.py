@@ -252,7 +252,7 @@ def _confirm_once(wanted: Wanted, given: Mapping[str, Any], *, by: User, now: da
 
 
 def _is_used(place: str) -> bool:
-    return AuditEvent.objects.filter(kind=CONFIRMED, subject=_subject(place)).exists()
+    return AuditEvent.objects.of_kind(CONFIRMED).filter(subject=_subject(place)).exists()
 
 
 def _subject(place: str) -> str:

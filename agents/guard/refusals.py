@@ -19,6 +19,7 @@ from agents.sessions.lifecycle import totals
 from agents.skills.skill import Skill
 from agents.types import ZERO, ToolResult
 from audit import recorder
+from audit.kinds import TOOL_CALL
 from audit.models import SYSTEM_CHAIN, SkillAudit
 
 Refusal = Exception | ToolResult
@@ -43,7 +44,7 @@ def refuse_call(
     details = {**label, "phase": phase, "outcome": outcome, "brake": brake, **more}
     recorder.append(
         SYSTEM_CHAIN if over else session.chain,
-        "autonomous_session.tool_call",
+        TOOL_CALL,
         now=now,
         subject=f"session:{session.public_id}",
         details={name: value for name, value in details.items() if value not in {None, ""}},

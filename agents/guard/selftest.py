@@ -25,6 +25,7 @@ from agents.models import AgentSession, Budget, Halt, Installation, ModelPrice
 from agents.skills.skill import SkillContext
 from agents.types import Capability, ToolResult
 from audit import recorder
+from audit.kinds import TOOL_CALL
 from audit.models import AuditEvent
 
 AS_IT_SHOULD_BE = "as it should be"
@@ -178,9 +179,9 @@ def _organisation_halt() -> str:
 def _grant() -> str:
     with _throw_away() as (session, probe):
         AgentSession.objects.filter(pk=session.pk).update(current_phase=Phase.DELIVERY)
-        return _expect(
-            session, probe, ToolIntent.RUN_SKILL, ToolNotGranted, kind="autonomous_session.tool_call"
-        ) or _expect(session, probe, ToolIntent.EMIT_FINDING, ToolNotGranted)
+        return _expect(session, probe, ToolIntent.RUN_SKILL, ToolNotGranted, kind=TOOL_CALL) or _expect(
+            session, probe, ToolIntent.EMIT_FINDING, ToolNotGranted
+        )
 
 
 def _cap() -> str:

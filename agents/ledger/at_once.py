@@ -30,11 +30,11 @@ from agents.models.shared_texts import stored
 from agents.policy.costs import WARN_FRACTION
 from agents.types import ToolResult
 from audit import recorder
+from audit.kinds import TOOL_CALL
 from audit.models import SkillAudit
 from audit.recorder import LAST_LINK, NEXT_LINK, Head
 from audit.skill_audits import SKILL_AUDIT, skill_digest
 
-KIND: Final = "autonomous_session.tool_call"
 WAITED_SECONDS: Final = 0.01  # a statement that took longer may have waited for a lock
 
 # --- Opening ---
@@ -93,6 +93,7 @@ _CASTS: Final = {
     "result": "jsonb",
     "settled_at": "timestamptz",
     "resolved_at": "timestamptz",
+    "unknown_since": "timestamptz",
     "log_cost_estimate": "bigint",
     "skill_user_id": "bigint",
     "skill_session_id": "uuid",
@@ -110,6 +111,7 @@ _NO_END: Final = {
     "error": "''",
     "settled_at": "NULL::timestamptz",
     "resolved_at": "NULL::timestamptz",
+    "unknown_since": "NULL::timestamptz",
 }
 
 
@@ -204,7 +206,7 @@ _CLOSE: Final = """
     UPDATE agents_toolcall AS c
     SET outcome = %(outcome)s, detail = %(detail)s, result = %(result)s::jsonb, error = %(error)s,
         charged_usd = %(charged)s, actual_usd = c.actual_usd + %(booked)s, tokens = c.tokens + %(used)s,
-        settled_at = %(event_at)s
+        settled_at = %(event_at)s, unknown_since = %(unknown_since)s::timestamptz
     {source} c.id = %(call)s AND c.outcome = 'started'"""
 _BOOK: Final = """
     UPDATE agents_agentsession
@@ -340,7 +342,7 @@ def _params(row: ToolCall, session: AgentSession, *, now: datetime, **more: Any)
     columns = vars(row)
     return {
         **columns,
-        **recorder.link_params(session.chain, KIND, now=now, details={**call_details(row), **more}),
+        **recorder.link_params(session.chain, TOOL_CALL, now=now, details={**call_details(row), **more}),
         **{name: _micro(columns[name]) for name in ("approved_usd", "held_usd", "charged_usd", "actual_usd")},
         "session": session.pk,
         "arguments": json.dumps(stored(row.arguments)),
@@ -351,7 +353,7 @@ def _params(row: ToolCall, session: AgentSession, *, now: datetime, **more: Any)
 def begin_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
     """Write the `started` event of a local call if everything allows it, in the transaction of its effect."""
     params = {
-        **recorder.link_params(session.chain, KIND, now=now, details=call_details(row)),
+        **recorder.link_params(session.chain, TOOL_CALL, now=now, details=call_details(row)),
         "session": session.pk,
         "fencing": row.fencing,
         "phase": row.phase,
@@ -364,7 +366,7 @@ def begin_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
 
 def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
     """Write a local call whole. False: the session was stopped meanwhile, and the caller undoes the effect."""
-    row.settled_at = now
+    row.settle(now)
     params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
     is_postgres = connection.vendor == "postgresql"
     found = run_on_postgres(_END_LOCAL, params) if is_postgres else _end_on_sqlite(params)
@@ -391,16 +393,17 @@ def settle_call(
     before = dict(vars(row))
     row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
     row.charged_usd, row.actual_usd, row.tokens = charged, row.actual_usd + booked, row.tokens + tokens
-    row.settled_at = now
+    row.settle(now)
     details = call_details(row)
     if skill_call is not None:
         details[SKILL_AUDIT] = skill_digest(vars(skill_call))
     params = {
-        **recorder.link_params(session.chain, KIND, now=now, details=details),
+        **recorder.link_params(session.chain, TOOL_CALL, now=now, details=details),
         "session": session.pk,
         "fencing": session.fencing,
         "call": row.pk,
         "outcome": row.outcome,
+        "unknown_since": row.unknown_since,
         "detail": row.detail,
         "error": row.error,
         "result": None if row.result is None else json.dumps(stored(row.result)),

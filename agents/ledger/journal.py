@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from django.db.models import F, QuerySet
 
@@ -21,6 +21,7 @@ from agents.policy.brakes import temporal
 from agents.policy.costs import cost_of
 from agents.types import ZERO, Ledger, Price, ToolResult, Usage, WireForm
 from audit import recorder
+from audit.kinds import TOOL_CALL
 from audit.models import SkillAudit
 from audit.recorder import Head
 
@@ -143,6 +144,20 @@ def journal_settle(
     journal_record(call, now=now, after=after, skill_call=skill_call)
 
 
+# The columns in which a call has its end
+END: Final = (
+    "outcome",
+    "detail",
+    "result",
+    "error",
+    "charged_usd",
+    "actual_usd",
+    "tokens",
+    "settled_at",
+    "unknown_since",
+)
+
+
 def _close(
     call: ToolCall, rows: QuerySet[AgentSession], *, booked: Decimal, tokens: int, now: datetime, **changed: Any
 ) -> None:
@@ -165,12 +180,10 @@ def _close(
             charged=call.charged_usd,
             actual=booked,
         )
-    call.settled_at = now
+    call.settle(now)
     call.actual_usd = call.actual_usd + booked
     call.tokens = call.tokens + tokens
-    call.save(
-        update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"]
-    )
+    call.save(update_fields=END)
 
 
 def journal_local(
@@ -178,7 +191,7 @@ def journal_local(
 ) -> None:
     """Write a local call whole, in the transaction of its effect: it is never seen open."""
     _update_going_on(session, halt_state=HaltState.RUNNING, last_activity_at=now)
-    call.settled_at = now
+    call.settle(now)
     call.save(force_insert=True)
     journal_record(call, now=now, after=after, skill_call=skill_call)
 
@@ -192,7 +205,7 @@ def journal_local_all(calls: Sequence[ToolCall], *, session: AgentSession, after
     """Write local calls whole, in the transaction of their effects. None: another writer was faster; undo it."""
     _update_going_on(session, halt_state=HaltState.RUNNING, last_activity_at=now)
     for call in calls:
-        call.settled_at = now
+        call.settle(now)
     ToolCall.objects.bulk_create(calls)
     return journal_record_all(calls, session=session, now=now, after=after)
 
@@ -203,7 +216,7 @@ def journal_record_all(
     """Write one `tool_call` audit row for each call. None: another writer was faster; undo it."""
     return recorder.append_all(
         session.chain,
-        "autonomous_session.tool_call",
+        TOOL_CALL,
         now=now,
         details=[call_details(one) for one in calls],
         after=after,
@@ -216,7 +229,7 @@ def journal_record(
     """Write one `tool_call` audit row with the call's outcome so far."""
     return recorder.append(
         str(call.session.public_id),
-        "autonomous_session.tool_call",
+        TOOL_CALL,
         now=now,
         details={**call_details(call), **more},
         after=after,

@@ -1,6 +1,7 @@
 """The journal: one row per guarded call, written before the call goes out and closed when its outcome is known."""
 
 import uuid
+from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -20,6 +21,10 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
     def open(self) -> "ToolCallQuerySet":
         return self.filter(outcome=Outcome.STARTED)
 
+    def unknown(self) -> "ToolCallQuerySet":
+        """Those that may have taken effect, and of which nobody has said so yet."""
+        return self.filter(unknown_since__isnull=False)
+
     def of_tools(self) -> "ToolCallQuerySet":
         """Those that are no mere questions to a model; a skill that asks one is a tool all the same."""
         return self.exclude(model__gt="", name=F("intent"))
@@ -30,6 +35,7 @@ class ToolCall(models.Model):
 
     outcome: started ──► success | gateway_error | error | timeout | …   (settled by the worker)
              started ──► worker_lost | unknown                           (closed by recovery)
+             unknown ──► success | worker_lost                           (stated by a person)
     `key` is the call's place in its run; a resumed run that comes to the same place gets the stored result.
     """
 
@@ -63,6 +69,7 @@ class ToolCall(models.Model):
     started_at = models.DateTimeField()
     settled_at = models.DateTimeField(null=True, blank=True)
     resolved_at = models.DateTimeField(null=True, blank=True)
+    unknown_since = models.DateTimeField(null=True, blank=True)
 
     objects = ToolCallQuerySet.as_manager()
 
@@ -77,15 +84,14 @@ class ToolCall(models.Model):
                 | (~Q(outcome=Outcome.STARTED) & Q(settled_at__isnull=False)),
                 name="tool_call_settled",
             ),
-        ]
-        indexes = [
-            models.Index(fields=["session"], condition=Q(outcome=Outcome.STARTED), name="tool_call_open"),
-            models.Index(
-                fields=["id"],
-                condition=Q(outcome=Outcome.UNKNOWN, resolved_at__isnull=True),
-                name="tool_call_unknown",
+            models.CheckConstraint(
+                condition=Q(outcome=Outcome.UNKNOWN, unknown_since__isnull=False)
+                | (~Q(outcome=Outcome.UNKNOWN) & Q(unknown_since__isnull=True)),
+                name="tool_call_unknown_since",
             ),
         ]
+        # None has the outcome in it: a call is settled without writing to an index (on PostgreSQL as a HOT update).
+        indexes = [models.Index(fields=["id"], condition=Q(unknown_since__isnull=False), name="tool_call_unresolved")]
 
     def __str__(self) -> str:
         return f"{self.intent} {self.key} ({self.outcome})"
@@ -105,6 +111,11 @@ class ToolCall(models.Model):
         row: ToolCall = make(*values)
         row._state.fields_cache["session"] = session
         return row
+
+    def settle(self, now: datetime) -> None:
+        """Note when the call got its outcome. An unknown one is so until a person says what became of it."""
+        self.settled_at = now
+        self.unknown_since = now if self.outcome == Outcome.UNKNOWN else None
 
     @property
     def spent_usd(self) -> Decimal:

@@ -99,8 +99,8 @@ def record_failure(*, username: str, what: str, address: str, now: datetime) -> 
 
 def last_sign_ins(user: User) -> QuerySet[AuditEvent]:
     """Return the newest sign-ins and failures of a user, newest first."""
-    kinds = ("sign_in.done", "sign_in.failed")
-    return AuditEvent.objects.filter(kind__in=kinds, subject=f"user:{user.pk}").order_by("-id")[:SHOWN]
+    events = AuditEvent.objects.of_kind("sign_in.done", "sign_in.failed")
+    return events.filter(subject=f"user:{user.pk}").order_by("-id")[:SHOWN]
 
 
 def _subjects(account: str, place: str, now: datetime) -> list[str]:

@@ -56,7 +56,7 @@ def _waits() -> dict[str, Q]:
         "open approval": has(Approval, status=ApprovalStatus.PENDING),
         "open question": has(Question, status=QuestionStatus.PENDING),
         "call that is not settled": has(ToolCall, outcome=Outcome.STARTED),
-        "call with an unknown outcome": has(ToolCall, outcome=Outcome.UNKNOWN, resolved_at__isnull=True),
+        "call with an unknown outcome": has(ToolCall, unknown_since__isnull=False),
         "open finding": has(Finding, about_run=False, state__in=[FindingState.OPEN, FindingState.ACKNOWLEDGED]),
         "input that was not read": Q(
             Exists(UnreadInput.objects.filter(session=OuterRef("pk")).exclude(state=InputState.DISMISSED))

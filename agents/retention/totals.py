@@ -13,9 +13,8 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 
 from agents.models import ArchivedTotal
-from audit.kinds import TERMINAL_KINDS
+from audit.kinds import TERMINAL_KINDS, TOOL_CALL
 from audit.models import AuditEvent
-from audit.receipts import CALL
 from audit.seals import Range
 
 
@@ -27,7 +26,7 @@ class Figure(NamedTuple):
 
 
 def _ended_runs() -> QuerySet[Any]:
-    rows = AuditEvent.objects.filter(kind__in=sorted(TERMINAL_KINDS))
+    rows = AuditEvent.objects.of_kind(*sorted(TERMINAL_KINDS))
     # Older events have none.
     result = Coalesce(KeyTextTransform("result", "details"), Value("unknown"), output_field=TextField())
     return rows.annotate(reason=KeyTextTransform("reason", "details"), result=result)
@@ -35,7 +34,7 @@ def _ended_runs() -> QuerySet[Any]:
 
 def _recorded_calls() -> QuerySet[Any]:
     named = {"intent": KeyTextTransform("tool", "details"), "outcome": KeyTextTransform("outcome", "details")}
-    return AuditEvent.objects.filter(kind=CALL).annotate(**named)
+    return AuditEvent.objects.of_kind(TOOL_CALL).annotate(**named)
 
 
 FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(

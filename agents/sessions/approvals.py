@@ -499,10 +499,15 @@ def tool_call_resolve(call_pk: int, decision: Decision, *, by: User, now: dateti
     call = ToolCall.objects.select_related("session").get(pk=call_pk)
     session = session_lock(call.session_id)
     happened = decision == Decision.HAPPENED
-    decided = ToolCall.objects.filter(pk=call.pk, outcome=Outcome.UNKNOWN, resolved_at__isnull=True).update(
-        outcome=Outcome.SUCCESS if happened else Outcome.WORKER_LOST,
-        result=redact_data(result) if happened else None,
-        resolved_at=now,
+    decided = (
+        ToolCall.objects.unknown()
+        .filter(pk=call.pk)
+        .update(
+            outcome=Outcome.SUCCESS if happened else Outcome.WORKER_LOST,
+            result=redact_data(result) if happened else None,
+            resolved_at=now,
+            unknown_since=None,
+        )
     )
     if not decided:
         raise InvalidTransition(f"Call {call.public_id} has no unknown outcome to decide on.")
@@ -514,7 +519,7 @@ def tool_call_resolve(call_pk: int, decision: Decision, *, by: User, now: dateti
         subject=f"session:{session.public_id}",
         details={"call_id": str(call.public_id), "tool": call.intent, "decision": decision},
     )
-    left = ToolCall.objects.filter(session=session, outcome=Outcome.UNKNOWN).exists()
+    left = ToolCall.objects.unknown().filter(session=session).exists()
     if not left and session.status == Status.WAITING:
         session_wake(session.pk, now=now)
     call.refresh_from_db()

@@ -78,6 +78,7 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.faults import failing_models, host_faults, hosts_live, missing_migrations
 from agents.sessions.reads import purposes
 from audit.checkpoints import EVERY, last_checkpoint
+from audit.kinds import TOOL_CALL
 from audit.models import SYSTEM_CHAIN, AuditEvent
 
 SHOWN: Final = 8
@@ -89,7 +90,6 @@ BRAKES: Final = (
     "autonomous_trigger.refused",
     "autonomous_schedule.skipped",
 )
-CALL: Final = "autonomous_session.tool_call"
 HALT: Final = "autonomous_session.halted"
 # Labels for the reasons for which calls are refused.
 REASONS: Final = {
@@ -284,7 +284,7 @@ def _rows_of(now: datetime) -> dict[Kind, QuerySet[Any]]:
         Kind.INPUT: UnreadInput.objects.filter(state=InputState.GIVEN_UP),
         Kind.APPROVAL: approvals_pending(),
         Kind.QUESTION: questions_pending(),
-        Kind.CALL: ToolCall.objects.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True),
+        Kind.CALL: ToolCall.objects.unknown(),
         Kind.SENSOR: sensors_failing(),
         Kind.TRIGGER: triggers_failing(),
     }
@@ -440,10 +440,10 @@ def _meter(row: Budget, name: str) -> Meter:
 
 def refusals_lately() -> tuple[Refusal, ...]:
     """Return the last acts of the brakes and the last refused firings, newest first."""
-    events = [event for kind in BRAKES for event in AuditEvent.objects.filter(kind=kind).order_by("-id")[:SHOWN]]
-    calls = AuditEvent.objects.filter(kind=CALL).order_by("-id")[:LOOKED_AT]
+    events = [event for kind in BRAKES for event in AuditEvent.objects.of_kind(kind).order_by("-id")[:SHOWN]]
+    calls = AuditEvent.objects.of_kind(TOOL_CALL).order_by("-id")[:LOOKED_AT]
     events += [call for call in calls if call.details.get("outcome") in REFUSED][:SHOWN]
-    halts = AuditEvent.objects.filter(kind=HALT).order_by("-id")[:LOOKED_AT]
+    halts = AuditEvent.objects.of_kind(HALT).order_by("-id")[:LOOKED_AT]
     own = Halt.objects.filter(scope=HaltScope.SESSION, session__public_id__in=[halt.chain for halt in halts])
     stopped = set(map(str, own.values_list("session__public_id", flat=True)))  # by a person: no problem
     events += [halt for halt in halts if halt.chain not in stopped][:SHOWN]

@@ -246,5 +246,5 @@ def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM, res
 
 def halt_reach(halt: Halt) -> int:
     """Return how many sessions the halt has stopped, counting repeated calls."""
-    asked = AuditEvent.objects.filter(kind="autonomous_session.halt_requested", details__halt_id=halt.pk)
+    asked = AuditEvent.objects.of_kind("autonomous_session.halt_requested").filter(details__halt_id=halt.pk)
     return asked.count()

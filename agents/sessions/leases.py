@@ -14,14 +14,14 @@ from typing import NamedTuple
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, Q, QuerySet
 
 from agents.conf import lease_lifetime
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, Urgency, WaitingOn
 from agents.exceptions import InvalidTransition
 from agents.ledger.journal import journal_recover
 from agents.ledger.outages import WAIT, fallbacks_serve, outage_try_now, owners_tell, probers_due
-from agents.models import AgentSession, Installation, Pause, ToolCall
+from agents.models import AgentSession, Installation, Pause
 from agents.models.expressions import CountOf
 from agents.people.access import actor_of, require_access
 from agents.people.notifications import notification_create
@@ -285,14 +285,14 @@ def idle_sweep(now: datetime) -> int:
 
 
 def _candidates(state: HaltState, now: datetime) -> list[int]:
-    rows = _silent().filter(halt_state=state).only("last_activity_at", "idle_halt_minutes")
-    return [row.pk for row in rows if _is_idle(row, state, now)]
+    rows = AgentSession.objects.filter(status=Status.RUNNING, halt_state=state).order_by("pk")
+    idle = [row for row in rows.only("last_activity_at", "idle_halt_minutes") if _is_idle(row, state, now)]
+    return [row.pk for row in idle if _is_silent(row)]
 
 
-def _silent() -> QuerySet[AgentSession]:
-    """Return running sessions without a call in flight."""
-    out = ToolCall.objects.open().filter(session=OuterRef("pk"))
-    return AgentSession.objects.filter(~Exists(out), status=Status.RUNNING).order_by("pk")
+def _is_silent(row: AgentSession) -> bool:
+    """Return whether no call of the session is in flight."""
+    return not row.tool_calls.open().exists()
 
 
 def _is_idle(row: AgentSession, state: HaltState, now: datetime) -> bool:
@@ -306,9 +306,9 @@ def _apply_if_still_idle(step: Callable[[AgentSession, datetime], None], pk: int
     state = HaltState.IDLE if step is _halt else HaltState.RUNNING
     try:
         with transaction.atomic():
-            session_lock(pk)  # calls open and settle under this lock, so none can begin before the step is committed
-            row = _silent().filter(pk=pk, halt_state=state).first()
-            if row is None or not _is_idle(row, state, now):
+            row = session_lock(pk)  # calls open and settle under it, so none can begin before the step is committed
+            same = row.status == Status.RUNNING and row.halt_state == state
+            if not same or not _is_idle(row, state, now) or not _is_silent(row):
                 return False
             step(row, now)
     except DatabaseError:

@@ -22,7 +22,6 @@ from agents.definitions.in_force import project_of
 from agents.enums import (
     ApprovalStatus,
     Mode,
-    Outcome,
     Phase,
     QuestionStatus,
     Status,
@@ -285,7 +284,7 @@ def still_pending(row: AgentSession, waiting_on: WaitingOn) -> bool:
     if waiting_on == WaitingOn.RESUME:
         return row.paused_at is not None
     if waiting_on == WaitingOn.OPERATOR:
-        return ToolCall.objects.filter(session=row, outcome=Outcome.UNKNOWN).exists()
+        return ToolCall.objects.unknown().filter(session=row).exists()
     return Question.objects.filter(session=row, status=QuestionStatus.PENDING).exists()
 
 

@@ -219,7 +219,7 @@ def _own_events(owner_id: int) -> QuerySet[AuditEvent]:
     chains = [str(public_id) for public_id in runs[:CHAINS]]
     actors = Q(actor=f"user:{owner_id}") | Q(actor__startswith=f"user:{owner_id}:")
     system = actors | Q(kind__in=("organisation.halted", "organisation.released"))
-    return AuditEvent.objects.filter(Q(chain__in=chains) | Q(system, chain=SYSTEM_CHAIN)).order_by("-at", "-pk")
+    return AuditEvent.objects.filter(Q(chain__in=chains) | Q(system, chain=SYSTEM_CHAIN)).order_by("-pk")
 
 
 ROWS: Final[Mapping[str, RowKind]] = {

@@ -20,7 +20,7 @@ from django.db.models import Model, Q, QuerySet
 from agents.enums import Mode, Outcome, Phase, RunResult, Status, ToolIntent, TriggerKind
 from agents.models import AgentSession, Collection, Document, Halt, InboundEvent, Playbook, ToolCall
 from agents.policy.transitions import TERMINAL
-from audit.kinds import TERMINAL_KINDS, usernames
+from audit.kinds import TERMINAL_KINDS, TOOL_CALL, usernames
 from audit.models import AuditEvent
 from audit.receipts import ApprovalSentences, call_label, with_names
 
@@ -339,7 +339,6 @@ def stored_results(session: AgentSession) -> list[StoredResult]:
 
 
 SHOWN_EVENTS: Final = 600
-CALL: Final = "autonomous_session.tool_call"
 PHASE: Final = "autonomous_session.phase_transition"
 HALT: Final = "autonomous_session.halt_requested"
 COMPLETED: Final = "autonomous_session.completed"
@@ -391,7 +390,7 @@ def timeline(session: AgentSession) -> Timeline:
     moments: dict[object, Moment] = {}
     for event in events:
         about.take(event.kind, event.actor, event.details)
-        if event.kind == CALL:
+        if event.kind == TOOL_CALL:
             key = event.details.get("call_id") or event.pk
             moment = _call_moment(event, calls.get(str(key)), about.action(event.details) or "")
             if begun := moments.get(key):

@@ -147,7 +147,7 @@ def refusal_record(row: Trigger, refused: Refused, *, slot: str, depth: int, now
 def _refused_for_rate(row: Trigger, now: datetime) -> int:
     """Count refusals of the last hour, or since the trigger was resumed, which resets the fuse."""
     since = now - HOUR
-    resumed = AuditEvent.objects.filter(kind="autonomous_trigger.resumed", subject=subject_of(row), at__gt=since)
+    resumed = AuditEvent.objects.of_kind("autonomous_trigger.resumed").filter(subject=subject_of(row), at__gt=since)
     since = resumed.order_by("-id").values_list("at", flat=True).first() or since
     if row.kind == TriggerKind.EVENT:
         events = InboundEvent.objects.filter(trigger=row, outcome=EventOutcome.REFUSED)
@@ -156,7 +156,7 @@ def _refused_for_rate(row: Trigger, now: datetime) -> int:
 
 
 def _recorded(row: Trigger, reason: Reason, since: datetime) -> models.QuerySet[AuditEvent]:
-    events = AuditEvent.objects.filter(kind=_REFUSED, subject=subject_of(row), at__gt=since)
+    events = AuditEvent.objects.of_kind(_REFUSED).filter(subject=subject_of(row), at__gt=since)
     return events.filter(details__reason=reason.value)
 
 

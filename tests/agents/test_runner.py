@@ -126,7 +126,7 @@ def test_an_unknown_outcome_makes_the_run_wait_for_a_person():
     def engine(held):
         ToolCall.objects.create(
             session=held, key="k", intent="run_skill", phase="turn", arguments={}, digest="d", asked_digest="d",
-            fencing=1, started_at=NOW, settled_at=NOW, outcome="unknown",
+            fencing=1, started_at=NOW, settled_at=NOW, outcome="unknown", unknown_since=NOW,
         )  # fmt: skip
         raise OutcomeUnknown("a letter may have gone out")
 

@@ -13,7 +13,7 @@ from standardwebhooks import Webhook
 from agents.ask.chats import chat_send
 from agents.conf import clock
 from agents.definitions.playbooks import Position
-from agents.enums import AnalysisMode, ApprovalStatus, Mode, Outcome, Status, TriggerKind
+from agents.enums import AnalysisMode, ApprovalStatus, Mode, Status, TriggerKind
 from agents.exceptions import LqopsError
 from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.playbooks import playbook_create
@@ -145,7 +145,7 @@ class Load:
 
     def resolve(self):
         sent = self.letters()
-        for call in ToolCall.objects.filter(outcome=Outcome.UNKNOWN, resolved_at=None).select_related("session")[:5]:
+        for call in ToolCall.objects.unknown().select_related("session")[:5]:
             happened = sent[f"{call.session.public_id}:{call.key}"]
             decision = Decision.HAPPENED if happened else Decision.DID_NOT_HAPPEN
             tool_call_resolve(call.pk, decision, by=self.person, now=clock(), result="The letter was sent: a reminder")

@@ -84,7 +84,7 @@ def _events(limit: int) -> list[dict[str, Any]]:
             "actor": event.actor,
             "sentence": event.sentence,
         }
-        for event in AuditEvent.objects.order_by("-at", "-id")[:limit]
+        for event in AuditEvent.objects.order_by("-id")[:limit]
     ]
 
 

@@ -124,6 +124,7 @@ def make_call(session=None, *, outcome=Outcome.SUCCESS, **fields):
         "outcome": outcome,
         "started_at": NOW,
         "settled_at": settled,
+        "unknown_since": settled if outcome == Outcome.UNKNOWN else None,
     }
     return ToolCall.objects.create(**{**defaults, **fields})
 

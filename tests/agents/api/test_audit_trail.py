@@ -74,7 +74,7 @@ def actor(world):
 
 
 def unknown(world, row):
-    ToolCall.objects.filter(pk=row.pk).update(outcome=Outcome.UNKNOWN, settled_at=NOW)
+    ToolCall.objects.filter(pk=row.pk).update(outcome=Outcome.UNKNOWN, settled_at=NOW, unknown_since=NOW)
 
 
 def accepted(world, row):

@@ -197,7 +197,7 @@ def test_approver_reaches_only_calls_with_unknown_outcome():
     world, client = make_world(), client_of(somebody("approver"))
     call = world.rows["tool-call"]
     assert client.get("/api/v1/tool-calls").json()["count"] == 0
-    ToolCall.objects.filter(pk=call.pk).update(outcome=Outcome.UNKNOWN, settled_at=NOW)
+    ToolCall.objects.filter(pk=call.pk).update(outcome=Outcome.UNKNOWN, settled_at=NOW, unknown_since=NOW)
     assert client.get("/api/v1/tool-calls").json()["count"] == 1
     answer = client.post(f"/api/v1/tool-calls/{call.public_id}/resolve", {"decision": "happened"}, format="json")
     assert (answer.status_code, answer.json()["outcome"]) == (200, "success")

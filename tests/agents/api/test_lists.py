@@ -194,7 +194,7 @@ def test_rate_is_per_user_not_per_key(api, person, settings):
 @pytest.mark.parametrize("noun", ["approvals", "questions", "tool-calls"])
 def test_list_with_other_users_rows_is_recorded_once(noun):
     world, approver = make_world(), make_user(is_superuser=True)
-    ToolCall.objects.update(outcome=Outcome.UNKNOWN, settled_at=NOW)
+    ToolCall.objects.update(outcome=Outcome.UNKNOWN, settled_at=NOW, unknown_since=NOW)
     listed = AuditEvent.objects.filter(kind="row.listed")
 
     assert client_of(world.owner).get(f"/api/v1/{noun}").json()["count"]

@@ -337,7 +337,7 @@ def test_a_call_of_unknown_outcome_is_resolved_once(api, world):
     call = world.rows["tool-call"]
     known = post(api, call, "resolve", {"decision": "happened"})
     assert (known.status_code, known.json()["code"]) == (409, "invalid_transition")
-    type(call).objects.filter(pk=call.pk).update(outcome=Outcome.UNKNOWN, settled_at=NOW)
+    type(call).objects.filter(pk=call.pk).update(outcome=Outcome.UNKNOWN, settled_at=NOW, unknown_since=NOW)
     AgentSession.objects.filter(pk=call.session_id).update(status=Status.WAITING, waiting_on=WaitingOn.OPERATOR)
     assert post(api, call, "resolve", {"decision": "perhaps"}).status_code == 422
     body = {"decision": "happened", "result": {"sent": True, "key": SECRET}}

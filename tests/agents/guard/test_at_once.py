@@ -1,6 +1,7 @@
 """One statement each to open and to settle a call: the same rows, refusals and money as step by step."""
 
 import random
+import re
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -29,6 +30,7 @@ from agents.guard.intents import override
 from agents.guard.tools import Tool, persisting
 from agents.ledger import at_once
 from agents.ledger.budgets import budget_set_cap
+from agents.ledger.journal import END
 from agents.models import (
     AgentSession,
     Budget,
@@ -490,6 +492,19 @@ def test_call_is_two_statements_as_the_server_counts_them(kind, told, monkeypatc
     ToolCall.objects.all().delete()
     world.call()
     assert heard[1] == told
+
+
+def test_settling_a_call_changes_no_column_of_an_index():
+    """PostgreSQL then writes the row alone: a HOT update. `unknown_since` changes only for an unknown outcome."""
+    definitions = {
+        "postgresql": "SELECT indexdef FROM pg_indexes WHERE tablename = %s",
+        "sqlite": "SELECT sql FROM sqlite_master WHERE type = 'index' AND tbl_name = %s",
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(definitions[connection.vendor], [ToolCall._meta.db_table])
+        indexes = " ".join(definition for (definition,) in cursor.fetchall() if definition)
+    assert "tool_call_unresolved" in indexes
+    assert not [column for column in set(END) - {"unknown_since"} if re.search(rf"\b{column}\b", indexes)]
 
 
 @pytest.mark.parametrize("kind", ["priced", "remote"])

@@ -153,7 +153,7 @@ HOLDS = {
     "open approval": lambda run: make_approval(session=run, status="pending"),
     "open question": lambda run: run.questions.create(call_key="k", text="?", asked_at=NOW, expires_at=TODAY),
     "call that is not settled": lambda run: add_call(run, key="open", outcome="started", settled_at=None),
-    "call with an unknown outcome": lambda run: add_call(run, key="unknown", outcome="unknown"),
+    "call with an unknown outcome": lambda run: add_call(run, key="unknown", outcome="unknown", unknown_since=NOW),
     "open finding": finding,
     "input that was not read": lambda run: make_unread_input(run.owner, session=run),
     "money that is not settled": reserved,
@@ -178,7 +178,7 @@ def test_settled_things_hold_nothing(owner, folder):
     run = ended_run(owner)
     finding(run, state="resolved")
     finding(run, about_run=True)
-    add_call(run, key="unknown", outcome="unknown", resolved_at=NOW)
+    add_call(run, key="lost", outcome="worker_lost", resolved_at=NOW)
     make_approval(session=run, status="approved", resolved_at=NOW)
 
     assert pruned(folder).runs == 1

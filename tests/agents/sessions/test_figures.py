@@ -244,13 +244,13 @@ def test_ranges_of_days_are_read_by_an_index():
     ranged = AgentSession.objects.filter(
         completed_at__isnull=False, completed_at__gte=WEEK.begin, completed_at__lt=WEEK.end, mode="phased"
     )
-    unknown = ToolCall.objects.filter(outcome="unknown", resolved_at__isnull=True).order_by("pk")
+    unknown = ToolCall.objects.unknown().order_by("pk")
     decided = Approval.objects.filter(resolved_by__isnull=False, resolved_at__gte=WEEK.begin)
 
     assert "session_ended" in indexes_for(ranged.values("run_result"))
     assert "session_active" in indexes_for(AgentSession.objects.filter(completed_at__isnull=True).order_by("-pk")[:8])
     assert "budget_day" in indexes_for(Budget.objects.filter(day__range=(WEEK.first, WEEK.last)))
-    assert "tool_call_unknown" in indexes_for(unknown[:8])
+    assert "tool_call_unresolved" in indexes_for(unknown[:8])
     assert "approval_decided" in indexes_for(decided)
 
 

@@ -209,7 +209,7 @@ def test_the_session_waits_until_every_unknown_outcome_is_decided():
 def test_a_call_with_an_unknown_outcome_is_never_made_again_by_itself():
     session = claimed()
     die_in_the_middle(session)
-    ToolCall.objects.update(outcome=Outcome.UNKNOWN, settled_at=NOW)
+    ToolCall.objects.update(outcome=Outcome.UNKNOWN, settled_at=NOW, unknown_since=NOW)
     with tool(probe=Probe()) as probe, pytest.raises(OutcomeUnknown):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, key="turn:1", now=NOW)
     assert probe.calls == []

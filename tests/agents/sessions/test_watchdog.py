@@ -13,6 +13,7 @@ from agents.models import AgentSession, Finding, Notification, ToolCall
 from agents.sessions import leases
 from agents.sessions.ending import session_finish
 from agents.sessions.leases import idle_sweep
+from agents.sessions.lifecycle import session_lock
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from tests.factories import NOW, make_session
@@ -132,7 +133,7 @@ def test_activity_between_the_look_and_the_lock_is_seen():
 
     def then_it_acts(pk):
         AgentSession.objects.filter(pk=pk).update(last_activity_at=after(6))
-        return session
+        return session_lock(pk)
 
     with patch.object(leases, "session_lock", side_effect=then_it_acts):
         assert idle_sweep(after(6)) == 0
@@ -144,7 +145,7 @@ def test_a_session_that_ends_between_the_look_and_the_lock_is_left_alone():
 
     def then_it_rests(pk):
         AgentSession.objects.filter(pk=pk).update(status=Status.QUEUED)
-        return session
+        return session_lock(pk)
 
     with patch.object(leases, "session_lock", side_effect=then_it_rests):
         assert idle_sweep(after(6)) == 0
