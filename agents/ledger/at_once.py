@@ -18,12 +18,12 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from django.db import connection, transaction
+from django.db import connection
 
 from agents.enums import Outcome
 from agents.ledger.budgets import APPLYING, THEIR_BUDGETS
 from agents.ledger.journal import call_details
-from agents.ledger.prepared import adapted, run_on_postgres, run_on_sqlite
+from agents.ledger.prepared import adapted, run_on_postgres, run_on_sqlite, short_transaction
 from agents.ledger.prices import longest_prefix_sql
 from agents.models import AgentSession, ToolCall
 from agents.models.shared_texts import stored
@@ -444,7 +444,7 @@ def _open_on_postgres(params: Mapping[str, Any], *, priced: bool) -> tuple[int, 
 
 def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool) -> tuple[int, Head, list[int]] | None:
     given = adapted(params)
-    with transaction.atomic(durable=True):
+    with short_transaction():
         linked = _link(_SQLITE_ROOM if priced else _SQLITE_FREE, given)
         if linked is None:
             return None
@@ -454,7 +454,7 @@ def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool) -> tuple[int, He
             run_on_sqlite(_SQLITE_RESERVE_SHARED, given)
         opened = run_on_sqlite(_SQLITE_OPEN, given)
     assert opened is not None  # noqa: S101 a row was inserted
-    return opened[0], head, json.loads(given["budget_ids"])
+    return opened[0], head, json.loads(given["budget_ids"]) if priced else []
 
 
 def _end_on_sqlite(params: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -473,7 +473,7 @@ def _settle_on_sqlite(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) 
     priced, logged, audited = kind
     given = adapted(params)
     given["budget_ids"] = json.dumps(params["budget_ids"])
-    with transaction.atomic(durable=True):
+    with short_transaction():
         linked = _link(_SQLITE_OPEN_CALL, given)
         if linked is None:
             return False

@@ -5,13 +5,15 @@ The ORM and its cursors would take longer than the statement. Errors are Django'
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 _NAMED: Final = re.compile(r"%\((\w+)\)s")
 
@@ -22,6 +24,7 @@ _NAMED: Final = re.compile(r"%\((\w+)\)s")
 # (idle_in_transaction_session_timeout).
 
 _UNKNOWN_NAME: Final = "26000"
+_DONE: Final = (1, 2)  # COMMAND_OK and TUPLES_OK
 _TYPES: Final = {date: 1082}  # the number of the type; the server finds out all others by itself
 
 
@@ -82,11 +85,10 @@ def _sqlstate(result: Any) -> str:
 
 def _checked(opened: Any, result: Any) -> None:
     """Raise the driver's exception for a statement that failed."""
-    import psycopg  # it is not installed with the embedded default
-    from psycopg.pq import ExecStatus
-
-    if result.status in {ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK}:
+    if result.status in _DONE:
         return
+    import psycopg  # it is not installed with the embedded default
+
     state = _sqlstate(result)
     message = result.error_message.decode(errors="replace").strip()
     if not state:
@@ -119,6 +121,27 @@ def run_on_sqlite(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None
     with database.wrap_database_errors:
         found: tuple[Any, ...] | None = database.connection.execute(_colons(sql), params).fetchone()
     return found
+
+
+@contextmanager
+def short_transaction() -> Iterator[None]:
+    """A transaction of its own for statements of this module alone, in a third of the time of `transaction.atomic`."""
+    database = connections[DEFAULT_DB_ALIAS]
+    if database.in_atomic_block:  # as tests are; elsewhere it is an error, which atomic raises
+        with transaction.atomic(durable=True):
+            yield
+        return
+    database.ensure_connection()
+    with database.wrap_database_errors:
+        database.connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        with database.wrap_database_errors:
+            database.connection.commit()
+    except BaseException:
+        with suppress(sqlite3.Error):  # the first error is the one to tell
+            database.connection.rollback()
+        raise
 
 
 def adapted(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""The transaction of the statements that open and settle a call on SQLite."""
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from agents.ledger.prepared import run_on_sqlite, short_transaction
+from agents.models import Installation
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL takes one statement, which needs none"),
+]
+
+DELETE = "DELETE FROM agents_installation WHERE id = %(id)s RETURNING id"
+AGAIN = "INSERT INTO agents_installation SELECT * FROM agents_installation WHERE id = %(id)s RETURNING id"
+
+
+def test_it_is_committed_at_its_end():
+    with short_transaction():
+        assert run_on_sqlite(DELETE, {"id": 1}) == (1,)
+        assert connection.connection.in_transaction
+    assert not connection.connection.in_transaction
+    assert not Installation.objects.exists()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_undoes_it(error):
+    with pytest.raises(error), short_transaction():
+        run_on_sqlite(DELETE, {"id": 1})
+        raise error
+    assert Installation.objects.exists()
+
+
+def test_a_statement_that_fails_undoes_it_with_an_error_of_django():
+    with pytest.raises(IntegrityError), short_transaction():
+        run_on_sqlite("UPDATE agents_installation SET halt_id = NULL WHERE id = %(id)s", {"id": 1})
+        run_on_sqlite(AGAIN, {"id": 1})
+    assert not connection.connection.in_transaction
+
+
+def test_an_error_at_its_end_is_an_error_of_django_and_undoes_it():
+    with pytest.raises(IntegrityError), short_transaction():
+        run_on_sqlite(
+            "UPDATE agents_installation SET halt_id = 4711 WHERE id = %(id)s", {"id": 1}
+        )  # there is no such row
+    assert Installation.objects.filter(halt=None).exists()
+
+
+def test_a_new_connection_is_opened_for_it():
+    connection.close()
+    with short_transaction():
+        assert run_on_sqlite("SELECT id FROM agents_installation WHERE id = %(id)s", {"id": 1}) == (1,)
+
+
+def test_it_is_refused_in_a_transaction():
+    with pytest.raises(RuntimeError, match="durable"), transaction.atomic(), short_transaction():
+        pytest.fail("it began")
