@@ -393,9 +393,17 @@ def _result(work: Slice, reply: Reply, *, found: bool, fault: str) -> tuple[RunR
         return (RunResult.FAILED if why.severity == "warn" else RunResult.EMPTY), f"{why.title}."
     if fault:
         return RunResult.PARTIAL, _why_partial(work, reply)
+    if work.spec.goal:
+        return (RunResult.FINDINGS if found else RunResult.OK), _of_goal(reply.analysis, found=found)
     if found:
         return RunResult.FINDINGS, "Everything was checked."
     return RunResult.OK, "Everything was checked, and there is nothing to report."
+
+
+def _of_goal(analysis: Analysis, *, found: bool) -> str:
+    if not analysis.is_structured:
+        return "The model answered in words of its own. Nothing in them was verified."
+    return "The goal has a result." if found else "The goal has no result."
 
 
 def _why_partial(work: Slice, reply: Reply) -> str:

@@ -169,6 +169,24 @@ def test_goal_without_a_result_is_told_as_that(scene):
     assert Notification.objects.filter(session=session).count() == 1
 
 
+@pytest.mark.parametrize(
+    ("answer", "result", "says"),
+    [
+        (reply(), "findings", "The goal has a result."),
+        (reply(findings=[], suggested_memories=[], suggested_precedents=[]), "ok", "The goal has no result."),
+        (Step("Blue, mostly."), "findings", "The model answered in words of its own. Nothing in them was verified."),
+    ],
+    ids=["result", "none", "prose"],
+)
+def test_result_of_a_goal_does_not_claim_that_something_was_checked(scene, answer, result, says):
+    session = towards(scene)
+    with model(answer):
+        run(session)
+
+    session.refresh_from_db()
+    assert (session.run_result, session.result_reason) == (result, says)
+
+
 def test_goal_that_is_asked_of_an_agent_goes_by_its_instructions_and_its_cap(scene):
     text = "name: clerk\ninstructions: Be brief, and write in verse.\nmax_cost_usd: 0.0700\n"
     session = towards(scene, agent=make_agent(owner=scene.owner, definition=text))
