@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import django_q.cluster
 from django.conf import settings
-from django.db import OperationalError, connection, connections, models, transaction
+from django.db import InterfaceError, OperationalError, connection, connections, models, transaction
 from django.db.models import Count, Min
 from django_q.brokers import get_broker
 from django_q.brokers.orm import ORM
@@ -43,6 +43,7 @@ TASKS: Final = "agents.tasks"
 LOCKED_SECONDS: Final = 2.0
 STOP: Final = "STOP"  # in the place of a task: the worker ends
 RETIRED: Final = -2  # the timer of a worker that takes no more tasks
+URGENT_EVERY: Final = 1.0  # seconds: how often a worker without room looks whether somebody waits
 PATIENCE: Final = 0.95  # of the time that a task may take: then the queue would end the worker, and all its runs
 
 
@@ -117,17 +118,49 @@ def _in_worker(**_: Any) -> None:
 post_spawn.connect(_in_worker, dispatch_uid="agents.queue")
 
 
-def work_beside_others(work: Callable[[], object]) -> None:
+Work = Callable[[], object]
+
+
+def work_beside_others(work: Work, urgent: Callable[[], Work | None] = lambda: None) -> None:
     """Do the work; return when it is done, or when it waits for a model and there is room for more.
 
     What is not done then goes on in its thread. The lease of its run says so to all others; the task is over. While the
     cluster ends nothing is begun: the run stays in the queue, and the ticker sends another task for it.
+    A worker without room has one place more, for work that somebody waits for: `urgent` returns it, if there is some.
     """
-    if _Runs.stopping is not None and _Runs.stopping.is_set():
+    if _is_ending():
         return
     if _Runs.most == 1:
         work()
         return
+    failed = _begin(work)
+    while not _has_room(URGENT_EVERY):
+        if len(_Runs.threads) == _Runs.most and not _is_ending() and (waited_for := _looked_up(urgent)):
+            for error in _begin(waited_for):
+                logger.error("a run ended with an error", exc_info=error)
+    if failed:
+        raise failed[0]
+
+
+def _is_ending() -> bool:
+    return _Runs.stopping is not None and _Runs.stopping.is_set()
+
+
+def _has_room(seconds: float) -> bool:
+    with _Runs.changed:
+        return _Runs.changed.wait_for(lambda: len(_Runs.threads) < _Runs.most, timeout=seconds)
+
+
+def _looked_up(urgent: Callable[[], Work | None]) -> Work | None:
+    try:
+        return urgent()
+    except (OperationalError, InterfaceError):  # the next look finds out whether the database is back
+        connection.close()
+        return None
+
+
+def _begin(work: Work) -> list[Exception]:
+    """Do the work in a thread, until it is done or waits for a model. Return its error, if it had one so early."""
     waits = threading.Event()
     failed: list[Exception] = []
 
@@ -152,10 +185,7 @@ def work_beside_others(work: Callable[[], object]) -> None:
         logger.error("a run has not ended in time and is given up; this worker is replaced")
         _end_of(thread)
         worker_retire()
-    with _Runs.changed:
-        _Runs.changed.wait_for(lambda: len(_Runs.threads) < _Runs.most)
-    if failed:
-        raise failed[0]
+    return failed
 
 
 def _end_of(thread: threading.Thread) -> None:

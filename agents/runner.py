@@ -66,10 +66,10 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
     return True
 
 
-def run_next(engines: Mapping[str, Engine], *, owner: str) -> bool:
+def run_next(engines: Mapping[str, Engine], *, owner: str, only_urgent: bool = False) -> bool:
     """Work on the session that is next, by fairness. Return False if there was nothing to take."""
     arm()
-    session = lease_next(owner=owner, now=clock())
+    session = lease_next(owner=owner, now=clock(), only_urgent=only_urgent)
     if session is None:
         return False
     run_claimed(session, engines[session.mode])

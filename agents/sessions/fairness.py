@@ -70,8 +70,15 @@ _NEXT_RUN: Final = f"""
     ) lanes WHERE run IS NOT NULL ORDER BY served NULLS FIRST, run LIMIT 1"""  # noqa: S608
 
 
-def next_run(now: datetime) -> int | None:
+def urgent_waits() -> bool:
+    """Return whether somebody waits for a run: a chat, or one that a person has just answered."""
+    return AgentSession.objects.filter(status=Status.QUEUED, urgency=Urgency.URGENT).exists()
+
+
+def next_run(now: datetime, *, only_urgent: bool = False) -> int | None:
     """Return the primary key of the run to work on next. It may be taken by others at any time."""
+    if only_urgent:
+        return _first(Urgency.URGENT, without=())
     lost: int | None = AgentSession.objects.lost(now).order_by("lease_until").values_list("pk", flat=True).first()
     if lost is not None:
         return lost

@@ -107,10 +107,10 @@ def lease_claim_now(session: AgentSession, *, owner: str, now: datetime) -> Agen
     raise InvalidTransition(f"{session.owner} has as many active runs as allowed; try again later.")
 
 
-def lease_next(*, owner: str, now: datetime) -> AgentSession | None:
+def lease_next(*, owner: str, now: datetime, only_urgent: bool = False) -> AgentSession | None:
     """Claim the run that is to be worked on next. Return None if there is none, or others were faster many times."""
     for _ in range(CLAIM_TRIES):
-        pk = next_run(now)
+        pk = next_run(now, only_urgent=only_urgent)
         if pk is None:
             return None
         try:

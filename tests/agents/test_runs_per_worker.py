@@ -4,6 +4,7 @@ import threading
 from unittest.mock import patch
 
 import pytest
+from django.db import InterfaceError, OperationalError
 
 from agents import queue
 from agents.queue import let_worker_go_on, work_beside_others
@@ -23,6 +24,7 @@ class Run:
     """A run that waits for its model until it is answered."""
 
     def __init__(self, fails=""):
+        self.begun = threading.Event()
         self.answered = threading.Event()
         self.ended = threading.Event()
         self.thread = None
@@ -33,6 +35,7 @@ class Run:
         if self._fails == "at once":
             raise ValueError("it cannot be claimed")
         let_worker_go_on()
+        self.begun.set()
         assert self.answered.wait(PATIENCE)
         self.ended.set()
         if self._fails:
@@ -114,6 +117,91 @@ def test_run_that_hangs_costs_its_worker_and_no_other_run(monkeypatch, caplog):
     assert queue._Runs.threads == set()
     assert "given up" in caplog.text
     free.set()
+
+
+@pytest.fixture
+def full_worker(monkeypatch):
+    """Return a function that lets a worker without room look whether somebody waits, until its first run ends."""
+    monkeypatch.setattr(queue, "URGENT_EVERY", 0.01)
+    runs, workers = [Run(), Run()], []
+
+    def look(urgent):
+        work_beside_others(runs[0])
+        workers.append(threading.Thread(target=work_beside_others, args=[runs[1], urgent]))
+        workers[0].start()
+
+    yield look
+    for run in runs:
+        run.answered.set()
+    workers[0].join(PATIENCE)
+
+
+@pytest.mark.usefixtures("_room_for_two")
+def test_worker_without_room_has_one_place_for_work_that_somebody_waits_for(full_worker):
+    chats, asked, again = [Run(), Run()], [], threading.Event()
+
+    def urgent():
+        if asked:
+            again.set()
+        asked.append(chats[len(asked)] if len(asked) < 2 else None)
+        return asked[-1]
+
+    full_worker(urgent)
+    assert chats[0].begun.wait(PATIENCE)
+    assert not again.wait(0.1), "nobody is looked for while the place is taken"
+    chats[0].answered.set()
+    assert again.wait(PATIENCE), "the place is free again"
+    chats[1].answered.set()
+
+    assert chats[0].ended.wait(PATIENCE)
+    assert chats[1].ended.wait(PATIENCE)
+
+
+@pytest.mark.usefixtures("_room_for_two")
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_worker_without_room_looks_again_after_an_error_of_the_database(full_worker, error):
+    errors, chat = [error], Run()
+
+    def urgent():
+        if errors:
+            raise errors.pop()
+        return None if chat.thread else chat
+
+    full_worker(urgent)
+    chat.answered.set()
+
+    assert chat.ended.wait(PATIENCE)
+
+
+@pytest.mark.usefixtures("_room_for_two")
+def test_error_of_urgent_work_is_logged(full_worker, caplog):
+    looked = threading.Event()
+    given = [Run(fails="at once")]
+
+    def urgent():
+        if not given:
+            looked.set()
+        return given.pop() if given else None
+
+    full_worker(urgent)
+
+    assert looked.wait(PATIENCE)
+    assert "a run ended with an error" in caplog.text
+
+
+@pytest.mark.usefixtures("_room_for_two")
+def test_nothing_urgent_is_begun_while_the_cluster_ends(full_worker):
+    stopping, again = threading.Event(), threading.Event()
+
+    def urgent():
+        if stopping.is_set():
+            again.set()
+        stopping.set()
+
+    with patch.object(queue._Runs, "stopping", stopping):
+        full_worker(urgent)
+        assert stopping.wait(PATIENCE)
+        assert not again.wait(0.1)
 
 
 def test_nothing_is_begun_while_the_cluster_ends():

@@ -10,7 +10,7 @@ from agents.enums import Mode, Status, Urgency, WaitingOn
 from agents.exceptions import JournalMismatch
 from agents.models import AgentSession
 from agents.sessions import leases
-from agents.sessions.fairness import next_run, slice_is_over
+from agents.sessions.fairness import next_run, slice_is_over, urgent_waits
 from agents.sessions.halts import halt_all_work
 from agents.sessions.leases import lease_claim, lease_next
 from agents.sessions.lifecycle import session_create, session_wake
@@ -109,6 +109,20 @@ def test_lost_runs_are_taken_over_before_everything_that_waits():
     first = make_session(Status.RUNNING, lease_until=NOW - 2 * SECOND)
     make_session(Status.RUNNING, lease_until=NOW + 60 * SECOND)
     assert served(3) == [first, second, chat]
+
+
+def test_place_for_urgent_runs_takes_no_other():
+    waiting(owner=make_user())
+    lost = make_session(Status.RUNNING, lease_until=NOW - SECOND)
+    assert next_run(NOW) == lost.pk
+    assert not urgent_waits()
+    assert lease_next(owner="worker", now=NOW, only_urgent=True) is None
+
+    chat = session_create(owner=make_user(), mode=Mode.CHAT, now=NOW)
+    assert urgent_waits()
+    assert lease_next(owner="worker", now=NOW, only_urgent=True) == chat
+    assert lease_next(owner="worker", now=NOW, only_urgent=True) is None
+    assert not urgent_waits()
 
 
 def test_owner_without_room_is_passed_over_but_for_urgent_runs(settings):
