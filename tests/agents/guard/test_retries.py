@@ -1,5 +1,6 @@
 """A model that fails: asked again within reason, each attempt in the books, interruptible by a halt."""
 
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from unittest.mock import patch
@@ -15,7 +16,7 @@ from agents.providers.base import Chunk, Fault, ProviderError, ended_once, wait_
 from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.sessions.leases import lease_claim, session_try_now
-from agents.types import Finished, Usage
+from agents.types import Finished, ModelReply, Usage
 from tests.agents.conftest import MODEL, ask, script
 from tests.factories import NOW, make_price, make_session
 from tests.serving import serving
@@ -99,6 +100,38 @@ def test_all_attempts_of_a_call_share_one_time_limit(settings):
         call(make_session())
     assert len(model.requests) == 2
     assert "took too long" in ToolCall.objects.get().error
+
+
+class Busy:
+    """A server at which others have their turn first, for ten seconds; then it answers within so many more."""
+
+    name = "busy"
+
+    def __init__(self, seconds):
+        self.now = 0.0
+        self._seconds = seconds
+
+    def monotonic(self):
+        return self.now
+
+    def stream(self, request, on_chunk):
+        for _ in range(10):
+            self.now += 1
+            on_chunk(Chunk(is_before=True))
+        with ended_once(on_chunk) as on_text:
+            self.now += self._seconds
+            on_text("ok")
+        return ModelReply("ok", usage=Usage(0, 1))
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(2.9, Outcome.SUCCESS), (3.1, Outcome.GATEWAY_ERROR)])
+def test_wait_for_the_turns_of_others_is_not_the_model_s_time(settings, seconds, outcome):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"total_seconds": 3}}
+    make_price(MODEL)
+    server = Busy(seconds)
+    with serving(MODEL, server), patch.object(metering, "time", server), suppress(RetryLater):
+        call(make_session())
+    assert ToolCall.objects.get().outcome == outcome
 
 
 class OneTokenASecond:
