@@ -115,6 +115,7 @@ LQOPS_WEB_CONNECTIONS = env.whole("LQOPS_WEB_CONNECTIONS", 20, least=1)
 _broker = env.text("LQOPS_REDIS_URL")
 _task_seconds = env.seconds("LQOPS_TASK_SECONDS", 600)
 LQOPS_RUNS_PER_WORKER = env.whole("LQOPS_RUNS_PER_WORKER", 8, least=1)
+LQOPS_STOP_SECONDS = env.seconds("LQOPS_STOP_SECONDS", 20)
 Q_CLUSTER = {
     "name": "lqops",
     "workers": env.whole("LQOPS_WORKERS", 2, least=1),

@@ -44,7 +44,6 @@ from agents.sessions.fairness import has_work, next_run
 from agents.ticker import Mark, mark
 
 START_SECONDS = 60
-STOP_SECONDS = 20
 HEALTHY_AFTER_SECONDS = 10
 MAX_PAUSE_SECONDS = 30.0
 WATCH_SECONDS = 1.0
@@ -266,7 +265,7 @@ class Child:
         if self._process is None:
             return
         self.terminate()
-        self._process.join(STOP_SECONDS)
+        self._process.join(settings.LQOPS_STOP_SECONDS)
         self._kill_group()
 
     def _kill_group(self) -> None:

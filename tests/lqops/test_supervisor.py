@@ -103,8 +103,8 @@ def test_pause_is_reset_after_a_healthy_run(monkeypatch):
     assert child._pause == 1
 
 
-def test_stop_ends_everything_a_child_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
+def test_stop_ends_everything_a_child_started(tmp_path, settings):
+    settings.LQOPS_STOP_SECONDS = 0.2
     note = tmp_path / "pid"
     code = (
         "import os, signal, subprocess, sys\n"

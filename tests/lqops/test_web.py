@@ -57,9 +57,9 @@ def test_process_that_ends_before_it_answers_fails():
         serving.web.wait_until_it_answers()
 
 
-def test_process_that_does_not_answer_in_time_fails(monkeypatch):
+def test_process_that_does_not_answer_in_time_fails(monkeypatch, settings):
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.3)
-    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
+    settings.LQOPS_STOP_SECONDS = 0.2
     with Serving("silent") as serving, pytest.raises(ChildError, match=r"did not answer within 0\.3 seconds"):
         serving.web.wait_until_it_answers()
 
@@ -77,8 +77,8 @@ def test_ended_process_is_restarted_on_the_same_port():
     assert serving.said[-1] == "web: started"
 
 
-def test_process_that_does_not_stop_is_killed(monkeypatch):
-    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
+def test_process_that_does_not_stop_is_killed(settings):
+    settings.LQOPS_STOP_SECONDS = 0.2
     with Serving("silent_after_health") as serving:
         serving.web.wait_until_it_answers()
         hanging = socket.create_connection(("127.0.0.1", serving.web.port))
