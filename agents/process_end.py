@@ -1,4 +1,4 @@
-"""The name of a process, whether it was asked to stop, and that it does not outlive its parent.
+"""The name of a process, whether it was asked to stop, and that it does not outlive its parent. Events.
 
 Code that waits for long checks `stop_requested`, so that the process ends soon.
 """
@@ -9,8 +9,10 @@ import signal
 import sys
 import threading
 import time
+from multiprocessing.connection import wait
 from queue import Empty, SimpleQueue
 from typing import Final
+from weakref import finalize
 
 stop_requested: Final = threading.Event()
 
@@ -70,3 +72,29 @@ class SignalEvent:
             return False
         self.set()  # it stays set
         return True
+
+
+class ForkEvent:
+    """An event of forked processes, to be waited for together with other things (`multiprocessing.connection.wait`)."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        for end in (self._reading, self._writing):
+            finalize(self, os.close, end)
+
+    def fileno(self) -> int:
+        return self._reading
+
+    def set(self) -> None:
+        if not self.is_set():
+            os.write(self._writing, b".")
+
+    def is_set(self) -> bool:
+        return self.wait(0)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return bool(wait([self], timeout))
+
+    def clear(self) -> None:
+        while self.is_set():
+            os.read(self._reading, 1)

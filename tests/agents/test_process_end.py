@@ -1,5 +1,6 @@
 """Processes do not outlive their parent, however it ends."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 from django.conf import settings
 
+from agents.process_end import ForkEvent
 from tests.flows.processes import is_alive, until
 
 STARTS_A_CHILD = """
@@ -78,3 +80,15 @@ def test_process_of_a_skill_ends_when_its_worker_is_killed(tmp_path):
     worker.communicate()
 
     until(lambda: not is_alive(skill))
+
+
+def test_event_that_a_forked_process_sets_is_noticed_until_it_is_cleared():
+    event = ForkEvent()
+    assert not event.wait(0)
+    process = multiprocessing.get_context("fork").Process(target=lambda: [event.set() for _ in range(3)])
+    process.start()
+    assert event.wait(30)
+    process.join(30)
+    assert event.is_set()
+    event.clear()
+    assert not event.is_set()
