@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import Any, Final
+from typing import Final
 from weakref import finalize
 
 _IN_MODIFY: Final = 2
@@ -24,7 +24,7 @@ class FileWrites:
         finalize(self, os.close, self._handle)
         _checked(library.inotify_add_watch(self._handle, os.fsencode(path), _IN_MODIFY))
 
-    def wait(self, seconds: float, beside: Iterable[Any] = ()) -> bool:
+    def wait(self, seconds: float, beside: Iterable[int] = ()) -> bool:
         """Return True at the first write, False if there is none in this time, or before one of the others is ready."""
         found = wait([self._handle, *beside], seconds)
         with suppress(BlockingIOError):

@@ -75,7 +75,7 @@ class SignalEvent:
 
 
 class ForkEvent:
-    """An event of forked processes, to be waited for together with other things (`multiprocessing.connection.wait`)."""
+    """An event of forked processes. `multiprocessing.connection.wait` waits for its handle beside other things."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
@@ -93,7 +93,7 @@ class ForkEvent:
         return self.wait(0)
 
     def wait(self, timeout: float | None = None) -> bool:
-        return bool(wait([self], timeout))
+        return bool(wait([self._reading], timeout))
 
     def clear(self) -> None:
         while self.is_set():

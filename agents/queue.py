@@ -285,7 +285,7 @@ class _Changed:
         if self._writes is None:
             self._glance(LOOKS_EVERY, _GLANCE_SECONDS, _GLANCE_SECONDS)
         elif self._version() == self._seen and self._writes.wait(
-            _LOOKS_TOLD, [_Runs.stopping] if _Runs.stopping else []
+            _LOOKS_TOLD, [_Runs.stopping.fileno()] if _Runs.stopping else []
         ):
             self._glance(LOOKS_EVERY, _FIRST_GLANCE, _LONGEST_GLANCE)
 
@@ -355,9 +355,9 @@ class LocalQueue(django_q.cluster.Queue):  # type: ignore[misc]
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 as multiprocessing
         while block and timeout is None:
-            retiring = [_Runs.retiring] if _Runs.retiring else []
+            retiring = [_Runs.retiring.fileno()] if _Runs.retiring else []
             found = wait([self._reader, *retiring], REST_SECONDS if retiring and _Runs.has_worked else None)
-            if _Runs.retiring in found:
+            if set(retiring) & set(found):
                 return STOP
             if not found:
                 _retire_after_work()
@@ -425,7 +425,7 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
                 if not process.is_alive():
                     self.reincarnate(process)
             living = [process.sentinel for process in (*self.pool, self.monitor, self.pusher)]
-            wait([self.stop_event, self._changed, *living], BUSY_SECONDS if busy else IDLE_SECONDS)
+            wait([self.stop_event.fileno(), self._changed.fileno(), *living], BUSY_SECONDS if busy else IDLE_SECONDS)
         self.stop()
 
     def _check_workers(self, busy: set[Any], passed: float) -> set[Any]:
