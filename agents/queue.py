@@ -262,8 +262,6 @@ class _Changed:
 
     def __init__(self) -> None:
         self._database = connection.copy()
-        # It needs none, and what reads the tables' definitions takes four megabytes.
-        self._database.settings_dict["OPTIONS"].pop("init_command", None)
         self._seen = 0
         self._none_in: int | None = None
         self._look_at = 0.0
@@ -284,9 +282,7 @@ class _Changed:
         self._none_in = self._seen
         if self._writes is None:
             self._glance(LOOKS_EVERY, _GLANCE_SECONDS, _GLANCE_SECONDS)
-        elif self._version() == self._seen and self._writes.wait(
-            _LOOKS_TOLD, [_Runs.stopping.fileno()] if _Runs.stopping else []
-        ):
+        elif self._version() == self._seen and self._writes.wait(_LOOKS_TOLD, beside=_stopping()):
             self._glance(LOOKS_EVERY, _FIRST_GLANCE, _LONGEST_GLANCE)
 
     def _glance(self, seconds: float, pause: float, longest: float) -> None:
@@ -299,6 +295,11 @@ class _Changed:
     def _version(self) -> int:
         self._database.ensure_connection()
         return int(self._database.connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _stopping() -> list[int]:
+    """Return what is readable when the cluster is to end."""
+    return [_Runs.stopping.fileno()] if _Runs.stopping else []
 
 
 @dataclass(frozen=True)

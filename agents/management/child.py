@@ -18,7 +18,6 @@ from types import FrameType
 from typing import Any, Final
 
 import django
-from django.apps import apps
 from django.conf import settings
 from django.core.management import execute_from_command_line
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -91,8 +90,7 @@ def run_child(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     threading.Thread(target=end_with_parent, args=(lifeline,), daemon=True).start()
-    if not apps.ready:  # a new interpreter; a forked process would only copy what it shares
-        django.setup()
+    django.setup()
     connections.settings[DEFAULT_DB_ALIAS]["CONN_MAX_AGE"] = connection_seconds
     for setting, value in overrides.items():
         setattr(settings, setting, value)
