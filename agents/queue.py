@@ -35,7 +35,7 @@ from django_q.tasks import async_task
 
 from agents.conf import clock, task_seconds
 from agents.file_writes import FileWrites
-from agents.process_end import ForkEvent, end_with_parent
+from agents.process_end import ForkEvent, end_with_parent, sort_free_memory
 
 logger = logging.getLogger(__name__)
 
@@ -450,6 +450,7 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
         super().reincarnate(process)
 
 
+os.register_at_fork(before=sort_free_memory)  # of the supervisor, too
 # What a cluster starts and uses, also with `manage.py qcluster`
 django_q.cluster.Sentinel = ClusterGuard
 django_q.cluster.Queue = LocalQueue

@@ -52,7 +52,6 @@ WATCH_SECONDS = 1.0
 DEMAND_SECONDS = 1.0
 PROGRESS_SECONDS = 2.0
 MAX_PATIENCE = 8
-SORTED_FOR = 100_000  # bytes
 IDLE_SECONDS = 60.0  # how long an on-demand child stays when it is no longer needed
 
 Say = Callable[[str], None]
@@ -193,7 +192,6 @@ class Child:
         self._process = context.Process(target=self._run, args=self._arguments, kwargs=given)
         if fork:
             connections.close_all()  # no two processes may use one
-            _sort_free_memory()
             with _signals_held_back():  # until the child has handlers of its own
                 self._process.start()
         else:
@@ -285,14 +283,6 @@ class Child:
             self._pidfd = None
         self._held.discard(self._lifeline)
         self._lifeline.close()
-
-
-def _sort_free_memory() -> None:
-    """Have the C library sort what a closed connection has freed, or every child does so, in copies of five megabytes.
-
-    It sorts when somebody asks for more than it hands out from its lists of small pieces, and less than it maps.
-    """
-    bytearray(SORTED_FOR)
 
 
 def _open_pidfd(pid: int) -> int | None:
