@@ -75,7 +75,7 @@ def test_whoever_is_not_told_looks_all_the_same(waiting, monkeypatch):
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL tells of tasks, not of writes")
 def test_write_that_adds_no_task_costs_no_query_of_django(monkeypatch):
     looks = []
-    monkeypatch.setattr(queue.ORM, "dequeue", lambda broker: looks.append(broker))
+    monkeypatch.setattr(queue.ORM, "dequeue", looks.append)
     monkeypatch.setattr(queue, "_LOOKS_TOLD", 0)
     broker = get_broker(Queue.MAIN.value)
     broker.dequeue()
