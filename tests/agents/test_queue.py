@@ -1,6 +1,7 @@
 """Workers are told of a task by the commit that adds it, and look for themselves now and then."""
 
 import threading
+from unittest.mock import Mock
 
 import pytest
 from django.db import connection, transaction
@@ -74,17 +75,17 @@ def test_whoever_is_not_told_looks_all_the_same(waiting, monkeypatch):
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL tells of tasks, not of writes")
 def test_write_that_adds_no_task_costs_no_query_of_django(monkeypatch):
-    looks = []
-    monkeypatch.setattr(queue.ORM, "dequeue", looks.append)
+    look = Mock(return_value=None)
+    monkeypatch.setattr(queue.ORM, "dequeue", look)
     monkeypatch.setattr(queue, "_LOOKS_TOLD", 0)
     broker = get_broker(Queue.MAIN.value)
     broker.dequeue()
     Lease.objects.create(name="anything")
     broker.dequeue()
-    assert looks == []
+    assert not look.called
     enqueue(TaskName.RUN_SESSION, 7)
     broker.dequeue()
-    assert looks == [broker]
+    look.assert_called_once()
     broker._waiter._database.close()
 
 
