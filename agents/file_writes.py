@@ -2,9 +2,10 @@
 
 import ctypes
 import os
-import select
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from multiprocessing.connection import wait
 from typing import Final
 from weakref import finalize
 
@@ -22,17 +23,14 @@ class FileWrites:
         self._handle = _checked(library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         finalize(self, os.close, self._handle)
         _checked(library.inotify_add_watch(self._handle, os.fsencode(path), _IN_MODIFY))
-        self._waiting = select.poll()
-        self._waiting.register(self._handle, select.POLLIN)
 
-    def wait(self, seconds: float) -> bool:
-        """Return True at the first write, False if there is none in this time."""
-        if not self._waiting.poll(max(seconds, 0) * 1000):
-            return False
+    def wait(self, seconds: float, beside: Iterable[int] = ()) -> bool:
+        """Return True at the first write, False if there is none in this time, or before one of the others is ready."""
+        found = wait([self._handle, *beside], seconds)
         with suppress(BlockingIOError):
             while os.read(self._handle, _EVENTS_BYTES):
                 pass
-        return True
+        return self._handle in found
 
 
 def _checked(result: int) -> int:

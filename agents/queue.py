@@ -35,16 +35,19 @@ from django_q.tasks import async_task
 
 from agents.conf import clock, task_seconds
 from agents.file_writes import FileWrites
-from agents.process_end import end_with_parent
+from agents.process_end import ForkEvent, end_with_parent, sort_free_memory
 
 logger = logging.getLogger(__name__)
 
 TASKS: Final = "agents.tasks"
 LOCKED_SECONDS: Final = 2.0
+BUSY_SECONDS: Final = 0.5  # between two looks of the guard at workers while one has a task
+IDLE_SECONDS: Final = 5.0
 STOP: Final = "STOP"  # in the place of a task: the worker ends
 RETIRED: Final = -2  # the timer of a worker that takes no more tasks
 URGENT_EVERY: Final = 1.0  # seconds: how often a worker without room looks whether somebody waits
 PATIENCE: Final = 0.95  # of the time that a task may take: then the queue would end the worker, and all its runs
+REST_SECONDS: Final = 10.0  # a worker that has worked, and waits for so long, makes room for a new one
 
 
 class TaskName(models.TextChoices):
@@ -90,8 +93,15 @@ def worker_retire() -> None:
     Conf.MAX_RSS = 1
     if _Runs.timer is not None:
         _Runs.timer.value = RETIRED
-    for _, end in _Runs.retiring:
-        os.write(end, b".")
+    for event in (_Runs.retiring, _Runs.changed_worker):
+        if event is not None:
+            event.set()
+
+
+def _retire_after_work() -> None:
+    """Make room for a new worker if nothing is left to do: the new one shares the memory of the others again."""
+    if not _Runs.threads:
+        worker_retire()
 
 
 # --- Several runs at a time in one worker: while one waits for its model, the worker takes the next ---
@@ -104,14 +114,16 @@ class _Runs:
     changed = threading.Condition()
     threads: set[threading.Thread] = set()
     waits: ContextVar[threading.Event | None] = ContextVar("waits", default=None)
-    retiring: list[tuple[int, int]] = []  # a pipe that says so to the thread that waits for tasks
+    has_worked = False
+    retiring: ForkEvent | None = None  # says so to the thread that waits for tasks
+    changed_worker: ForkEvent | None = None  # says so to the guard
     timer: Any = None  # by which the cluster knows what its worker is at
-    stopping: Any = None  # an event: the cluster ends, and nothing new is begun
+    stopping: ForkEvent | None = None  # the cluster ends, and nothing new is begun
 
 
 def _in_worker(**_: Any) -> None:
     _Runs.most = int(settings.LQOPS_RUNS_PER_WORKER)
-    _Runs.retiring = [os.pipe()]
+    _Runs.retiring = ForkEvent()
     Finalize(None, _wait_for_runs, exitpriority=1)
 
 
@@ -130,6 +142,7 @@ def work_beside_others(work: Work, urgent: Callable[[], Work | None] = lambda: N
     """
     if _is_ending():
         return
+    _Runs.has_worked = True
     if _Runs.most == 1:
         work()
         return
@@ -210,6 +223,7 @@ def _wait_for_runs() -> None:
 # --- The database as broker: whoever waits for a task is told of it ---
 
 LOOKS_EVERY: Final = 0.5  # seconds, without being told: for tasks that come due again, and poolers that pass nothing on
+_LOOKS_TOLD: Final = 2.0  # where every write is told
 _GLANCE_SECONDS: Final = 0.01
 _FIRST_GLANCE: Final = 0.001  # after a write that was told of: its commit follows soon
 _LOOKS_UNWRITTEN: Final = 5.0  # seconds: tasks that come due again without a write are those of a lost worker
@@ -234,7 +248,9 @@ class DatabaseBroker(ORM):  # type: ignore[misc]
 
     def dequeue(self) -> list[tuple[int, str]] | None:
         if self._waiter is None:
-            self._waiter = _Told(_channel(self.list_key)) if connection.vendor == "postgresql" else _Changed()
+            self._waiter = (
+                _Told(_channel(self.list_key)) if connection.vendor == "postgresql" else _Changed(self.list_key)
+            )
         found: list[tuple[int, str]] | None = None
         if self._waiter.begin():
             found = super().dequeue()
@@ -276,8 +292,9 @@ class _Changed:
     A write to its log is told by the system; the commit follows soon. Where writes are not told, it looks all the time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queue: str | None) -> None:
         self._database = connection.copy()
+        self._queue = queue
         self._seen = 0
         self._none_in: int | None = None
         self._look_at = 0.0
@@ -292,23 +309,36 @@ class _Changed:
         if self._seen == self._none_in and time.monotonic() < self._look_at:
             return False
         self._look_at = time.monotonic() + _LOOKS_UNWRITTEN
-        return True
+        return self._has_tasks()
+
+    def _has_tasks(self) -> bool:
+        """Return whether there is any task, taken or not, without the queries of Django: most writes add none."""
+        with self._database.cursor() as cursor:
+            cursor.execute(f"SELECT 1 FROM {OrmQ._meta.db_table} WHERE key = %s LIMIT 1", [self._queue])  # noqa: S608 ours
+            return cursor.fetchone() is not None
 
     def wait(self) -> None:
         self._none_in = self._seen
-        ends_at = time.monotonic() + LOOKS_EVERY
-        is_written, pause = self._writes is None, _GLANCE_SECONDS if self._writes is None else _FIRST_GLANCE
+        if self._writes is None:
+            self._glance(LOOKS_EVERY, _GLANCE_SECONDS, _GLANCE_SECONDS)
+        elif self._version() == self._seen and self._writes.wait(_LOOKS_TOLD, beside=_stopping()):
+            self._glance(LOOKS_EVERY, _FIRST_GLANCE, _LONGEST_GLANCE)
+
+    def _glance(self, seconds: float, pause: float, longest: float) -> None:
+        """Look for a commit, at most for so long, with longer and longer pauses."""
+        ends_at = time.monotonic() + seconds
         while (left := ends_at - time.monotonic()) > 0 and self._version() == self._seen:
-            if self._writes is not None and not is_written:
-                is_written = self._writes.wait(left)
-                continue
             time.sleep(min(pause, left))
-            if self._writes is not None:
-                pause = min(pause * 1.5, _LONGEST_GLANCE)
+            pause = min(pause * 1.5, longest)
 
     def _version(self) -> int:
         self._database.ensure_connection()
         return int(self._database.connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _stopping() -> list[int]:
+    """Return what is readable when the cluster is to end."""
+    return [_Runs.stopping.fileno()] if _Runs.stopping else []
 
 
 @dataclass(frozen=True)
@@ -364,10 +394,14 @@ class LocalQueue(django_q.cluster.Queue):  # type: ignore[misc]
     """
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 as multiprocessing
-        retiring = [end for end, _ in _Runs.retiring]
         while block and timeout is None:
-            if set(retiring) & set(wait([self._reader, *retiring])):
+            retiring = [_Runs.retiring.fileno()] if _Runs.retiring else []
+            found = wait([self._reader, *retiring], REST_SECONDS if retiring and _Runs.has_worked else None)
+            if set(retiring) & set(found):
                 return STOP
+            if not found:
+                _retire_after_work()
+                continue
             with suppress(Empty):
                 return super().get(block=False)
         return super().get(block, timeout)
@@ -392,6 +426,7 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
         if cluster is not None and cluster.pid is not None:
             end_with_parent(cluster.pid)
         _Runs.stopping = arguments[0]
+        self._changed = _Runs.changed_worker = ForkEvent()
         self._forking = self._guard = os.getpid()
         os.register_at_fork(before=self._note_parent, after_in_child=self._end_with_guard)
         super().__init__(*arguments, **named)
@@ -413,6 +448,39 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
             process.is_alive = lambda: process.timer.value != RETIRED and lives()
         return process
 
+    def guard(self) -> None:
+        """Watch the processes until the cluster is to end. The end of one, and a worker that retires, are told.
+
+        Instead of looking at all of them twice a second; the queue's own schedules and its status are not used.
+        """
+        self.start_event.set()
+        checked_at, busy = time.monotonic(), set[Any]()
+        while not self.stop_event.is_set():
+            self._changed.clear()
+            multiprocessing.active_children()  # those that have retired before leave nothing behind
+            now = time.monotonic()
+            busy = self._check_workers(busy, now - checked_at)
+            checked_at = now
+            for process in (self.monitor, self.pusher):
+                if not process.is_alive():
+                    self.reincarnate(process)
+            living = [process.sentinel for process in (*self.pool, self.monitor, self.pusher)]
+            wait([self.stop_event.fileno(), self._changed.fileno(), *living], BUSY_SECONDS if busy else IDLE_SECONDS)
+        self.stop()
+
+    def _check_workers(self, busy: set[Any], passed: float) -> set[Any]:
+        """Replace workers that have ended or retired, and those whose task takes too long. Return who has a task.
+
+        What has passed since the last look counts for those that had a task then.
+        """
+        for process in list(self.pool):
+            with process.timer.get_lock():
+                if process in busy and process.timer.value > 0:
+                    process.timer.value = max(process.timer.value - passed, 0)
+                if not process.is_alive() or process.timer.value == 0:
+                    self.reincarnate(process)
+        return {process for process in self.pool if process.timer.value > 0}
+
     def reincarnate(self, process: Any) -> None:
         was_killed = process.exitcode is not None and process.exitcode < 0
         if was_killed and (self.task_queue.is_locked() or self.result_queue.is_locked()):
@@ -421,9 +489,11 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
         super().reincarnate(process)
 
 
+os.register_at_fork(before=sort_free_memory)  # of the supervisor, too
 # What a cluster starts and uses, also with `manage.py qcluster`
 django_q.cluster.Sentinel = ClusterGuard
 django_q.cluster.Queue = LocalQueue
+django_q.cluster.Event = ForkEvent
 
 
 def in_open_transaction() -> bool:

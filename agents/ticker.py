@@ -3,7 +3,8 @@
 One process at a time runs them, under a lease. Every duty finds its work in the rows and decides by conditional writes,
 so two tickers at once, or none for a week, do no harm. A duty that fails is logged, retried, and stops no other duty.
 Intervals use the monotonic clock; the lease shows when the wall clock was set back. While nobody writes anything, only
-what comes due by the clock is looked for, and not before its time where that is known (docs/decisions/0043).
+what comes due by the clock is looked for, and not before its time where that is known (docs/decisions/0043). What comes
+due at a known time between two ticks is done at that time.
 """
 
 import logging
@@ -59,6 +60,7 @@ COPIES_AT_ONCE = 100
 AUDIT_PATIENCE = timedelta(seconds=1)  # how long the ticker waits for other writers of a chain
 STAND_IN_SECONDS = 5.0
 MAIL_SECONDS = 10.0  # how long a stopping ticker waits for the mailer
+SHORTEST_SECONDS = 0.05  # between two looks for what is due at a known time, however many times are known
 
 
 # --- Lease for work that only one process may do ---
@@ -258,6 +260,7 @@ class Ticker:
         self._look_at = 0.0
         self._everything_at = 0.0
         self._asleep_until: datetime | None = None
+        self._next_at: datetime | None = None
 
     def tick(self, now: datetime) -> dict[str, int] | None:
         """Counts by duty, -1 for one that failed. None if another process holds the lease."""
@@ -269,6 +272,7 @@ class Ticker:
             schedules_replan(now=now)
             is_quiet = False
         if not acquire(NAME, owner=self.owner, lifetime=LEASE, now=now):
+            self._next_at = None
             return None
         before = mark()
         is_quiet = is_quiet and only_one_write_between(self._quiet_since, before)
@@ -286,7 +290,7 @@ class Ticker:
             is_quiet = is_quiet and not any(duty.by_writes for duty in duties if duty not in done)
             self._everything_at = self._monotonic() + EVERYTHING_SECONDS
         if len(duties) == len(self._duties) or not self._is_asleep(now):
-            self._asleep_until = self._next_due(now) if is_quiet else None
+            self._note_times(now, is_quiet=is_quiet)
         self._quiet_since = after if is_quiet else None
         self._look_at = self._monotonic() + QUIET_SECONDS
         return counts
@@ -301,17 +305,22 @@ class Ticker:
         return self._asleep_until is None or now < self._asleep_until
 
     def _tick_quietly(self, now: datetime) -> dict[str, int]:
-        if self._is_asleep(now):
-            return {}
+        return {} if self._is_asleep(now) else self.tick_on_time(now)
+
+    def tick_on_time(self, now: datetime) -> dict[str, int]:
+        """Do only what is due at a time that the rows say. Whoever holds the lease may do so between two ticks."""
         counts = self._do_all(now, self._due([duty for duty in self._duties if duty.next_due]))
         if counts:
             self._quiet_since = None  # what it wrote may make other duties due, and SQLite does not tell of own writes
+        self._note_times(now, is_quiet=self._quiet_since is not None)
         return counts
 
-    def _next_due(self, now: datetime) -> datetime | None:
-        """Return the earliest time at which a duty is due by the clock; None if there is none."""
-        times = [duty.next_due(now) for duty in self._duties if duty.next_due]
-        return min((time for time in times if time is not None), default=None)
+    def _note_times(self, now: datetime, *, is_quiet: bool) -> None:
+        """Find out when duties are due by the clock. While others write, only those without an interval are asked."""
+        asked = [duty.next_due for duty in self._duties if duty.next_due and (is_quiet or not duty.every)]
+        times = [time for next_due in asked if (time := next_due(now)) is not None]
+        self._asleep_until = min(times, default=None) if is_quiet else None
+        self._next_at = min((time for time in times if time > now), default=None)
 
     def _is_quiet(self) -> bool:
         """Return whether all duties were done lately, with nothing to do, and nobody has written anything since."""
@@ -328,19 +337,33 @@ class Ticker:
         return {name: count for name, count in counts.items() if count}
 
     def run(self, over: SignalEvent, *, every: float) -> None:
-        """Tick until asked to stop, also through database outages."""
+        """Tick until asked to stop, also through database outages; between two ticks, at the times that rows say."""
+        tick_at = self._monotonic()
         try:
             while not over.is_set():
-                close_old_connections()
-                try:
-                    self.tick(clock())
-                except Exception:
-                    logger.exception("a tick failed; the next one follows")
-                    connection.close()
-                over.wait(every)
+                is_between = self._monotonic() < tick_at
+                self._try(self.tick_on_time if is_between else self.tick)
+                if not is_between:
+                    tick_at = self._monotonic() + every
+                over.wait(self._pause(tick_at - self._monotonic()))
         finally:
             self._mailer.stop()
             self.leave()
+
+    def _try(self, tick: Callable[[datetime], object]) -> None:
+        close_old_connections()
+        try:
+            tick(clock())
+        except Exception:
+            logger.exception("a tick failed; the next one follows")
+            self._next_at = None
+            connection.close()
+
+    def _pause(self, seconds: float) -> float:
+        """Return how long to wait: until the next tick, or until the next time that the rows say."""
+        if self._next_at is not None:
+            seconds = min(seconds, max((self._next_at - clock()).total_seconds(), SHORTEST_SECONDS))
+        return max(seconds, 0)
 
     def leave(self) -> None:
         """Let another process acquire the lease at once."""

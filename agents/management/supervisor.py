@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 from weakref import WeakSet
 
 from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError, connection, connections
 
 from agents.conf import clock
@@ -39,7 +40,7 @@ from agents.models import AgentSession, Lease, Sensor
 from agents.process_end import end_with_parent
 from agents.queue import load_tasks, queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
-from agents.sessions.control_room import TICKER, ticker_is_late
+from agents.sessions.control_room import TICKER, health, ticker_is_late
 from agents.sessions.fairness import has_work, next_run
 from agents.ticker import Mark, mark
 
@@ -518,6 +519,8 @@ def _load() -> None:
         load_tasks()
         for module in ("agents.ticker", settings.ROOT_URLCONF):
             import_module(module)
+        with suppress(DatabaseError, ObjectDoesNotExist):
+            health(clock())  # what is made at the first use of rows is shared, too
         gc.collect()
         gc.freeze()  # the collector would write to the memory that is shared
 

@@ -1,8 +1,11 @@
 """Expressions for queries about several tables."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import IntegerField, QuerySet, Subquery
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import BooleanField, Func, IntegerField, Q, QuerySet, Subquery
+from django.db.models.sql.compiler import SQLCompiler
 
 
 class CountOf(Subquery):
@@ -13,3 +16,22 @@ class CountOf(Subquery):
 
     def __init__(self, rows: QuerySet[Any], most: int | None = None) -> None:
         super().__init__(rows.order_by().values("pk")[:most])
+
+
+class Likely(Func):
+    """A condition that SQLite is to expect of most rows: then it takes the index of another condition.
+
+    Without statistics, which lqops does not have SQLite gather, it takes an equality for the rarer condition, and an
+    index with that equality as its own condition for none. PostgreSQL gathers statistics.
+    """
+
+    function = "likely"
+    output_field = BooleanField()
+
+    def __init__(self, condition: Q) -> None:
+        super().__init__(condition)
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, Sequence[Any]]:
+        return self.as_sql(compiler, connection, template="(%(expressions)s)", **context)

@@ -61,6 +61,8 @@ def copies_write(notice: Notification, *, now: datetime, not_to: Channel | None 
 
 def copies_due(now: datetime, limit: int = 100) -> list[int]:
     """Return the copies to send or to retry, one for each digest. A copy that is being sent is not due."""
+    if not OutboxMessage.objects.filter(status=OutboxStatus.PENDING, due_at__lte=now).exists():
+        return []  # nearly always, and the question below takes six times as long
     return list(_sendable(now).order_by("due_at", "pk").values_list("pk", flat=True)[:limit])
 
 

@@ -22,7 +22,7 @@ from agents.exceptions import InvalidTransition
 from agents.ledger.journal import journal_recover
 from agents.ledger.outages import WAIT, fallbacks_serve, outage_try_now, owners_tell, probers_due
 from agents.models import AgentSession, Installation, Pause
-from agents.models.expressions import CountOf
+from agents.models.expressions import CountOf, Likely
 from agents.people.access import actor_of, require_access
 from agents.people.notifications import notification_create
 from agents.sessions.ending import session_end_unheld
@@ -219,12 +219,12 @@ MOST = 200
 
 def sleepers_wake(now: datetime) -> int:
     """Put sleeping sessions whose time has come back into the queue."""
-    return _wake_due(AgentSession.objects.filter(status=Status.SLEEPING), now)
+    return _wake_due(AgentSession.objects.filter(Likely(Q(status=Status.SLEEPING))), now)
 
 
 def next_sleeper(now: datetime) -> datetime | None:
     """Return when the next sleeping session is to be woken."""
-    sleeping = AgentSession.objects.filter(status=Status.SLEEPING, next_wake_at__isnull=False)
+    sleeping = AgentSession.objects.filter(Likely(Q(status=Status.SLEEPING)), next_wake_at__isnull=False)
     return sleeping.order_by("next_wake_at").values_list("next_wake_at", flat=True).first()
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from confusable_homoglyphs import categories, confusables
+from confusable_homoglyphs import categories
+from confusable_homoglyphs.utils import load
 
 _PLAIN: Final = frozenset("\n\t ")
 # Characters that show nothing, or move what is shown, although Unicode calls them letters, marks or symbols; and the
@@ -170,14 +171,23 @@ def _is_mixed(word: str) -> bool:
     return len({categories.alias(char) for char in set(word)} - {"COMMON", "INHERITED"}) > 1
 
 
+def _plain_look_alikes() -> dict[str, str]:
+    """Read which characters can be taken for plain ones. The whole table would take seven megabytes."""
+    table = {
+        char: next((one["c"] for one in alike if one["c"].isascii() and one["c"].isprintable()), "")
+        for char, alike in load("confusables.json").items()
+    }
+    return {char: plain for char, plain in table.items() if plain}
+
+
+_PLAIN_LOOK_ALIKES: Final = _plain_look_alikes()
+
+
 @lru_cache(maxsize=4_096)
 def _reads_like(char: str) -> str:
     """Return the plain character that this one can be taken for, if any."""
-    if (folded := unicodedata.normalize("NFKC", char)).isascii():
-        return folded
-    found = confusables.is_confusable(char, greedy=True, preferred_aliases=[])
-    alike = [one["c"] for one in found[0]["homoglyphs"]] if found else []
-    return next((one for one in alike if one.isascii() and one.isprintable()), "")
+    folded = unicodedata.normalize("NFKC", char)
+    return folded if folded.isascii() else _PLAIN_LOOK_ALIKES.get(char, "")
 
 
 @lru_cache(maxsize=4_096)

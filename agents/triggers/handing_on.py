@@ -20,6 +20,7 @@ from agents.ledger.boundary import require_enabled
 from agents.ledger.budgets import micro
 from agents.loop.turns import alert_push
 from agents.models import Agent, AgentSession
+from agents.models.expressions import Likely
 from agents.policy.guardrails import RUN_FINISHED
 from agents.policy.transitions import TERMINAL
 from agents.sessions.halts import session_halt
@@ -166,16 +167,19 @@ def run_result(parent: AgentSession, run_id: str) -> dict[str, Any]:
 
 
 def children_attend(now: datetime) -> int:
-    """Halt the runs below halted ones, and give back the rest of those that are over. Return how many."""
+    """Halt the runs below halted ones, and give back the rest of those that are over. Return how many.
+
+    In the order of the index `session_lent`, or SQLite reads all runs.
+    """
     lent = AgentSession.objects.filter(parent__isnull=False, handed_back_at__isnull=True)
     below = lent.exclude(status__in=sorted(TERMINAL)).exclude(halt_state__in=_STOPPING)
     halted = below.filter(Q(parent__halt_state=HaltState.HALT_REQUESTED) | Q(parent__terminal_reason__in=_HALTS))
-    over = lent.filter(status__in=sorted(TERMINAL))
+    over = lent.filter(Likely(Q(status__in=sorted(TERMINAL))))
     done = 0
-    for pk in list(halted.order_by("pk").values_list("pk", flat=True)[:MOST]):
+    for pk in list(halted.order_by("parent_id", "pk").values_list("pk", flat=True)[:MOST]):
         session_halt(pk, by=None, reason="The run that started it was halted.", now=now)
         done += 1
-    for pk, parent_pk in list(over.order_by("pk").values_list("pk", "parent_id")[:MOST]):
+    for pk, parent_pk in list(over.order_by("parent_id", "pk").values_list("pk", "parent_id")[:MOST]):
         done += _hand_back(pk, parent_pk, now=now)
     return done
 

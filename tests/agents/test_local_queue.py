@@ -8,7 +8,9 @@ import threading
 import pytest
 
 from agents import queue
+from agents.process_end import ForkEvent
 from agents.queue import LocalQueue
+from tests.flows.processes import until
 
 PATIENCE = 30
 fork = multiprocessing.get_context("fork")
@@ -80,20 +82,70 @@ def test_two_who_wait_get_one_item_each(local):
     assert sorted([taken.get(), taken.get()]) == [1, 2]
 
 
-def test_worker_that_retires_while_it_waits_for_a_task_ends_and_takes_none(local, monkeypatch):
-    pipe = os.pipe()
-    monkeypatch.setattr(queue._Runs, "retiring", [pipe])
-    monkeypatch.setattr(queue.Conf, "MAX_RSS", None)
+@pytest.fixture
+def worker(monkeypatch, local):
+    """A worker that waits for tasks, in a thread, and what it has taken when it ends."""
+    monkeypatch.setattr(queue._Runs, "retiring", ForkEvent())
+    monkeypatch.setattr(queue._Runs, "changed_worker", ForkEvent())
     monkeypatch.setattr(queue._Runs, "timer", multiprocessing.Value("i", -1))
+    monkeypatch.setattr(queue._Runs, "has_worked", False)
+    monkeypatch.setattr(queue.Conf, "MAX_RSS", None)
     ended = []
-    worker = threading.Thread(target=lambda: ended.append(list(iter(local.get, "STOP"))))
-    worker.start()
+    thread = threading.Thread(target=lambda: ended.append(list(iter(local.get, "STOP"))))
+    yield thread, ended
+    queue.worker_retire()
+    thread.join(PATIENCE)
+
+
+def test_worker_that_retires_while_it_waits_for_a_task_ends_and_takes_none(local, worker):
+    thread, ended = worker
+    thread.start()
 
     queue.worker_retire()
-    worker.join(PATIENCE)
+    thread.join(PATIENCE)
     local.put("for somebody else")
 
     assert ended == [[]]
     assert (queue.Conf.MAX_RSS, queue._Runs.timer.value) == (1, queue.RETIRED)
-    for end in pipe:
-        os.close(end)
+    assert queue._Runs.changed_worker.is_set()  # the guard is told
+
+
+def test_worker_that_has_worked_and_has_no_task_for_long_retires(worker, monkeypatch):
+    monkeypatch.setattr(queue, "REST_SECONDS", 0.01)
+    thread, ended = worker
+    queue.work_beside_others(lambda: None)
+    thread.start()
+    thread.join(PATIENCE)
+
+    assert ended == [[]]
+    assert queue._Runs.timer.value == queue.RETIRED
+
+
+def test_worker_that_has_not_worked_waits_on(worker, local, monkeypatch):
+    monkeypatch.setattr(queue, "REST_SECONDS", 0)
+    thread, ended = worker
+    thread.start()
+    for item in ("a task", "STOP"):
+        local.put(item)
+    thread.join(PATIENCE)
+
+    assert ended == [["a task"]]
+    assert queue._Runs.timer.value == -1
+
+
+def test_worker_whose_runs_go_on_does_not_retire(worker, local, monkeypatch):
+    """It has to wait for them anyway, and may take a task meanwhile."""
+    looks = []
+    monkeypatch.setattr(queue, "REST_SECONDS", 0.001)
+    monkeypatch.setattr(queue._Runs, "has_worked", True)
+    monkeypatch.setattr(queue._Runs, "threads", {threading.current_thread()})
+    real = queue._retire_after_work
+    monkeypatch.setattr(queue, "_retire_after_work", lambda: looks.append(real()))
+    thread, ended = worker
+    thread.start()
+    until(lambda: len(looks) > 2)
+    for item in ("a task", "STOP"):
+        local.put(item)
+    thread.join(PATIENCE)
+
+    assert ended == [["a task"]]

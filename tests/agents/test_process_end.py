@@ -1,5 +1,6 @@
 """Processes do not outlive their parent, however it ends."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 from django.conf import settings
 
+from agents.process_end import ForkEvent
 from tests.flows.processes import is_alive, until
 
 STARTS_A_CHILD = """
@@ -78,3 +80,52 @@ def test_process_of_a_skill_ends_when_its_worker_is_killed(tmp_path):
     worker.communicate()
 
     until(lambda: not is_alive(skill))
+
+
+def test_event_that_a_forked_process_sets_is_noticed_until_it_is_cleared():
+    event = ForkEvent()
+    assert not event.wait(0)
+    process = multiprocessing.get_context("fork").Process(target=lambda: [event.set() for _ in range(3)])
+    process.start()
+    assert event.wait(30)
+    process.join(30)
+    assert event.is_set()
+    event.clear()
+    assert not event.is_set()
+
+
+FORKS_AFTER_A_CONNECTION = """
+import os, sqlite3, sys
+from agents.process_end import sort_free_memory
+
+def copied():
+    database = sqlite3.connect(":memory:")
+    for number in range(3000):
+        database.execute(f"CREATE TABLE table_{number} (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+    above = bytearray(50_000)  # what is freed is not given back
+    database.close()
+    if sys.argv[1] == "sorted":
+        sort_free_memory()
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        bytearray(100_000)
+        with open("/proc/self/smaps_rollup") as memory:
+            lines = [line.split() for line in memory]
+        os.write(writing, next(line[1] for line in lines if line[0] == "Private_Dirty:").encode())
+        os._exit(0)
+    os.wait()
+    return os.read(reading, 100).decode(), above
+
+print(copied()[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process has copied")
+def test_forked_process_copies_nothing_of_what_a_closed_connection_has_freed():
+    copied = {}
+    for how in ("unsorted", "sorted"):
+        with start(FORKS_AFTER_A_CONNECTION, how) as process:
+            copied[how] = int(process.communicate(timeout=60)[0])
+    if copied["unsorted"] < 2_000:
+        pytest.skip("this C library has nothing to sort")
+    assert copied["sorted"] < copied["unsorted"] / 2

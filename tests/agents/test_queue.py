@@ -1,6 +1,7 @@
 """Workers are told of a task by the commit that adds it, and look for themselves now and then."""
 
 import threading
+from unittest.mock import Mock
 
 import pytest
 from django.db import connection, transaction
@@ -8,6 +9,7 @@ from django_q.brokers import get_broker
 from django_q.models import OrmQ
 
 from agents import queue
+from agents.models import Lease
 from agents.queue import DatabaseBroker, Queue, TaskName, enqueue
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,15 +32,16 @@ def waiting():
 
     def begin():
         thread = threading.Thread(target=look)
-        real = queue.ORM.dequeue
+        kind = queue._Told if connection.vendor == "postgresql" else queue._Changed
+        real = kind.begin
 
-        def noticed(broker):
-            taken = real(broker)
+        def noticed(waiter):
+            has_task = real(waiter)
             started.set()
-            return taken
+            return has_task
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(queue.ORM, "dequeue", noticed)
+            patch.setattr(kind, "begin", noticed)
             thread.start()
             assert started.wait(LONG)
         return thread
@@ -68,6 +71,22 @@ def test_whoever_is_not_told_looks_all_the_same(waiting, monkeypatch):
     thread = begin()
     thread.join(LONG)
     assert found == [None]
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL tells of tasks, not of writes")
+def test_write_that_adds_no_task_costs_no_query_of_django(monkeypatch):
+    look = Mock(return_value=None)
+    monkeypatch.setattr(queue.ORM, "dequeue", look)
+    monkeypatch.setattr(queue, "_LOOKS_TOLD", 0)
+    broker = get_broker(Queue.MAIN.value)
+    broker.dequeue()
+    Lease.objects.create(name="anything")
+    broker.dequeue()
+    assert not look.called
+    enqueue(TaskName.RUN_SESSION, 7)
+    broker.dequeue()
+    look.assert_called_once()
+    broker._waiter._database.close()
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no server that could go away")

@@ -139,6 +139,113 @@ def test_duty_that_did_something_by_the_clock_makes_everything_be_looked_for():
     assert quiet.tick() == EVERYTHING
 
 
+@pytest.fixture
+def keeps_connection(monkeypatch):
+    """As a ticker of the supervisor does."""
+    monkeypatch.setattr(ticker, "close_old_connections", lambda: None)
+
+
+class Paces(SignalEvent):
+    """Stands for the wait between two ticks: time passes, and the pauses are kept."""
+
+    def __init__(self, travelling, most=4):
+        super().__init__()
+        self.pauses, self.passed, self._travelling, self._most = [], 0.0, travelling, most
+
+    def wait(self, seconds):
+        self.pauses.append(round(seconds, 3))
+        self.passed += seconds
+        self._travelling.shift(seconds)
+        if len(self.pauses) == self._most:
+            self.set()
+        return False
+
+
+def paces(*duties, most=4):
+    """Run a ticker with these duties for so many pauses. Return the pauses."""
+    with time_machine.travel(NOW, tick=False) as travelling:
+        over = Paces(travelling, most)
+        Ticker(duties, monotonic=lambda: over.passed).run(over, every=0.5)
+    return over.pauses
+
+
+def due_in(*seconds, every=0):
+    """A duty that is due at these times, and finds something to do then. Return it and when it did."""
+    left, done = [NOW + one * SECOND for one in seconds], []
+
+    def do(now):
+        due = [one for one in left if one <= now]
+        left[:] = [one for one in left if one > now]
+        done.extend((now - NOW).total_seconds() for _ in due)
+        return len(due)
+
+    return Duty("by clock", every, do, next_due=lambda now: min(left, default=None)), done
+
+
+@pytest.mark.usefixtures("keeps_connection")
+@pytest.mark.django_db
+def test_what_comes_due_between_two_ticks_is_done_at_its_time():
+    duty, done = due_in(0.2, 0.7)
+    assert paces(duty) == [0.2, 0.3, 0.2, 0.3]
+    assert done == [0.2, 0.7]
+
+
+@pytest.mark.usefixtures("keeps_connection")
+@pytest.mark.django_db
+def test_between_two_ticks_only_what_has_a_time_is_looked_for():
+    duty, _ = due_in(0.2)
+    seen, other = counting()
+    assert paces(duty, other, most=3) == [0.2, 0.3, 0.5]
+    assert [(now - NOW).total_seconds() for now in seen] == [0, 0.5]
+
+
+@pytest.mark.usefixtures("keeps_connection")
+@pytest.mark.django_db
+def test_many_times_at_once_are_not_looked_at_one_by_one():
+    duty, done = due_in(*(0.2 + 0.001 * count for count in range(60)))
+    assert paces(duty, most=3) == [0.2, 0.05, 0.05]
+    assert len(done) == 51
+
+
+@pytest.mark.usefixtures("keeps_connection")
+@pytest.mark.django_db
+def test_time_that_has_come_is_left_to_the_next_tick():
+    """As when a session waits for a worker: something is due all the time."""
+    waiting = Duty("wait", 0, lambda now: 0, next_due=lambda now: now)
+    assert paces(waiting, most=2) == [0.5, 0.5]
+
+
+@pytest.mark.usefixtures("keeps_connection")
+@pytest.mark.django_db
+def test_ticker_without_the_lease_keeps_to_its_ticks():
+    duty, done = due_in(0.2)
+    acquire("ticker", owner="elsewhere:1", lifetime=LEASE, now=NOW)
+    assert paces(duty, most=2) == [0.5, 0.5]
+    assert done == []
+
+
+@pytest.mark.usefixtures("keeps_connection")
+@pytest.mark.django_db(transaction=True)
+def test_earlier_time_that_somebody_writes_is_noticed_at_the_next_tick():
+    times = [NOW + HOUR]
+    done = []
+    duty = Duty("by clock", 0, lambda now: done.append(now) or 0, next_due=lambda now: times[0])
+    with time_machine.travel(NOW, tick=False) as travelling:
+        over = Paces(travelling, most=4)
+        waited = over.wait
+
+        def wait(seconds):
+            if len(over.pauses) == 1:
+                times[0] = NOW + 1.2 * SECOND
+                written_elsewhere()
+            return waited(seconds)
+
+        over.wait = wait
+        Ticker((duty,), monotonic=lambda: over.passed).run(over, every=0.5)
+    assert over.pauses == [0.5, 0.5, 0.2, 0.3]
+    assert NOW + 1.2 * SECOND in done
+
+
 @pytest.mark.django_db(transaction=True)
 def test_whoever_writes_is_noticed_at_the_next_tick():
     quiet = Quiet()

@@ -34,6 +34,8 @@ def slow(request: object) -> str:
 def lateness(loops: int, spread: float, **variables: str) -> list[float]:
     """Return how many seconds after their times the turns begin."""
     with ModelServer() as model, working(LQOPS_MAX_RUNNING_PER_USER=str(loops), **model.environment, **variables):
+        (first,) = asleep(1, clock(), since=clock())
+        until(lambda: AgentSession.objects.filter(pk=first.pk, started_at__isnull=False).exists())  # they are at work
         model.answer = slow
         begins = clock() + timedelta(seconds=2)
         times = [begins + timedelta(seconds=spread * count / loops) for count in range(loops)]
