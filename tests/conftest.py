@@ -1,9 +1,7 @@
 """Fixtures for all tests."""
 
-import contextlib
 import gc
 import math
-import os
 from functools import cache
 from importlib import import_module
 from unittest.mock import patch
@@ -13,9 +11,10 @@ import pytest
 import pytest_django.fixtures
 from django.db import connection
 from django.test import TransactionTestCase
-from xdist.scheduler import LoadFileScheduling
 
 from tests import databases, flushing, sampling
+
+pytest_plugins = ["tests.side_by_side"]
 
 # The same examples every time, so that a change is judged by what it changed; `make stress` looks for new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
@@ -35,22 +34,6 @@ SLOW = (
     "tests/agents/text/test_extraction",
     "tests/agents/skills/test_isolation",
 )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session):
-    """Workers that are to run all tests begin with different files: what one has compiled, the others only load."""
-    config = session.config
-    if not hasattr(config, "workerinput") or config.args != config.getini("testpaths"):
-        return
-    number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
-    left_out = tuple(str(config.rootpath / path) for path in config.option.ignore or ())
-    found = sorted(config.rootpath.glob("tests/**/test_*.py"))
-    files = [file for file in found if not str(file).startswith(left_out)]
-    first = number * len(files) // count
-    for file in files[first:] + files[:first]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # told when the file is collected
-            import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
 
 
 def pytest_addoption(parser):
@@ -74,24 +57,23 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-def pytest_runtest_logreport(report):
+class FailuresAtOnce:
     """A failure is told when it happens, for whoever waits for the end, or does not live to see it."""
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        crash = getattr(report.longrepr, "reprcrash", None)
-        print(
-            f"\n{report.nodeid} failed ({report.when}): {crash.message if crash else report.longreprtext}", flush=True
-        )
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            text = crash.message if crash else report.longreprtext
+            print(f"\n{report.nodeid} failed ({report.when}): {text}", flush=True)
 
 
-class SideBySide(LoadFileScheduling):
-    """The tests of a file stay together, and those of the browser, which share an installation."""
-
-    def _split_scope(self, nodeid):
-        return "tests/browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
+def pytest_configure(config):
+    config.pluginmanager.register(FailuresAtOnce(), "failures_at_once")
 
 
-def pytest_xdist_make_scheduler(config, log):
-    return SideBySide(config, log)
+def pytest_worker_started(config, worker):
+    config.pluginmanager.unregister(name="failures_at_once")
+    databases.own_files(worker)
 
 
 @pytest.fixture(scope="session")

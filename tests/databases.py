@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 
@@ -84,6 +85,27 @@ class Shared:
         with (self._folder / "migrating").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def own_files(worker: str) -> None:
+    """Give a worker a copy of the folder of the installation, and name the copy wherever the folder was named."""
+    old = str(settings.VAR_DIR)
+    new = f"{old}-{worker}"
+    shutil.copytree(old, new)
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            value.update({key: renamed(one) for key, one in value.items()})  # other modules hold the same one
+        elif isinstance(value, list):
+            value[:] = map(renamed, value)
+        elif isinstance(value, str | Path) and old in str(value):
+            return type(value)(str(value).replace(old, new))
+        return value
+
+    for name in filter(str.isupper, dir(settings)):
+        if (value := getattr(settings, name)) is not (own := renamed(value)):
+            setattr(settings, name, own)
+    os.environ |= {name: renamed(value) for name, value in os.environ.items()}
 
 
 def _state_of_source() -> str:
