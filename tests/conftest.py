@@ -101,6 +101,17 @@ def django_db_modify_db_settings(
         shared.remove_copy()
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup, django_db_blocker):
+    """A connection stays open: SQLite would write its log back whenever a test closes the last one."""
+    kept = connection.copy()
+    with django_db_blocker.unblock():
+        if kept.vendor == "sqlite":
+            kept.introspection.table_names()
+        yield
+        kept.close()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_flush():
     """A test that commits begins with what a fresh database holds, and leaves that behind."""
