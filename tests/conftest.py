@@ -149,10 +149,13 @@ def durable_commits(db):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _installed_packages_are_read_once():
-    """Tests load the skills again and again; nothing is installed meanwhile."""
-    registry = import_module("agents.skills.registry")
-    with patch.object(registry, "entry_points", cache(registry.entry_points)):
+def _found_once():
+    """Tests load the skills and call `doctor` again and again; no package and no protection changes meanwhile."""
+    registry, doctor = import_module("agents.skills.registry"), import_module("agents.checks.doctor")
+    with (
+        patch.object(registry, "entry_points", cache(registry.entry_points)),
+        patch.object(doctor, "isolation_report", cache(doctor.isolation_report)),
+    ):
         yield
 
 

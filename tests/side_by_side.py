@@ -180,7 +180,7 @@ def _work(session, files, connection, worker, folder):
         code = 0
     except (KeyboardInterrupt, EOFError, BrokenPipeError):  # or the process that reads the reports is gone
         session._setupstate.teardown_exact(None)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 it is reported as the failure of its test
         connection.send(("error", traceback.format_exc()))
     finally:
         if "coverage" in sys.modules and (measured := sys.modules["coverage"].Coverage.current()):

@@ -50,7 +50,7 @@ def test_reports_of_all_workers_are_summed_up(folder):
 def test_worker_that_ends_fails_its_test_and_those_it_leaves(folder):
     code, text = run(
         folder(
-            killed="def test_one(): pass\ndef test_two(): os.kill(os.getpid(), signal.SIGKILL)\ndef test_three(): pass\n",
+            killed="def test_one(): pass\ndef test_two(): os.kill(os.getpid(), 9)\ndef test_three(): pass\n",
             left="def test_exit(): pytest.exit('at once')\n",
         )
     )

@@ -67,6 +67,18 @@ def can_administer() -> bool:
 
 
 @skill(**APART)
+def try_all(acts: list[list[Any]]) -> list[Any]:
+    """Tries the acts of other skills here, one after the other; returns what each returned or raised."""
+    found: list[Any] = []
+    for name, *arguments in acts:
+        try:
+            found.append(globals()[name].function(*arguments))
+        except Exception as error:  # noqa: BLE001 it is returned
+            found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
+@skill(**APART)
 def read(path: str) -> str:
     """Reads a file, or lists a folder."""
     place = Path(path)
@@ -241,7 +253,7 @@ def disorder(how: str) -> str:
     """Leaves a folder that is hard to remove."""
     match how:
         case "deep":
-            for _ in range(3_000):
+            for _ in range(2_100):  # longer than a path may be
                 Path("d").mkdir()
                 os.chdir("d")
         case "closed":
