@@ -3,6 +3,7 @@
 For SQLite the copy outlives the run: until the source changes, the next run migrates nothing.
 """
 
+import copy
 import fcntl
 import hashlib
 import os
@@ -11,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from django.conf import settings
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
+from django.db.models import Field
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -39,7 +42,8 @@ class Shared:
             if note.read() if self._is_postgres else Path(self._kept).exists():
                 self._take_copy()
                 return self._create(*arguments, **options)
-            name = self._create(*arguments, **options)
+            with patch.object(Field, "clone", _copy_field):
+                name = self._create(*arguments, **options)
             self._keep_copy()
             note.write(name)
             self._has_kept = True
@@ -85,6 +89,13 @@ class Shared:
         with (self._folder / "migrating").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _copy_field(field: Field) -> Field:
+    """In place of Django's function, which makes a field anew from its arguments: a third of the work of migrating."""
+    copied = copy.deepcopy(field)
+    copied.creation_counter, Field.creation_counter = Field.creation_counter, Field.creation_counter + 1
+    return copied
 
 
 def own_files(worker: str) -> None:

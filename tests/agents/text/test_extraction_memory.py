@@ -81,7 +81,7 @@ CELL = '<row r="{0}"><c r="XFD{0}"><v>1</v></c></row>'
         ("a.csv", lambda: b"abcdefgh,ijklmnop\n" * (MB // 2), "more than 5,000,000 characters"),
         ("a.csv", lambda: b"," * 19 * MB, "more than 5,000,000 cells"),
         ("a.csv", lambda: b"a\n" * 1_048_577, "more than 1,048,576 rows"),
-        ("a.xlsx", lambda: with_rows("".join(CELL.format(number) for number in range(1, 2_000))), "more than 5,000,000 cells"),
+        ("a.xlsx", lambda: with_rows("".join(map(CELL.format, range(1, 2_000)))), "more than 5,000,000 cells"),
         ("a.xlsx", lambda: with_rows(CELL.format(999_999_999_999)), "holds no text"),
         ("a.odt", lambda: odt_of("<text:p>x</text:p>" * 3 * MB), "more than 2,000,000 elements"),
         ("a.odt", lambda: odt_of("<text:p>" + "x" * 6 * MB + "</text:p>"), "more than 5,000,000 characters"),
