@@ -57,22 +57,16 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-class FailuresAtOnce:
+def pytest_runtest_logreport(report):
     """A failure is told when it happens, for whoever waits for the end, or does not live to see it."""
-
-    def pytest_runtest_logreport(self, report):
-        if report.failed:
-            crash = getattr(report.longrepr, "reprcrash", None)
-            text = crash.message if crash else report.longreprtext
-            print(f"\n{report.nodeid} failed ({report.when}): {text}", flush=True)
-
-
-def pytest_configure(config):
-    config.pluginmanager.register(FailuresAtOnce(), "failures_at_once")
+    if report.failed and not databases.worker:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        print(
+            f"\n{report.nodeid} failed ({report.when}): {crash.message if crash else report.longreprtext}", flush=True
+        )
 
 
-def pytest_worker_started(config, worker):
-    config.pluginmanager.unregister(name="failures_at_once")
+def pytest_worker_started(worker):
     databases.own_files(worker)
 
 

@@ -20,6 +20,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.models import Field
 
 ROOT = Path(__file__).resolve().parents[1]
+worker = ""  # such as gw0, if this process is one of those that run side by side
 
 
 class Shared:
@@ -98,10 +99,11 @@ def _copy_field(field: Field) -> Field:
     return copied
 
 
-def own_files(worker: str) -> None:
+def own_files(name: str) -> None:
     """Give a worker a copy of the folder of the installation, and name the copy wherever the folder was named."""
-    old = str(settings.VAR_DIR)
-    new = f"{old}-{worker}"
+    global worker
+    worker, old = name, str(settings.VAR_DIR)
+    new = f"{old}-{name}"
     shutil.copytree(old, new)
 
     def renamed(value: Any) -> Any:
@@ -113,10 +115,10 @@ def own_files(worker: str) -> None:
             return type(value)(str(value).replace(old, new))
         return value
 
-    for name in filter(str.isupper, dir(settings)):
-        if (value := getattr(settings, name)) is not (own := renamed(value)):
-            setattr(settings, name, own)
-    os.environ |= {name: renamed(value) for name, value in os.environ.items()}
+    for setting in filter(str.isupper, dir(settings)):
+        if (value := getattr(settings, setting)) is not (own := renamed(value)):
+            setattr(settings, setting, own)
+    os.environ |= {variable: renamed(value) for variable, value in os.environ.items()}
 
 
 def _state_of_source() -> str:

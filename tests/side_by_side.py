@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import traceback
-import warnings
 from multiprocessing.connection import Connection, Pipe, wait
 from types import SimpleNamespace
 
@@ -20,8 +19,8 @@ TOGETHER = ("tests/browser/",)  # the files of these folders share an installati
 class Hooks:
     """The hook that this plugin adds."""
 
-    def pytest_worker_started(self, config, worker):
-        """Give a worker, such as gw0, files and databases of its own."""
+    def pytest_worker_started(self, worker):
+        """Give this worker, which is called gw0 or so, files and databases of its own."""
 
 
 def pytest_addhooks(pluginmanager):
@@ -34,14 +33,14 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
-    count, is_broken = session.config.option.workers, session.testsfailed  # pytest says what cannot be collected
-    if is_broken or not count or session.config.option.collectonly:
+    options = session.config.option
+    if not options.workers or options.collectonly or session.testsfailed:  # pytest says what cannot be collected
         return None
     if reporter := session.config.pluginmanager.get_plugin("terminalreporter"):
         reporter.showfspath = False  # names of files would come in turns
     run = _Run(session)
     try:
-        run.start(min(count, len(run.files)))
+        run.start(min(options.workers, len(run.files)))
         run.follow()
     except BaseException:
         run.stop()
@@ -49,8 +48,6 @@ def pytest_runtestloop(session):
         raise
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
-    if session.shouldstop:
-        raise session.Interrupted(session.shouldstop)
     run.fail_unfinished()
     return True
 
@@ -73,8 +70,8 @@ class _Run:
             ours, theirs = Pipe()
             if not (pid := os.fork()):
                 for other in (ours, *self._workers):
-                    other.close()  # so that a worker sees the end of this process, and this one the end of a worker
-                _work(self.session, self.files, theirs, f"gw{number}", folder)
+                    other.close()  # or nobody would see the end of another process
+                _work(self.session, self.files, theirs, folder / f"gw{number}")
             theirs.close()
             self._workers[ours] = pid
 
@@ -84,10 +81,11 @@ class _Run:
             # A process that a test has left behind may keep the connection of an ended worker open.
             for connection in wait(self._workers, timeout=1) or [*filter(self._has_ended, self._workers)]:
                 try:
-                    getattr(self, f"_on_{(message := connection.recv())[0]}")(connection, *message[1:])
+                    kind, *content = connection.recv()
                 except (EOFError, ConnectionError):
-                    self._on_end(connection)
-            if self.session.shouldfail or self.session.shouldstop:
+                    kind, content = "end", []
+                getattr(self, f"_on_{kind}")(connection, *content)
+            if self.session.shouldfail:
                 self.stop()
 
     def stop(self):
@@ -101,13 +99,11 @@ class _Run:
         for nodeid, item in self._unfinished.items():
             cause = self._causes.get(nodeid, "It was not run: the worker that had its file ended before.")
             report = pytest.TestReport(nodeid, item.location, {}, "failed", cause, "call")
-            self.hook.pytest_runtest_logstart(nodeid=nodeid, location=item.location)
             self.hook.pytest_runtest_logreport(report=report)
-            self.hook.pytest_runtest_logfinish(nodeid=nodeid, location=item.location)
 
     def _has_ended(self, connection):
-        pid = self._workers[connection]
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) and not connection.poll()
+        ended = os.waitid(os.P_PID, self._workers[connection], os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return ended and not connection.poll()
 
     def _on_more(self, connection):
         connection.send(next(self._left, None))
@@ -124,12 +120,6 @@ class _Run:
         del self._unfinished[self._current.pop(connection)]
         self.hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
 
-    def _on_warning(self, _, text, file, line, when, nodeid):
-        message = warnings.WarningMessage(text, UserWarning, file, line)
-        self.hook.pytest_warning_recorded.call_historic(
-            kwargs={"warning_message": message, "when": when, "nodeid": nodeid, "location": None}
-        )
-
     def _on_error(self, connection, text):
         self._causes[self._current.get(connection, "")] = text
 
@@ -141,8 +131,20 @@ class _Run:
             self._causes.setdefault(nodeid, f"The worker that ran {nodeid} ended with exit code {code}.")
 
 
+def _files(items):
+    """Group the tests by file, in the order of the first test of each."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        name = next((folder for folder in TOGETHER if item.nodeid.startswith(folder)), item.nodeid.partition("::")[0])
+        files.setdefault(name, []).append(item)
+    return [*files.values()]
+
+
+# --- The side of a worker ---
+
+
 class _Reports:
-    """The side of a worker: a plugin that sends what pytest reports."""
+    """Sends what pytest reports."""
 
     def __init__(self, config, connection):
         self._config, self._send = config, connection.send
@@ -157,26 +159,18 @@ class _Reports:
     def pytest_runtest_logfinish(self, nodeid, location):
         self._send(("logfinish", nodeid, location))
 
-    def pytest_warning_recorded(self, warning_message, when, nodeid):
-        text = f"{warning_message.category.__name__}: {warning_message.message}"
-        self._send(("warning", text, warning_message.filename, warning_message.lineno, when, nodeid))
 
-
-def _files(items):
-    """Group the tests by file, in the order of the first test of each."""
-    files: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        name = next((folder for folder in TOGETHER if item.nodeid.startswith(folder)), item.nodeid.partition("::")[0])
-        files.setdefault(name, []).append(item)
-    return [*files.values()]
-
-
-def _work(session, files, connection, worker, folder):
+def _work(session, files, connection, folder):
     """Run tests in this process, which is a worker, and end it."""
     code = 1
     try:
-        _become_worker(session.config, connection, worker, folder)
-        _run_tests(session, files, connection)
+        _become_worker(session.config, connection, folder)
+        tests = _given(files, connection)
+        item = next(tests, None)
+        while item:
+            following = next(tests, None)  # what the two share is not torn down between them
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            item = following
         code = 0
     except (KeyboardInterrupt, EOFError, BrokenPipeError):  # or the process that reads the reports is gone
         session._setupstate.teardown_exact(None)
@@ -189,15 +183,15 @@ def _work(session, files, connection, worker, folder):
         os._exit(code)
 
 
-def _become_worker(config, connection, worker, folder):
+def _become_worker(config, connection, folder):
     def interrupt(*_):
         signal.signal(signal.SIGINT, lambda *_: None)  # a terminal interrupts the workers, and so does `stop`
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
-    config.workerinput = {"workerid": worker}  # by which pytest and pytest-django know that they are in a worker
-    config._tmp_path_factory._basetemp = folder / worker
-    config._tmp_path_factory._basetemp.mkdir(mode=0o700)
+    config.workerinput = {"workerid": folder.name}  # by which pytest and pytest-django know that they are in a worker
+    folder.mkdir(mode=0o700)
+    config._tmp_path_factory._basetemp = folder
     plugins = config.pluginmanager
     if capture := plugins.get_plugin("capturemanager"):  # it writes into a file that all workers would share
         capture.stop_global_capturing()
@@ -206,19 +200,12 @@ def _become_worker(config, connection, worker, folder):
         plugins.unregister(reporter)
         plugins.register(SimpleNamespace(_tw=reporter._tw), "terminalreporter")  # a timeout writes to it
     plugins.register(_Reports(config, connection))
-    config.hook.pytest_worker_started(config=config, worker=worker)
+    config.hook.pytest_worker_started(worker=folder.name)
 
 
-def _run_tests(session, files, connection):
-    def given():
+def _given(files, connection):
+    """Yield the tests of the files that this worker is given."""
+    connection.send(("more",))
+    while (number := connection.recv()) is not None:
+        yield from files[number]
         connection.send(("more",))
-        while (number := connection.recv()) is not None:
-            yield from files[number]
-            connection.send(("more",))
-
-    tests = given()
-    item = next(tests, None)
-    while item:
-        following = next(tests, None)  # what it shares with this one is not torn down between them
-        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        item = following
