@@ -2,12 +2,15 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 
+from tests import databases
 from tests.side_by_side import _files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,6 +89,24 @@ def test_waits(made):
     assert code == 2
     assert "KeyboardInterrupt" in text
     assert (there / "removed").exists()
+
+
+def test_worker_has_a_folder_of_its_own_wherever_it_is_named():
+    old, (reading, writing) = str(settings.VAR_DIR), os.pipe()
+    if not (pid := os.fork()):
+        databases.own_files("gw9")
+        named = [settings.VAR_DIR, settings.MEDIA_ROOT, settings.LQOPS_SENSOR_ROOTS[0], os.environ["LQOPS_VAR_DIR"]]
+        os.write(writing, "\n".join(map(str, named)).encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(pid, 0)
+    new, *places = os.read(reading, 10_000).decode().split("\n")
+    os.close(reading)
+    assert new == f"{old}-gw9"
+    assert len(places) == 3
+    assert all(place.startswith(new) for place in places)
+    assert {path.name for path in Path(new).iterdir()} == {path.name for path in Path(old).iterdir()}
+    shutil.rmtree(new)
 
 
 class Item:

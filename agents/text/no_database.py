@@ -1,6 +1,6 @@
 """Stands in for Django's database layer in processes without a database: isolated skills and readers of documents.
 
-agents.enums takes its choices from that layer. Importing all of it would take half of the time of such a process.
+agents.enums takes its choices from that layer. Importing all of it would take a third of the time of such a process.
 """
 
 import importlib.util

@@ -42,6 +42,7 @@ def show_process() -> dict[str, Any]:
         "sockets": [number for number in range(256) if is_of(stat.S_ISSOCK, number)],
         "open": [number for number in range(256) if is_open(number)],
         "django": "django.apps" in sys.modules and sys.modules["django.apps"].apps.ready,
+        "asyncio": "asyncio" in sys.modules,
         "limits": {
             name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
             for name in ("CPU", "AS", "FSIZE", "NOFILE", "CORE", "NPROC")
