@@ -112,11 +112,10 @@ class _Run:
         self._current[connection] = nodeid
         self.hook.pytest_runtest_logstart(nodeid=nodeid, location=location)
 
-    def _on_logreport(self, _, data):
-        report = self.hook.pytest_report_from_serializable(config=self.session.config, data=data)
-        self.hook.pytest_runtest_logreport(report=report)
-
-    def _on_logfinish(self, connection, nodeid, location):
+    def _on_logfinish(self, connection, nodeid, location, reports):
+        for data in reports:
+            report = self.hook.pytest_report_from_serializable(config=self.session.config, data=data)
+            self.hook.pytest_runtest_logreport(report=report)
         del self._unfinished[self._current.pop(connection)]
         self.hook.pytest_runtest_logfinish(nodeid=nodeid, location=location)
 
@@ -144,20 +143,20 @@ def _files(items):
 
 
 class _Reports:
-    """Sends what pytest reports."""
+    """Sends what pytest reports: the beginning of a test, and the rest at its end."""
 
     def __init__(self, config, connection):
-        self._config, self._send = config, connection.send
+        self._config, self._send, self._reports = config, connection.send, []
 
     def pytest_runtest_logstart(self, nodeid, location):
         self._send(("logstart", nodeid, location))
 
     def pytest_runtest_logreport(self, report):
-        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._send(("logreport", data))
+        self._reports.append(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
 
     def pytest_runtest_logfinish(self, nodeid, location):
-        self._send(("logfinish", nodeid, location))
+        self._send(("logfinish", nodeid, location, self._reports))
+        self._reports = []
 
 
 def _work(session, files, connection, folder):
