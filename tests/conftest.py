@@ -1,9 +1,7 @@
 """Fixtures for all tests."""
 
-import contextlib
 import gc
 import math
-import os
 from functools import cache
 from importlib import import_module
 from unittest.mock import patch
@@ -11,11 +9,13 @@ from unittest.mock import patch
 import hypothesis
 import pytest
 import pytest_django.fixtures
+from django.conf import settings
 from django.db import connection
 from django.test import TransactionTestCase
-from xdist.scheduler import LoadFileScheduling
 
 from tests import databases, flushing, sampling
+
+pytest_plugins = ["tests.side_by_side"]
 
 # The same examples every time, so that a change is judged by what it changed; `make stress` looks for new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
@@ -35,22 +35,6 @@ SLOW = (
     "tests/agents/text/test_extraction",
     "tests/agents/skills/test_isolation",
 )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session):
-    """Workers that are to run all tests begin with different files: what one has compiled, the others only load."""
-    config = session.config
-    if not hasattr(config, "workerinput") or config.args != config.getini("testpaths"):
-        return
-    number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
-    left_out = tuple(str(config.rootpath / path) for path in config.option.ignore or ())
-    found = sorted(config.rootpath.glob("tests/**/test_*.py"))
-    files = [file for file in found if not str(file).startswith(left_out)]
-    first = number * len(files) // count
-    for file in files[first:] + files[:first]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # told when the file is collected
-            import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
 
 
 def pytest_addoption(parser):
@@ -76,22 +60,15 @@ def pytest_collection_finish():
 
 def pytest_runtest_logreport(report):
     """A failure is told when it happens, for whoever waits for the end, or does not live to see it."""
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+    if report.failed and not databases.worker:
         crash = getattr(report.longrepr, "reprcrash", None)
         print(
             f"\n{report.nodeid} failed ({report.when}): {crash.message if crash else report.longreprtext}", flush=True
         )
 
 
-class SideBySide(LoadFileScheduling):
-    """The tests of a file stay together, and those of the browser, which share an installation."""
-
-    def _split_scope(self, nodeid):
-        return "tests/browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
-
-
-def pytest_xdist_make_scheduler(config, log):
-    return SideBySide(config, log)
+def pytest_worker_started(worker):
+    databases.own_files(worker)
 
 
 @pytest.fixture(scope="session")
@@ -117,6 +94,17 @@ def django_db_modify_db_settings(
         yield
     with django_db_blocker.unblock():
         shared.remove_copy()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup, django_db_blocker):
+    """A connection stays open: SQLite would write its log back whenever a test closes the last one."""
+    kept = connection.copy()
+    with django_db_blocker.unblock():
+        if kept.vendor == "sqlite":
+            kept.introspection.table_names()
+        yield
+        kept.close()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -156,16 +144,24 @@ def durable_commits(db):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _installed_packages_are_read_once():
-    """Tests load the skills again and again; nothing is installed meanwhile."""
-    registry = import_module("agents.skills.registry")
-    with patch.object(registry, "entry_points", cache(registry.entry_points)):
+def _found_once():
+    """Tests load the skills and call `doctor` again and again; no package and no protection changes meanwhile."""
+    registry, doctor = import_module("agents.skills.registry"), import_module("agents.checks.doctor")
+    with (
+        patch.object(registry, "entry_points", cache(registry.entry_points)),
+        patch.object(doctor, "isolation_report", cache(doctor.isolation_report)),
+    ):
         yield
 
 
 @pytest.fixture(autouse=True)
-def _models_as_the_file_says(monkeypatch):
-    """What a test sets of models is gone after it; nothing reads such rows unasked, so most tests need no database."""
+def _as_installed(monkeypatch):
+    """What a test sets of models is gone after it; nothing reads such rows unasked, so most tests need no database.
+
+    A checkpoint that another test wrote would be too old for `Home` after some minutes.
+    """
+    if not flushing.held_off.is_set():
+        settings.LQOPS_CHECKPOINT_FILE.unlink(missing_ok=True)
     catalogue = import_module("agents.definitions.catalogue")
     monkeypatch.setattr(catalogue, "KEPT_SECONDS", math.inf)
     monkeypatch.setattr(catalogue, "_seen", catalogue._Seen())

@@ -24,14 +24,24 @@ def remember():
 
 def flush_now():
     with transaction.atomic(), connection.cursor() as cursor:
+        held = _tables_with_rows(cursor)
+        changed = [table for table in held if _rows(cursor, table) != _fresh.get(table)]
+        changed += [table for table, rows in _fresh.items() if rows and table not in held]
+        if not changed and not models.missing(connection):
+            return
         models.remove(connection)  # around a flush, and at no other time
-        changed = [table for table in _tables() if _rows(cursor, table) != _fresh.get(table, [])]
         for table in changed:
             cursor.execute(f"DELETE FROM {connection.ops.quote_name(table)}")
         for table in changed:
             _put_back(cursor, table)
         models.install(connection)
     ContentType.objects.clear_cache()
+
+
+def _tables_with_rows(cursor):
+    parts = (f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {connection.ops.quote_name(table)})" for table in _tables())
+    cursor.execute(" UNION ALL ".join(parts))
+    return [table for (table,) in cursor.fetchall()]
 
 
 def _tables():

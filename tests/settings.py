@@ -4,11 +4,9 @@ import os
 import tempfile
 from pathlib import Path
 
-# The processes that a test starts share the folder of its run; tests that run side by side have one each.
-_run = f"LQOPS_TEST_VAR_DIR_{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
-_var = Path(os.environ.get(_run) or tempfile.mkdtemp(prefix="lqops-test-"))
-os.environ[_run] = str(_var)
-os.environ["LQOPS_VAR_DIR"] = str(_var)
+# The processes that a test starts share the folder of its run; workers that run side by side have one each.
+_var = Path(os.environ.get("LQOPS_TEST_VAR_DIR") or tempfile.mkdtemp(prefix="lqops-test-"))
+os.environ["LQOPS_TEST_VAR_DIR"] = os.environ["LQOPS_VAR_DIR"] = str(_var)
 os.environ["LQOPS_DATABASE_URL"] = os.environ.get("LQOPS_TEST_DATABASE_URL") or f"sqlite:///{_var / 'lqops.sqlite3'}"
 
 from lqops.oidc_config import APPS as OIDC_APPS  # noqa: E402

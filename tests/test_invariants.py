@@ -6,7 +6,6 @@ from django.db import connection, transaction
 from audit import models
 from tests.flows.story import Story, told
 from tests.invariants import problems
-from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 
@@ -85,12 +84,12 @@ def told_story(tmp_path, settings):
         yield
 
 
-@every_row(["begins", "holds", "sql"], BREAKS)
-def test_every_broken_invariant_is_named(told_story, begins, holds, sql):
-    with transaction.atomic(), connection.cursor() as cursor:
-        models.remove(connection)  # the audit log refuses changes
-        for one in sql.split("; "):
-            cursor.execute(one)
-        found = problems(secrets=[SECRET])
-        transaction.set_rollback(True)
-    assert [one for one in found if one.startswith(begins) and holds in one], f"{sql}: {found}"
+def test_every_broken_invariant_is_named(told_story, some):
+    for begins, holds, sql in some(BREAKS, 3):
+        with transaction.atomic(), connection.cursor() as cursor:
+            models.remove(connection)  # the audit log refuses changes
+            for one in sql.split("; "):
+                cursor.execute(one)
+            found = problems(secrets=[SECRET])
+            transaction.set_rollback(True)
+        assert [one for one in found if one.startswith(begins) and holds in one], f"{sql}: {found}"

@@ -64,6 +64,7 @@ def doctor(change: list[str] | None) -> int:
         if change:
             sys.meta_path.insert(0, ChangedModule(*change))
             importlib.import_module(change[0])
+            importlib.import_module("agents.checks.doctor").isolation_report = dict  # no brake: tried as it is
         main()
     except SystemExit as left:
         return left.code

@@ -187,11 +187,18 @@ def _processes() -> Iterator[tuple[int, int]]:
             if not state.startswith("Z"):
                 yield int(pid), int(parent)
         return
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has just ended
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            if state != "Z":
-                yield int(stat.parent.name), int(parent)
+    for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
+        if parent := _parent_of(pid):
+            yield pid, parent
+
+
+def _parent_of(pid: int) -> int:
+    """The parent of a process, by /proc; 0 if it has ended."""
+    with suppress(OSError):  # it has just ended
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        return 0 if state == "Z" else int(parent)
+    return 0
 
 
 def name_of(pid: int) -> str:
@@ -202,4 +209,6 @@ def name_of(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
+    if Path("/proc/self/stat").exists():
+        return bool(_parent_of(pid))
     return any(one == pid for one, _ in _processes())

@@ -1,4 +1,4 @@
-"""Agents that pace themselves, with real workers, a real ticker and real sensors: woken early, and spoken with.
+"""Agents that pace themselves, with real workers, a real ticker and real sensors: woken early.
 
 Slices of sensors follow each other, one that is killed is replaced, and nothing is told twice.
 """
@@ -7,29 +7,23 @@ import itertools
 import os
 import signal
 import statistics
-import threading
 from datetime import timedelta
 
 import pytest
 
-from agents.ask.chats import chat_answer, chat_send
-from agents.enums import Mode, Status
-from agents.models import AgentEvent, AgentSession, Alert, Message, Sensor, Turn
-from agents.roster.agents import agent_start, agent_stop
-from agents.roster.files import agent_import
+from agents.enums import Mode
+from agents.models import AgentEvent, AgentSession, Alert, Sensor
+from agents.roster.agents import agent_stop
 from agents.text.blocks import parse_blocks
 from tests.agents.sensors.scene import Scene, poll, stream, watch
 from tests.agents.sensors.sources import Events, Web
-from tests.factories import make_user
-from tests.flows.cluster import ended, now, running
+from tests.flows.cluster import now, running
+from tests.flows.loops import SCORES, SLEEP, asleep, begin, told, turns_of
 from tests.flows.processes import children_of, is_alive, name_of, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-SCORES = "You score readings of a sensor."
-TURN = "Look at what has changed, do what it calls for, and yield."
 CONTINUE = '<skill>yield(mode="continue")</skill>'
-SLEEP = '<skill>yield(mode="sleep", sleep=600, wake_early_if=["anomaly"])</skill>'
 TRADER = """
 name: Trader
 autonomy:
@@ -87,34 +81,6 @@ def events():
     source.close()
 
 
-def told(request):
-    return "\n".join(message["content"] or "" for message in request["messages"])
-
-
-def turns_of(model):
-    return [request for request in model.requests if SCORES not in told(request) and TURN in told(request)]
-
-
-def begin(text):
-    owner = make_user()
-    agent = agent_import(owner=owner, text=text, by=None, now=now()).agent
-    agent_start(agent=agent, by=None, now=now())
-    return AgentSession.objects.get(agent=agent, mode=Mode.LOOP)
-
-
-def chat(loop, text):
-    return chat_send(owner=loop.owner, by=loop.owner, text=text, agent=loop.agent, now=now())
-
-
-def said_in(session):
-    return "\n".join(Message.objects.filter(session=session).values_list("content", flat=True))
-
-
-def asleep(loop, turns):
-    until(lambda: Turn.objects.filter(session=loop, state="done").count() == turns)
-    until(lambda: AgentSession.objects.get(pk=loop.pk).status == Status.SLEEPING)
-
-
 @pytest.mark.long
 def test_signal_of_a_sensor_wakes_a_sleeping_loop_which_sees_the_alert_once(model, market):
     said = iter([CONTINUE])
@@ -138,35 +104,6 @@ def test_signal_of_a_sensor_wakes_a_sleeping_loop_which_sees_the_alert_once(mode
     turn = ["turn_started", "turn_completed"]
     happened = [event.kind.removeprefix("autonomy:") for event in kept]
     assert happened == [*turn, *turn, "notification_pushed", *turn]
-
-
-def test_chat_is_answered_while_the_loop_sleeps_and_during_a_turn_and_their_transcripts_are_apart(model):
-    thought = threading.Event()
-
-    def answer(request):
-        if TURN not in told(request):
-            return "Fine."
-        if len(turns_of(model)) == 2:
-            assert thought.wait(60)
-        return SLEEP
-
-    model.answer = answer
-    loop = begin("name: Clerk\nautonomy: {enabled: true}\n")
-    asleep(loop, 1)
-
-    early = chat(loop, "How are you, sleeper?")
-    assert chat_answer(ended(early)) == "Fine."
-    until(lambda: len(turns_of(model)) == 2)  # it was woken by the message, and thinks
-    late = chat(loop, "And now?")
-    assert chat_answer(ended(late)) == "Fine."
-    assert Turn.objects.filter(session=loop, state="done").count() == 1
-    thought.set()
-    asleep(loop, 3)  # the second message came before it lay down
-
-    spoken = {row.mode + str(row.pk): said_in(row) for row in (loop, early, late)}
-    assert [name for name, said in spoken.items() if "sleeper" in said] == [f"chat{early.pk}"]
-    assert [name for name, said in spoken.items() if "And now?" in said] == [f"chat{late.pk}"]
-    assert [name for name, said in spoken.items() if TURN in said] == [f"loop{loop.pk}"]
 
 
 def folders(below):

@@ -147,7 +147,9 @@ def held():
     assert verify_log().verified
 
 
-@pytest.mark.parametrize("seeds", [5, pytest.param(100, marks=pytest.mark.stress)])
+@pytest.mark.parametrize(
+    "seeds", [3, pytest.param(20, marks=pytest.mark.long), pytest.param(100, marks=pytest.mark.stress)]
+)
 def test_a_hostile_chat_gets_nothing_through(owner, nobody, seeds):
     for seed in range(seeds):
         with serving(MODEL, Hostile(seed)):
@@ -161,7 +163,9 @@ def test_a_hostile_chat_gets_nothing_through(owner, nobody, seeds):
     assert AgentSession.objects.filter(tool_calls__name="leak", tool_calls__outcome=Outcome.SUCCESS).exists()
 
 
-@pytest.mark.parametrize("seeds", [4, pytest.param(100, marks=pytest.mark.stress)])
+@pytest.mark.parametrize(
+    "seeds", [2, pytest.param(20, marks=pytest.mark.long), pytest.param(100, marks=pytest.mark.stress)]
+)
 def test_a_hostile_analysis_gets_nothing_through(owner, nobody, seeds):
     scene = Scene()
     document = scene.attach(text=DOCUMENT)

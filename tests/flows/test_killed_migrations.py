@@ -4,28 +4,27 @@ But for one moment: Django may note a migration in a transaction of its own, aft
 in between must be faked; docs/deployment.md tells.
 """
 
-import os
 import random
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from uuid import uuid4
 
 import pytest
 from django.db import connection
 
-from tests.flows.processes import PATIENCE, ROOT, database_url
+from tests.flows.processes import Program, database_url
 
 # Run migrate in a process that kills itself before its n-th statement that changes anything; 0: never.
 KILLED = """
 import os, re, signal, sys
-import django
 from django.core.management import call_command
+from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
-django.setup()
+connection.close()
+connection.settings_dict["NAME"] = sys.argv[1]
 changes = re.compile(r'\\s*(CREATE|ALTER|DROP|UPDATE|DELETE|INSERT INTO (?!"django_migrations))', re.I)
-original, count, last = CursorWrapper._execute, 0, int(sys.argv[1])
+original, count, last = CursorWrapper._execute, 0, int(sys.argv[2])
 
 def watched(cursor, sql, *more):
     global count
@@ -35,7 +34,7 @@ def watched(cursor, sql, *more):
     return original(cursor, sql, *more)
 
 CursorWrapper._execute = watched
-call_command("migrate", *sys.argv[2:], verbosity=0)
+call_command("migrate", *sys.argv[3:], verbosity=0)
 """
 CHANGES = {"audit": 8, "": 350}  # there are more
 SCHEMA = {
@@ -46,28 +45,26 @@ SCHEMA = {
 }
 
 
-def migrated(url, app, kill_at=0):
-    environment = {**os.environ, "LQOPS_TEST_DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "tests.settings"}
-    return subprocess.run(
-        [sys.executable, "-c", KILLED, str(kill_at), *filter(None, [app])],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+def migrated(name, app, kill_at=0):
+    """The exit code of `migrate` on a database, and its errors."""
+    with closing(Program(KILLED, name, str(kill_at), *filter(None, [app]))) as program:
+        _, errors = program.communicate()
+        return program.returncode, errors
 
 
 @contextmanager
 def empty_database(tmp_path):
-    """The address of an empty database beside that of the tests, and how to read its schema."""
+    """The name of an empty database beside that of the tests, and how to read its schema."""
     if connection.vendor == "sqlite":
         import sqlite3
 
-        path = tmp_path / "empty.sqlite3"
+        path = tmp_path / f"{uuid4()}.sqlite3"
 
         def schema():
             with sqlite3.connect(path) as opened:
                 return opened.execute(SCHEMA["sqlite"]).fetchall()
 
-        yield f"sqlite:///{path}", schema
-        path.unlink()
+        yield str(path), schema
         return
     import psycopg
 
@@ -81,7 +78,7 @@ def empty_database(tmp_path):
             with psycopg.connect(f"{url}/{name}") as opened:
                 return opened.execute(SCHEMA["postgresql"]).fetchall()
 
-        yield f"{url}/{name}", schema
+        yield name, schema
         server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
@@ -95,16 +92,16 @@ def empty_database(tmp_path):
     ],
 )
 def test_killed_migration_is_finished_by_the_next(tmp_path, app, points):
-    with empty_database(tmp_path) as (url, schema):
-        whole = migrated(url, app)
+    with empty_database(tmp_path) as (name, schema):
+        code, errors = migrated(name, app)
         expected = schema()
-    assert (whole.returncode, len(expected) > 5) == (0, True), whole.stderr
+    assert (code, len(expected) > 5) == (0, True), errors
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     for kill_at in random.Random(seed).sample(range(2, CHANGES[app]), points):
-        with empty_database(tmp_path) as (url, schema):
-            killed = migrated(url, app, kill_at)
-            assert killed.returncode == -signal.SIGKILL, killed.stderr
-            finished = migrated(url, app)
-            assert finished.returncode == 0, f"killed at {kill_at}: {finished.stderr}"
+        with empty_database(tmp_path) as (name, schema):
+            code, errors = migrated(name, app, kill_at)
+            assert code == -signal.SIGKILL, errors
+            code, errors = migrated(name, app)
+            assert code == 0, f"killed at {kill_at}: {errors}"
             assert schema() == expected, f"killed at {kill_at}"

@@ -1,5 +1,6 @@
 """Whole runs through the real queue: from a trigger to a receipt, with nobody watching."""
 
+import threading
 from datetime import timedelta
 from decimal import Decimal
 
@@ -8,14 +9,28 @@ from django.test import Client
 from django.urls import reverse
 
 from agents.accounts import profile_set
+from agents.ask.chats import chat_answer, chat_send
 from agents.enums import HaltState, Mode, Outcome, Phase, Status, TerminalReason, TriggerKind
 from agents.knowledge.projects import precedent_promote, proposal_accept
-from agents.models import AgentSession, Halt, Lease, Memory, ModelOutage, Notification, Precedent, Trigger
+from agents.models import (
+    AgentSession,
+    Halt,
+    Lease,
+    Memory,
+    Message,
+    ModelOutage,
+    Notification,
+    Precedent,
+    Trigger,
+    Turn,
+)
+from agents.roster.agents import agent_stop
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from audit.verify import verify_chain
 from tests.factories import make_session, start_run
 from tests.flows.cluster import Cluster, ended, lose_worker_of, now, session_of, worker_of
+from tests.flows.loops import SLEEP, TURN, asleep, begin, told, turns_of
 from tests.flows.processes import until
 from tests.flows.scenes import Scene
 
@@ -292,6 +307,44 @@ def test_two_clusters_on_one_database_run_each_session_once(model, number):
     assert len(model.requests) == number
     starts = AuditEvent.objects.filter(kind="autonomous_session.started", chain__in=[one.chain for one in sessions])
     assert starts.count() == len(sessions) == AgentSession.objects.filter(owner=scene.owner).count()
+
+
+def chat(loop, text):
+    return chat_send(owner=loop.owner, by=loop.owner, text=text, agent=loop.agent, now=now())
+
+
+def said_in(session):
+    return "\n".join(Message.objects.filter(session=session).values_list("content", flat=True))
+
+
+def test_chat_is_answered_while_the_loop_sleeps_and_during_a_turn_and_their_transcripts_are_apart(model):
+    thought = threading.Event()
+
+    def answer(request):
+        if TURN not in told(request):
+            return "Fine."
+        if len(turns_of(model)) == 2:
+            assert thought.wait(60)
+        return SLEEP
+
+    model.answer = answer
+    loop = begin("name: Clerk\nautonomy: {enabled: true}\n")
+    asleep(loop, 1)
+
+    early = chat(loop, "How are you, sleeper?")
+    assert chat_answer(ended(early)) == "Fine."
+    until(lambda: len(turns_of(model)) == 2)  # it was woken by the message, and thinks
+    late = chat(loop, "And now?")
+    assert chat_answer(ended(late)) == "Fine."
+    assert Turn.objects.filter(session=loop, state="done").count() == 1
+    thought.set()
+    asleep(loop, 3)  # the second message came before it lay down
+
+    spoken = {row.mode + str(row.pk): said_in(row) for row in (loop, early, late)}
+    assert [name for name, said in spoken.items() if "sleeper" in said] == [f"chat{early.pk}"]
+    assert [name for name, said in spoken.items() if "And now?" in said] == [f"chat{late.pk}"]
+    assert [name for name, said in spoken.items() if TURN in said] == [f"loop{loop.pk}"]
+    agent_stop(agent=loop.agent, by=None, now=now())
 
 
 def test_slow_model_does_not_hold_its_workers(model, cluster):

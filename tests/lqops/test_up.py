@@ -138,8 +138,8 @@ def test_there_is_one_admin_who_has_opted_in(var):
 
 AWAY = "The database cannot be used" if find_spec("psycopg") else "install its driver"
 UNFIT = {
-    "database": ({"LQOPS_DATABASE_URL": "postgres://x@127.0.0.1:1/n"}, AWAY),
     "setting": ({"LQOPS_WORKERS": "many"}, "LQOPS_WORKERS"),
+    "database": ({"LQOPS_DATABASE_URL": "postgres://x@127.0.0.1:1/n"}, AWAY),
 }
 
 

@@ -28,21 +28,15 @@ class Serving:
         self._listening.close()
 
 
-def test_process_answers_inside_the_block_and_ends_after_it():
-    with Serving("polite") as serving:
-        serving.web.wait_until_it_answers()
-
-        assert serving.web.get("/") == (200, "well")
-        pid = serving.web.pid
-
-    assert not is_alive(pid)
-
-
-def test_process_listening_everywhere_is_reached_on_loopback():
+def test_process_listening_everywhere_answers_on_loopback_inside_the_block_and_ends_after_it():
     with Serving("polite", host="0.0.0.0") as serving:
         serving.web.wait_until_it_answers()
 
         assert serving.web.address == f"http://127.0.0.1:{serving.web.port}/"
+        assert serving.web.get("/") == (200, "well")
+        pid = serving.web.pid
+
+    assert not is_alive(pid)
 
 
 def test_ipv6_address_is_bracketed():

@@ -39,7 +39,7 @@ SLOWER = 5  # times the tests without a change: a mutant that takes longer hangs
 GRACE = 120  # seconds more: a failing property is searched for a short example, and the machine may be busy
 BAR = 90
 BROKEN = 99  # the exit code of a mutant that changed nothing, or could not be put in place
-PYTEST = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--reuse-db", "--no-header", "-m", "not stress"]
+PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "--reuse-db", "--no-header", "-m", "not stress"]
 
 
 class FirstFailure:
@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--tests", default="", help="Files or folders, instead of the tests of the rooms.")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="lqops-mutants-"))
-    os.environ |= {"LQOPS_TEST_VAR_DIR_alone": str(folder), "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    os.environ |= {"LQOPS_TEST_VAR_DIR": str(folder), "DJANGO_SETTINGS_MODULE": "tests.settings"}
     try:
         return judge(options, folder)
     finally:

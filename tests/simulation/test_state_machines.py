@@ -49,7 +49,7 @@ def play(machine):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=1_000 if explores else 6,
+            max_examples=1_000 if explores else 4,
             stateful_step_count=50 if explores else 20,
             suppress_health_check=list(HealthCheck),
         ),

@@ -42,6 +42,7 @@ def show_process() -> dict[str, Any]:
         "sockets": [number for number in range(256) if is_of(stat.S_ISSOCK, number)],
         "open": [number for number in range(256) if is_open(number)],
         "django": "django.apps" in sys.modules and sys.modules["django.apps"].apps.ready,
+        "asyncio": "asyncio" in sys.modules,
         "limits": {
             name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
             for name in ("CPU", "AS", "FSIZE", "NOFILE", "CORE", "NPROC")
@@ -64,6 +65,18 @@ def is_of(kind: Any, number: int) -> bool:
 
 def can_administer() -> bool:
     return ctypes.CDLL(None).sethostname(socket.gethostname().encode(), len(socket.gethostname())) == 0
+
+
+@skill(**APART)
+def try_all(acts: list[list[Any]]) -> list[Any]:
+    """Tries the acts of other skills here, one after the other; returns what each returned or raised."""
+    found: list[Any] = []
+    for name, *arguments in acts:
+        try:
+            found.append(globals()[name].function(*arguments))
+        except Exception as error:  # noqa: BLE001 it is returned
+            found.append(f"{type(error).__name__}: {error}")
+    return found
 
 
 @skill(**APART)
@@ -241,7 +254,7 @@ def disorder(how: str) -> str:
     """Leaves a folder that is hard to remove."""
     match how:
         case "deep":
-            for _ in range(3_000):
+            for _ in range(2_100):  # longer than a path may be
                 Path("d").mkdir()
                 os.chdir("d")
         case "closed":

@@ -4,8 +4,8 @@ import ctypes
 import errno
 import json
 import os
-import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +14,7 @@ import pytest
 from agents.skills import confinement, system_calls
 from agents.skills.confinement import confine
 from agents.skills.system_calls import filter_of
+from tests.flows.processes import Program
 
 FILTER = b"12345678" * 3
 
@@ -147,8 +148,6 @@ def test_filter_without_processes_refuses_more():
 
 WORKER = """
 import errno, json, sys
-import django
-django.setup()
 import pyseccomp
 from agents.skills.isolation_report import isolation_report
 around = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -171,12 +170,11 @@ print(json.dumps(isolation_report()))
     ],
 )
 def test_report_names_what_a_container_does_not_allow(refused, off, words):
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", WORKER, json.dumps(refused)], env=environment, capture_output=True, text=True, check=True
-    )
+    with closing(Program(WORKER, json.dumps(refused))) as program:
+        printed, errors = program.communicate()
+    assert program.returncode == 0, errors
 
-    report = json.loads(done.stdout)
+    report = json.loads(printed)
 
     assert {name for name, reason in report.items() if reason} == off
     for name in off:

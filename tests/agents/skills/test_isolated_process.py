@@ -103,6 +103,7 @@ def test_database_layer_is_replaced_by_its_choices(monkeypatch):
 
     assert sys.modules["django.db"].models.TextChoices("Fruit", {"PEAR": "pear"}).choices == [("pear", "Pear")]
     assert not hasattr(sys.modules["django.db.models"], "Model")
+    assert "django.utils.deprecation" not in sys.modules, "whoever needs the real one loads it"
 
 
 # --- The folder ---
