@@ -426,6 +426,7 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
         if cluster is not None and cluster.pid is not None:
             end_with_parent(cluster.pid)
         _Runs.stopping = arguments[0]
+        import_module(TASKS).prepare()
         self._changed = _Runs.changed_worker = ForkEvent()
         self._forking = self._guard = os.getpid()
         os.register_at_fork(before=self._note_parent, after_in_child=self._end_with_guard)
