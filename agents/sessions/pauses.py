@@ -17,7 +17,7 @@ from django.db.models import Case, Exists, QuerySet, Value, When
 
 from agents.enums import PauseScope, Status, WaitingOn
 from agents.exceptions import InvalidTransition
-from agents.ledger.boundary import GOING_ON
+from agents.ledger.boundary import GOING_ON, current_halt
 from agents.models import Agent, AgentSession, Halt, Installation, Pause, Trigger
 from agents.people.access import SYSTEM, actor_of, require_access, require_halt_permission, require_start_permission
 from agents.policy.transitions import TERMINAL
@@ -342,6 +342,13 @@ def work_paused() -> Pause | None:
     """Return the pause of all work in force, if any; without a lock, for display."""
     paused = Pause.objects.open().filter(scope=PauseScope.ORGANISATION)
     return paused.select_related("requested_by").first()
+
+
+def work_stopped() -> tuple[Halt | None, Pause | None]:
+    """Return the halt and the pause of all work in force; by one small statement while there is neither."""
+    paused = Pause.objects.open().filter(scope=PauseScope.ORGANISATION)
+    halt_id, is_paused = Installation.objects.values_list("halt_id", Exists(paused)).get(pk=1)
+    return current_halt() if halt_id else None, work_paused() if is_paused else None
 
 
 def pauses_open(limit: int) -> list[Pause]:
