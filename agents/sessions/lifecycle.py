@@ -124,7 +124,11 @@ def session_enqueue(session_pk: int, *, now: datetime) -> bool:
 
 def session_lock(session_pk: int) -> AgentSession:
     """Return the session's row, locked until the transaction ends. On SQLite the transaction is the lock."""
-    lock = "FOR NO KEY UPDATE" if connection.features.has_select_for_update else ""
+    return session_row(session_pk, "FOR NO KEY UPDATE" if connection.features.has_select_for_update else "")
+
+
+def session_row(session_pk: int, lock: str = "") -> AgentSession:
+    """Return the session's row as it is now. A plain statement takes half the time of one that the ORM composes."""
     table = AgentSession._meta.db_table
     for row in AgentSession.objects.raw(f"SELECT * FROM {table} WHERE id = %s {lock}", [session_pk]):  # noqa: S608
         return row
