@@ -66,7 +66,7 @@ def judge(answer, address):
 
 def test_lists_and_home_escape_payloads(client, some):
     owner = sign_in(client)
-    pairs = some(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True), 8)
+    pairs = some(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True), 16)
     for number, pair in enumerate(pairs):
         rows_with(" ".join(pair), " ".join(pair), owner, number)
 

@@ -96,7 +96,7 @@ def test_runtime_rows_cannot_be_added(client):
         opens = isinstance(admin.site._registry[model], FormAdmin) and model._meta.model_name != "installation"
         wanted = 200 if opens or model._meta.model_name == "document" else 403
 
-        assert client.get(page(model, "add")).status_code == wanted, model
+        assert unrendered(client, page(model, "add")).status_code == wanted, model
 
 
 def test_pages_are_for_staff_only(client):
@@ -155,7 +155,7 @@ def test_list_queries_do_not_grow_with_rows(client):
     viewer = sign_in(client)
     counts = []
     for _ in range(2):
-        for _ in range(4):
+        for _ in range(2):
             make_run(viewer)
         with CaptureQueriesContext(connection) as captured:
             for model in (AgentSession, Approval, ToolCall, Finding, Trigger, Agent, Notification):

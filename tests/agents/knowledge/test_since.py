@@ -111,12 +111,12 @@ def test_run_waits_for_an_open_attachment(collection):
 
 def test_documents_attached_during_firing_are_each_read_once(collection):
     fire(START)
-    documents = [make_document(collection.owner, f"text {number}") for number in range(40)]
+    documents = [make_document(collection.owner, f"text {number}") for number in range(20)]
     read = []
 
     def work(number):
         if number == 0:
-            for minute in range(1, 21):
+            for minute in range(1, 11):
                 read.extend(fire(START + minute * MINUTE))
         else:
             for place, document in enumerate(documents[number - 1 :: 4]):
