@@ -37,7 +37,7 @@ from tests.agents.admin.rows import (
 )
 from tests.factories import NOW, make_session, make_user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("charted")]
 
 
 def test_reader_notices_live_payloads():
