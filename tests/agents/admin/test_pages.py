@@ -132,7 +132,7 @@ def test_every_filter_choice_opens(client, some):
         own = [spec for spec in listed.context_data["cl"].filter_specs if type(spec).__module__.startswith("agents.")]
         assert own
         for spec in own:
-            for choice in some(spec.choices(listed.context_data["cl"]), 6, start=1):
+            for choice in some(spec.choices(listed.context_data["cl"]), 12, start=1):
                 answer = unrendered(client, f"{address}{choice.get('query_string', '')}")
                 assert answer.status_code == 200, (model, choice)
 
