@@ -154,6 +154,8 @@ def test_pages_have_no_inline_or_foreign_scripts(client):
 def test_list_queries_do_not_grow_with_rows(client):
     viewer = sign_in(client)
     counts = []
+    make_run(viewer)
+    unrendered(client, page(Finding, "changelist"))  # the first view opens a chain of the audit log
     for _ in range(2):
         for _ in range(2):
             make_run(viewer)
