@@ -44,7 +44,7 @@ def has_task(request):
     return any("Do it." in message["content"] for message in request.messages if message["role"] == "user")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("strategy", ["sliding_window", "compact", "summarize"])
 @pytest.mark.parametrize("asking", [tags, provider_form])
 def test_every_window_keeps_the_task_and_call_pairs(loop, asking, strategy):
