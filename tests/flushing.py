@@ -24,24 +24,26 @@ def remember():
 
 def flush_now():
     with transaction.atomic(), connection.cursor() as cursor:
-        held = _tables_with_rows(cursor)
-        changed = [table for table in held if _rows(cursor, table) != _fresh.get(table)]
-        changed += [table for table, rows in _fresh.items() if rows and table not in held]
-        if not changed and not models.missing(connection):
-            return
-        models.remove(connection)  # around a flush, and at no other time
+        changed = _changed(cursor)
+        is_behind_triggers = bool(models.TABLES.keys() & changed or models.missing(connection))
+        if is_behind_triggers:
+            models.remove(connection)  # around a flush, and at no other time
         for table in changed:
             cursor.execute(f"DELETE FROM {connection.ops.quote_name(table)}")
         for table in changed:
             _put_back(cursor, table)
-        models.install(connection)
+        if is_behind_triggers:
+            models.install(connection)
     ContentType.objects.clear_cache()
 
 
-def _tables_with_rows(cursor):
-    parts = (f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {connection.ops.quote_name(table)})" for table in _tables())
-    cursor.execute(" UNION ALL ".join(parts))
-    return [table for (table,) in cursor.fetchall()]
+def _changed(cursor):
+    """The tables that do not hold what they held at first. Those that were empty are asked about together."""
+    empty = [table for table in _tables() if not _fresh.get(table)]
+    asked = (f"EXISTS (SELECT 1 FROM {connection.ops.quote_name(table)})" for table in empty)
+    cursor.execute(f"SELECT {', '.join(asked)}")
+    filled = [table for table, is_filled in zip(empty, cursor.fetchone(), strict=True) if is_filled]
+    return sorted([*filled, *(table for table, rows in _fresh.items() if rows and _rows(cursor, table) != rows)])
 
 
 def _tables():

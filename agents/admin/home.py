@@ -20,7 +20,7 @@ from django.db import connection, models
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -81,6 +81,7 @@ from agents.sessions.pauses import (
     work_pause,
     work_paused,
     work_resume,
+    work_stopped,
 )
 from agents.sessions.reads import asked_by, newest, titled
 from agents.skills.registry import skills_left_out
@@ -110,9 +111,10 @@ def banner(request: HttpRequest) -> dict[str, Any]:
     """The banner of every page while the installation is halted or paused."""
     if not admin.site.has_permission(request):
         return {}
+    halt, pause = work_stopped()
     return {
-        "halt": current_halt(),
-        "pause": work_paused(),
+        "halt": halt,
+        "pause": pause,
         "may_halt": current_user(request).has_perm(HALT_PERMISSION),
         "halt_address": reverse("admin:halt_bar"),
         **tabs(request),
@@ -674,7 +676,13 @@ class Page:
 
     @property
     def link(self) -> str:
-        return reverse(f"admin:{self.name}")
+        return _address(self.name, get_script_prefix())
+
+
+@cache
+def _address(name: str, prefix: str) -> str:
+    """The address of a page. Every page looks up those of all pages, so they are kept, for each prefix."""
+    return reverse(f"admin:{name}")
 
 
 @dataclass(frozen=True)
@@ -807,20 +815,22 @@ def tabs(request: HttpRequest) -> dict[str, Any]:
     current = _current(request)
     if current is None:
         return {}
-    user, numbers = current_user(request), _numbers(request)
-    pages = [page for page in current.pages if page.is_open_to(user)]
-    listed = [
-        {
-            "title": page.title,
-            "link": page.link,
-            "active": page.link == request.path,
-            "badge": _badge(numbers.get(page.name, 0)),
-        }
-        for page in pages
-    ]
+    pages = [page for page in current.pages if page.is_open_to(current_user(request))]
     request.lqops_entry = {"title": current.title, "link": pages[0].link} if pages else None  # type: ignore[attr-defined]
-    is_one = len(listed) > 1 and any(tab["active"] for tab in listed)
-    return {"page_tabs": listed if is_one else []}
+    if len(pages) == 1 or all(page.link != request.path for page in pages):
+        return {"page_tabs": []}
+    numbers = _numbers(request) if any(page.name in _COUNTED_PAGES for page in pages) else {}
+    return {
+        "page_tabs": [
+            {
+                "title": page.title,
+                "link": page.link,
+                "active": page.link == request.path,
+                "badge": _badge(numbers.get(page.name, 0)),
+            }
+            for page in pages
+        ]
+    }
 
 
 def _current(request: HttpRequest) -> Entry | None:
@@ -840,6 +850,9 @@ def _badge(number: int) -> str:
     return "" if not number else str(number) if number < MAX_BADGE else f"{MAX_BADGE}+"
 
 
+_COUNTED_PAGES: Final = ("agents_approval_changelist", "agents_question_changelist", "agents_notification_changelist")
+
+
 def _numbers(request: HttpRequest) -> dict[str, int]:
     """How much waits on the pages with something to do."""
     user = current_user(request)
@@ -848,11 +861,8 @@ def _numbers(request: HttpRequest) -> dict[str, int]:
             request, COUNTED_BEFORE, control_room.badge_counts(user, all_questions=user.has_perm(DECIDE_PERMISSION))
         )
     counts = getattr(request, COUNTED_BEFORE)
-    return {
-        "agents_approval_changelist": counts["approvals"] if _is_approver(request) else 0,
-        "agents_question_changelist": counts["questions"],
-        "agents_notification_changelist": counts["notifications"],
-    }
+    found = (counts["approvals"] if _is_approver(request) else 0, counts["questions"], counts["notifications"])
+    return dict(zip(_COUNTED_PAGES, found, strict=True))
 
 
 def _is_approver(request: HttpRequest) -> bool:

@@ -57,7 +57,7 @@ from agents.policy.guardrails import (
     warns_of_budget,
 )
 from agents.sessions.fairness import slice_is_over
-from agents.sessions.lifecycle import held
+from agents.sessions.lifecycle import held, session_row
 from agents.sessions.transcripts import GUARDRAILS, Entry, transcript_append, transcript_of
 from agents.types import Asleep, End, Finished, SliceOver, Waiting
 from audit.redaction import redact_exception
@@ -70,7 +70,7 @@ def require_budget(session: AgentSession) -> None:
 
     The refusal is recorded for the skills of that reply.
     """
-    row = AgentSession.objects.get(pk=session.pk)
+    row = session_row(session.pk)
     if row.token_budget and row.total_tokens >= row.token_budget:
         dimension = "tokens"
         spent = f"{row.total_tokens} of {row.token_budget} tokens"
@@ -180,7 +180,7 @@ class StepLoop:
     # --- One step ---
 
     def _before_step(self) -> End | None:
-        row = AgentSession.objects.get(pk=self._session.pk)
+        row = session_row(self._session.pk)
         stopped = preflight(
             cancelled=row.status != Status.RUNNING,
             elapsed_seconds=self._worked_ms / 1_000,

@@ -23,6 +23,7 @@ from agents.policy.context_window import MARK, Mark, fit, parted, split_for_summ
 from agents.policy.conversation import add_note
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Reason, Strategy, budget_line, step_limit
 from agents.policy.model_catalogue import MAIN
+from agents.sessions.lifecycle import session_row
 from agents.sessions.reads import all_arguments_asked, arguments_asked
 from agents.sessions.transcripts import Entry
 from agents.skills.registry import skills_offered
@@ -247,7 +248,7 @@ class Prompter:
 
     def _budget_note(self, number: int) -> str:
         """Return the note that states the remaining money, tokens and steps."""
-        row = AgentSession.objects.get(pk=self._session.pk)
+        row = session_row(self._session.pk)
         money = None if row.max_cost_usd is None else row.max_cost_usd - row.ledger.approved
         tokens = row.token_budget - row.total_tokens if row.token_budget else None
         return budget_line(money, tokens, step_limit(self._config) - number + 1).text

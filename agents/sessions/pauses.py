@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.contrib.auth.models import User
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import Case, Exists, QuerySet, Value, When
 
 from agents.enums import PauseScope, Status, WaitingOn
 from agents.exceptions import InvalidTransition
-from agents.ledger.boundary import GOING_ON
+from agents.ledger.boundary import GOING_ON, current_halt
 from agents.models import Agent, AgentSession, Halt, Installation, Pause, Trigger
 from agents.people.access import SYSTEM, actor_of, require_access, require_halt_permission, require_start_permission
 from agents.policy.transitions import TERMINAL
@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 MOST: Final = 200  # sessions that are marked or resumed at a time
 CHANGE_RUN: Final = "agents.change_agentsession"
+# Every page asks this: composed by the ORM it would take several times as long.
+_STOPPED: Final = """SELECT halt_id IS NOT NULL,
+    EXISTS (SELECT 1 FROM agents_pause WHERE scope = %s AND resumed_at IS NULL)
+    FROM agents_installation WHERE id = 1"""
 _FOR_A_PERSON: Final = (WaitingOn.APPROVAL, WaitingOn.INPUT, WaitingOn.OPERATOR, WaitingOn.RESUME)
 
 
@@ -342,6 +346,14 @@ def work_paused() -> Pause | None:
     """Return the pause of all work in force, if any; without a lock, for display."""
     paused = Pause.objects.open().filter(scope=PauseScope.ORGANISATION)
     return paused.select_related("requested_by").first()
+
+
+def work_stopped() -> tuple[Halt | None, Pause | None]:
+    """Return the halt and the pause of all work in force; by one small statement while there is neither."""
+    with connection.cursor() as cursor:
+        cursor.execute(_STOPPED, [PauseScope.ORGANISATION])
+        is_halted, is_paused = cursor.fetchone()
+    return current_halt() if is_halted else None, work_paused() if is_paused else None
 
 
 def pauses_open(limit: int) -> list[Pause]:

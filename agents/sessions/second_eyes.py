@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -43,12 +42,17 @@ _REASONS: Final[tuple[tuple[str, Callable[[AgentSession], int | None]], ...]] = 
     ("you last changed the agent", lambda run: run.agent.edited_by_id if run.agent else None),
     ("you last changed the trigger", lambda run: run.trigger.edited_by_id if run.trigger else None),
 )
+_READ: Final = (
+    "public_id", "owner_id", "mode", "metadata", "params", "agent__edited_by_id", "trigger__edited_by_id",
+)  # fmt: skip
 _SKILL: Final = "you last changed the skill"
 _ANSWERED: Final = "you answered a question of the run"
 
 
 def bound_people(calls: Collection[Call]) -> dict[Call, Bound]:
     """Return whom each call binds and why, in words to that person, whatever its level. Read afresh."""
+    if not calls:
+        return {}
     lines = _lines({session_id for session_id, _ in calls})
     runs = [run for line in lines.values() for run in line]
     skills = PromptSkill.objects.filter(name__in={run.spec.skill for run in runs if run.spec.skill})
@@ -78,18 +82,17 @@ def _bound(
 
 
 def _lines(session_ids: Collection[int]) -> dict[int, list[AgentSession]]:
-    """Return each session with the sessions that led to it, one statement for each step."""
-    rows = AgentSession.objects.select_related("agent", "trigger")
+    """Return each session with the sessions that led to it, one statement for each step, and what a reason needs."""
+    rows = AgentSession.objects.select_related("agent", "trigger").only(*_READ)
     lines = {run.pk: [run] for run in rows.filter(pk__in=session_ids)}
     growing = list(lines.values())
-    while growing:
-        wanted = [(line, parent_of(line[-1])) for line in growing]
-        parents: dict[UUID | None, AgentSession] = {
-            run.public_id: run for run in rows.filter(public_id__in={parent for _, parent in wanted if parent})
-        }
-        growing = [line for line, parent in wanted if parent in parents]
-        for line in growing:
-            line.append(parents[parent_of(line[-1])])
+    while wanted := [(line, parent) for line in growing if (parent := parent_of(line[-1])) is not None]:
+        parents = {run.public_id: run for run in rows.filter(public_id__in={parent for _, parent in wanted})}
+        growing = []
+        for line, parent in wanted:
+            if parent in parents:
+                line.append(parents[parent])
+                growing.append(line)
     return lines
 
 

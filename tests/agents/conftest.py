@@ -1,13 +1,19 @@
-"""What the tests of the agents share: a scripted model with a price, and a probe in place of a handler."""
+"""What the tests of the agents share: a scripted model with a price, a probe in place of a handler, rows of a module.
+
+A module whose tests share rows opens the database by these fixtures alone: the `django_db` mark closes the connection.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import Permission
+from django.db import transaction
 
+from agents.checks import doctor
 from agents.enums import Level, ToolIntent
 from agents.guard.intents import override
 from agents.guard.tools import Tool
@@ -27,6 +33,24 @@ def _fresh_estimates():
     invalidate_estimates()
     yield
     invalidate_estimates()
+
+
+@pytest.fixture(scope="module")
+def module_database(django_db_setup, django_db_blocker):
+    """One transaction for all tests of a module. As that of a test case, it does not count as one of the product."""
+    whole = transaction.atomic()
+    whole._from_testcase = True
+    with django_db_blocker.unblock(), whole:
+        yield
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def rolled_back(module_database):
+    """The changes of a test are rolled back; what was made for its module stays."""
+    saved = transaction.savepoint()
+    yield
+    transaction.savepoint_rollback(saved)
 
 
 @pytest.fixture
@@ -85,6 +109,13 @@ def media(settings, _media_of_the_run):
     """Each test keeps its bytes in a folder of its own, which is made when it keeps any."""
     settings.MEDIA_ROOT = _media_of_the_run / str(next(_number))
     return settings.MEDIA_ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _protections_are_tried_once():
+    """A doctor tries what isolated skills are kept from, in a process that takes longer than its other checks."""
+    with patch.object(doctor, "isolation_report", cache(doctor.isolation_report)):
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -3,9 +3,6 @@
 import csv
 import io
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -30,9 +27,9 @@ from tests.audit.samples import (
     row,
     start,
 )
+from tests.audit.verifier import loaded, run_process, run_script
 
 pytestmark = pytest.mark.django_db
-SCRIPT = Path(__file__).parents[2] / "docs" / "verify_export.py"
 OTHER = "other-run"
 FORGER = "a key that the forger made up by hand"
 
@@ -54,23 +51,20 @@ def export(form="jsonl", second=100, **selection):
 def verdict(tmp_path):
     """Runs the script that a third party would run, and returns its exit code and what it says."""
 
-    def run(lines, *options, key=None):
+    def run(lines, *options, key=None, run_by=run_script):
         file = tmp_path / "export"
         file.write_text("".join(lines))
-        command = [sys.executable, "-I", SCRIPT, "--key", key or public_key(), *options, file]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert "Traceback" not in done.stderr
-        return done.returncode, (done.stdout + done.stderr).strip()
+        code, out, errors = run_by("--key", key or public_key(), *options, file)
+        assert "Traceback" not in errors
+        return code, (out + errors).strip()
 
     return run
 
 
 def verify(lines):
     """The script's own function, in this process, for speed; returns why it refuses."""
-    scope = {"__name__": "verify_export"}
-    exec(compile(SCRIPT.read_text(), SCRIPT, "exec"), scope)
     try:
-        scope["verify"]([line.encode() for line in lines], public_key(), {}, {})
+        loaded()["verify"]([line.encode() for line in lines], public_key(), {}, {})
     except ValueError as error:
         return str(error)
     return ""
@@ -214,10 +208,13 @@ def test_forged_csv_is_refused(verdict):
 
 
 def test_intact_export_is_verified_without_lqops(verdict):
-    assert verdict(export()) == (
+    assert verdict(export(), run_by=run_process) == (
         0,
         "Verified: 13 events of all chains, up to checkpoint 2, exported 2026-05-04T09:01:40+00:00",
     )
+    code, said = verdict(export()[:-1], run_by=run_process)
+    assert (code, said) == (1, "Refused: there is no manifest: the end was cut off")
+    assert verdict(export()[:-1]) == (code, said)
 
 
 def test_edited_row_is_named(verdict):

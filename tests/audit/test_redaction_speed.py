@@ -74,7 +74,7 @@ UNITS = [
 ]
 
 
-@pytest.mark.parametrize(("size", "most"), [(50_000, 0.4), pytest.param(1_000_000, 1, marks=pytest.mark.stress)])
+@pytest.mark.parametrize(("size", "most"), [(20_000, 0.16), pytest.param(1_000_000, 1, marks=pytest.mark.stress)])
 def test_slow_line_is_bounded(size: int, most: float) -> None:
     lines = {unit: (unit * (size // len(unit) + 1))[:size] for unit in UNITS}
     assert [unit for unit, line in lines.items() if not takes_at_most(most, lambda line=line: redact(line))] == []
@@ -105,7 +105,7 @@ def fuzzed(source: random.Random) -> str:
     return "".join(parts)
 
 
-@pytest.mark.parametrize("number", [150, pytest.param(10_000, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("number", [60, pytest.param(10_000, marks=pytest.mark.stress)])
 def test_no_fuzzed_text_takes_longer_than_50_ms(number: int) -> None:
     source = random.Random(41)
     texts = [fuzzed(source) for _ in range(number)]

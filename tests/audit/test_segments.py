@@ -2,9 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from django.core.management import call_command
@@ -31,13 +28,13 @@ from audit.segments import (
 )
 from audit.verify import verify_chain, verify_log
 from tests.audit.samples import RUN, edit, hash_again, later, record_session, record_skill_call, remove, sql
+from tests.audit.verifier import run_process, run_script
 
 pytestmark = pytest.mark.django_db
 
 OTHER = "0b9e6679-7425-40de-944b-e07fc1f90ae7"
 OPEN = "aa9e6679-7425-40de-944b-e07fc1f90ae7"
 AFTER = later(86_400)
-SCRIPT = Path(__file__).parents[2] / "docs" / "verify_export.py"
 NEW_SECRET = "another secret of at least thirty-two characters"
 
 
@@ -88,9 +85,8 @@ def verified(checkpoint_file, **options):
     return verify_log(head=checkpoint_file, **options)
 
 
-def verify_file(path, *more):
-    command = [sys.executable, str(SCRIPT), "--key", public_key(), *more, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def verify_file(path, *more, run_by=run_script):
+    return run_by("--key", public_key(), *more, path)
 
 
 # --- What is archived ---
@@ -529,9 +525,10 @@ def test_command_verifies_the_archive(log, folder, capsys, checkpoint_file):
 
 def test_file_is_verified_by_anybody_with_the_key(log, folder, checkpoint_file):
     for sealed in (prune(folder, RUN, OTHER), prune(folder, system=True)):
-        done = verify_file(folder / sealed.statement["file"], "--kept", str(checkpoint_file))
-        assert (done.returncode, done.stderr) == (0, "")
-        assert f"segment {sealed.number} of the archive" in done.stdout
+        file = folder / sealed.statement["file"]
+        code, out, errors = verify_file(file, "--kept", checkpoint_file, run_by=run_process)
+        assert (code, errors) == (0, "")
+        assert f"segment {sealed.number} of the archive" in out
 
 
 def test_changed_files_are_refused_without_lqops(log, folder, tmp_path):
@@ -547,7 +544,7 @@ def test_changed_files_are_refused_without_lqops(log, folder, tmp_path):
     for name, text in changed.items():
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(text))
-        assert verify_file(path).returncode == 1, name
+        assert verify_file(path)[0] == 1, name
 
 
 def test_row_other_than_a_kept_checkpoint_signed_is_refused(log, folder, checkpoint_file, tmp_path):
@@ -556,9 +553,9 @@ def test_row_other_than_a_kept_checkpoint_signed_is_refused(log, folder, checkpo
     line["system"]["hash"] = "0" * 64
     kept.write_text(json.dumps(line) + "\n")
 
-    done = verify_file(folder / prune(folder, RUN, OTHER, system=True).statement["file"], "--kept", str(kept))
+    _, _, errors = verify_file(folder / prune(folder, RUN, OTHER, system=True).statement["file"], "--kept", kept)
 
-    assert "kept checkpoint" in done.stderr
+    assert "kept checkpoint" in errors
 
 
 @pytest.mark.sampled(3)
@@ -569,9 +566,9 @@ def test_export_after_pruning_is_verified_by_anybody_with_the_key(log, folder, t
     path = tmp_path / f"export.{form}"
     path.write_text("".join(export_log(Selection(chain=chain), form=form, by="user:1", now=AFTER)))
 
-    done = verify_file(path)
+    code, _, errors = verify_file(path)
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (code, errors) == (0, "")
 
 
 @pytest.mark.usefixtures("unguarded")
@@ -581,7 +578,7 @@ def test_export_of_a_log_with_a_dropped_chain_is_refused(log, folder, tmp_path):
     path = tmp_path / "export.jsonl"
     path.write_text("".join(export_log(Selection(), form="jsonl", by="user:1", now=AFTER)))
 
-    assert verify_file(path).returncode == 1
+    assert verify_file(path)[0] == 1
 
 
 # --- Interrupted ---

@@ -1,13 +1,9 @@
-"""What the tests of pages share: rows that are made once for a module, and pages without their frame.
-
-A module that uses the rows opens the database by these fixtures alone: the `django_db` mark closes the connection.
-"""
+"""What the tests of pages share: rows that are made once for a module, and pages without their frame."""
 
 from functools import cache, partial
 from unittest.mock import patch
 
 import pytest
-from django.db import transaction
 from django.template import engines
 from django.utils.functional import SimpleLazyObject
 from unfold.sites import UnfoldAdminSite
@@ -27,29 +23,32 @@ def _lazy_sidebar(site, request):
 
 
 @pytest.fixture(scope="module")
-def module_database(django_db_setup, django_db_blocker):
-    """One transaction for all tests of a module."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        yield
-        transaction.set_rollback(True)
-
-
-@pytest.fixture(scope="module")
 def everything(module_database):
     return make_everything()
 
 
 @pytest.fixture
-def shared_rows(everything):
+def shared_rows(everything, rolled_back):
     """One row for every page; the changes of a test are rolled back."""
-    saved = transaction.savepoint()
-    yield everything
-    transaction.savepoint_rollback(saved)
+    return everything
 
 
 @pytest.fixture
 def framed():
     """Pages with sidebar, header and scripts, as Home always has them."""
+
+
+@pytest.fixture
+def charted():
+    """Pages of agents and triggers with their charts."""
+
+
+@pytest.fixture(autouse=True)
+def _chartless(request, monkeypatch):
+    """Pages of agents and triggers without their four charts, which take a third of the time of the page."""
+    if not {"charted", "framed"} & set(request.fixturenames):
+        for page in ("agents", "triggers"):
+            monkeypatch.setattr(f"agents.admin.{page}.small_charts", lambda *_: {})
 
 
 @pytest.fixture(autouse=True)

@@ -71,7 +71,7 @@ def _opens(client, link, kind, rendered):
     return answer.status_code in {200, 302}
 
 
-def unrendered(client, address):
+def unrendered(client, address, query=None):
     """The response without its text."""
     with patch.object(SimpleTemplateResponse, "rendered_content", ""):
-        return client.get(address)
+        return client.get(address, query)

@@ -20,7 +20,7 @@ from agents.models import Agent, Budget, GateDay, Trigger
 from tests.agents.admin.rows import page, sign_in, text_of
 from tests.factories import make_agent, make_session, make_trigger, make_user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("charted")]
 
 CHARTS = "admin:charts"
 

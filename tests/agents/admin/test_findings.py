@@ -15,6 +15,7 @@ from agents.models import Finding, FindingComment, Notification, Playbook, Prece
 from agents.people.notifications import finding_path, findings_path
 from audit.models import AuditEvent
 from tests.agents.admin.hostile import PAYLOADS, read
+from tests.agents.admin.links import unrendered
 from tests.agents.admin.rows import act_page, make_document, make_playbook, page, sign_in, text_of
 from tests.factories import NOW, make_agent, make_session, make_user
 
@@ -28,7 +29,7 @@ def make_finding(session=None, **fields):
 
 
 def listed(client, **query):
-    return {row.title for row in client.get(LIST, query).context["cl"].result_list}
+    return {row.title for row in unrendered(client, LIST, query).context_data["cl"].result_list}
 
 
 # --- The list ---
@@ -110,18 +111,21 @@ def test_list_is_sorted_by_severity_with_the_most_severe_first(client):
 
 
 def test_each_column_sorts_both_ways(client, some):
+    rows = {model: [] for model in ("agentsession", "approval", "trigger", "agent")}
     sign_in(client)
-    make_finding()
+    rows["finding"] = [make_finding()]
+    rows["agentsession"] = [rows["finding"][0].session]
     orders = [f"{sign}{number}" for number in range(1, 10) for sign in ("", "-")]
-    for model in ("finding", "agentsession", "approval", "trigger", "agent"):
+    for model, listed_rows in rows.items():
         address = reverse(f"admin:agents_{model}_changelist")
-        for order in some(orders, 5):
-            assert client.get(address, {"o": order}).status_code == 200, (model, order)
+        for order in some(orders, 9):
+            found = unrendered(client, address, {"o": order}).context_data["cl"].result_list
+            assert list(found) == listed_rows, (model, order)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", ["finding", "agentsession"])
-def test_number_of_statements_is_the_same_for_10_and_200_rows(client, model):
+def test_number_of_statements_is_the_same_for_few_and_many_rows(client, model):
     by = sign_in(client)
     address = reverse(f"admin:agents_{model}_changelist")
     document, playbook = make_document(by), make_playbook(by)
@@ -137,9 +141,10 @@ def test_number_of_statements_is_the_same_for_10_and_200_rows(client, model):
             assert client.get(address, query).status_code == 200
         return len(seen)
 
-    fill(10)
+    fill(4)
+    statements()  # the first view opens a chain of the audit log
     few = [statements(), statements(o="-2"), statements(q="Term")]
-    fill(190)
+    fill(36)
     assert [statements(), statements(o="-2"), statements(q="Term")] == few
     assert max(few) <= 25
 
@@ -353,7 +358,7 @@ def test_playbook_shows_its_author_the_false_alarms(client):
 def test_hostile_reasons_and_comments_stay_text(client, some):
     owner = sign_in(client)
     playbook = make_playbook(owner)
-    for payload in some(PAYLOADS[::6], 4):
+    for payload in some(PAYLOADS[::6], 6):
         row = make_finding(
             make_session(owner=owner),
             title=payload[:300],

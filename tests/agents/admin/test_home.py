@@ -696,7 +696,7 @@ def test_banner_is_small_and_for_staff(client, django_assert_max_num_queries):
     assert client.get(address).status_code == 302
     sign_in(client, "viewer")
 
-    with django_assert_max_num_queries(6):
+    with django_assert_max_num_queries(5):
         answer = client.get(address)
 
     assert "no-store" in answer.headers["Cache-Control"]

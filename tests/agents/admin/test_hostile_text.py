@@ -37,7 +37,7 @@ from tests.agents.admin.rows import (
 )
 from tests.factories import NOW, make_session, make_user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("charted")]
 
 
 def test_reader_notices_live_payloads():
@@ -66,7 +66,7 @@ def judge(answer, address):
 
 def test_lists_and_home_escape_payloads(client, some):
     owner = sign_in(client)
-    pairs = some(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True), 8)
+    pairs = some(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True), 16)
     for number, pair in enumerate(pairs):
         rows_with(" ".join(pair), " ".join(pair), owner, number)
 

@@ -11,6 +11,8 @@ from tests.agents.admin.links import PLAIN, closed_links, kind_of, pages_for
 from tests.agents.admin.rows import ROLES, page, sign_in
 from tests.factories import NOW
 
+pytestmark = pytest.mark.usefixtures("charted")
+
 
 @pytest.fixture(scope="module")
 def readers(everything):

@@ -96,7 +96,7 @@ def test_runtime_rows_cannot_be_added(client):
         opens = isinstance(admin.site._registry[model], FormAdmin) and model._meta.model_name != "installation"
         wanted = 200 if opens or model._meta.model_name == "document" else 403
 
-        assert client.get(page(model, "add")).status_code == wanted, model
+        assert unrendered(client, page(model, "add")).status_code == wanted, model
 
 
 def test_pages_are_for_staff_only(client):
@@ -132,7 +132,7 @@ def test_every_filter_choice_opens(client, some):
         own = [spec for spec in listed.context_data["cl"].filter_specs if type(spec).__module__.startswith("agents.")]
         assert own
         for spec in own:
-            for choice in some(spec.choices(listed.context_data["cl"]), 6, start=1):
+            for choice in some(spec.choices(listed.context_data["cl"]), 12, start=1):
                 answer = unrendered(client, f"{address}{choice.get('query_string', '')}")
                 assert answer.status_code == 200, (model, choice)
 
@@ -154,8 +154,10 @@ def test_pages_have_no_inline_or_foreign_scripts(client):
 def test_list_queries_do_not_grow_with_rows(client):
     viewer = sign_in(client)
     counts = []
+    make_run(viewer)
+    unrendered(client, page(Finding, "changelist"))  # the first view opens a chain of the audit log
     for _ in range(2):
-        for _ in range(4):
+        for _ in range(2):
             make_run(viewer)
         with CaptureQueriesContext(connection) as captured:
             for model in (AgentSession, Approval, ToolCall, Finding, Trigger, Agent, Notification):

@@ -6,6 +6,7 @@ from django.urls import reverse
 from agents.models import AgentSession, Approval, Finding, InferenceLog, ToolCall
 from audit import recorder
 from audit.models import AuditEvent
+from tests.agents.admin.links import unrendered
 from tests.agents.admin.rows import make_approval, make_call, make_document, make_playbook, page, sign_in, text_of
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
@@ -37,7 +38,7 @@ def test_session_is_found_by_id_with_or_without_hyphens(client, some):
 
     for model in some(LISTS, 3):
         for typed in (str(wanted.public_id), wanted.public_id.hex, f" {wanted.public_id} ".upper()):
-            rows = client.get(page(model, "changelist"), {"q": typed}).context["cl"].result_list
+            rows = unrendered(client, page(model, "changelist"), {"q": typed}).context_data["cl"].result_list
             assert [session_of(row) for row in rows] == [wanted.chain], (model, typed)
 
 
@@ -55,9 +56,9 @@ def test_sessions_are_found_by_purpose(client):
         owner.username: make_session(owner=owner),
     }
     for typed, wanted in rows.items():
-        found = client.get(page(AgentSession, "changelist"), {"q": typed})
-        assert list(found.context["cl"].result_list) == [wanted], typed
-    assert "Words of its purpose, the name of its agent" in text_of(found)
+        found = unrendered(client, page(AgentSession, "changelist"), {"q": typed})
+        assert list(found.context_data["cl"].result_list) == [wanted], typed
+    assert "Words of its purpose, the name of its agent" in text_of(client.get(page(AgentSession, "changelist")))
 
 
 def test_run_is_found_by_the_beginning_of_its_id(client):

@@ -110,15 +110,15 @@ def test_a_placeholder_that_overlaps_another_calls_is_restored():
         assert anonymizer.restore(reply) == "PERSON_1_a1Zed"
 
 
-def test_ten_thousand_values_stay_distinct():
+def test_thousands_of_values_stay_distinct():
     source = random.Random(5)
     values = list(
-        dict.fromkeys("".join(source.choices(string.ascii_lowercase, k=9)) + "@example.com" for _ in range(10_000))
+        dict.fromkeys("".join(source.choices(string.ascii_lowercase, k=9)) + "@example.com" for _ in range(3_000))
     )
     anonymizer = Anonymizer()
     text = "\n".join(values)
     hidden = anonymizer.hide(text)
-    assert len(set(hidden.split("\n"))) == len(values) == 10_000
+    assert len(set(hidden.split("\n"))) == len(values) == 3_000
     assert "@" not in hidden
     assert anonymizer.restore(hidden) == text
     assert anonymizer.restore(hidden.lower()) == text

@@ -104,7 +104,7 @@ def test_random_bodies_cause_no_server_error(some):
 
         return attempt
 
-    for route in some(SENDING, 15):
+    for route in some(SENDING, 30):
         with undone():
             attempts(route, route.address(world))()
 

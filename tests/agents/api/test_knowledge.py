@@ -15,17 +15,22 @@ from tests.embeddings_wire import embedding
 from tests.factories import NOW, make_user
 
 from .conftest import client_of
-from .world import TEXT, make_document, make_world
+from .world import TEXT, as_made, make_document, make_world
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.usefixtures("rolled_back")  # in place of django_db, which every test would begin anew
 DOCUMENTS = "/api/v1/documents"
 PLAYBOOKS = "/api/v1/playbooks"
 PROJECTS = "/api/v1/projects"
 
 
-@pytest.fixture
-def world():
+@pytest.fixture(scope="module")
+def made(module_database):
     return make_world()
+
+
+@pytest.fixture
+def world(made, rolled_back):
+    return as_made(made)
 
 
 @pytest.fixture

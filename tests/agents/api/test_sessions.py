@@ -14,15 +14,20 @@ from audit import recorder
 from tests.factories import NOW, make_session, make_trigger, make_user
 
 from .conftest import client_of
-from .world import make_approval, make_call, make_document, make_skill, make_world
+from .world import as_made, make_approval, make_call, make_document, make_skill, make_world
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.usefixtures("rolled_back")  # in place of django_db, which every test would begin anew
 SECRET = "sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"
 
 
-@pytest.fixture
-def world():
+@pytest.fixture(scope="module")
+def made(module_database):
     return make_world(make_user(is_superuser=True))
+
+
+@pytest.fixture
+def world(made, rolled_back):
+    return as_made(made)
 
 
 @pytest.fixture

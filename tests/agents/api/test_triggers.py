@@ -10,17 +10,22 @@ from agents.triggers.triggers import trigger_secret
 from tests.factories import NOW, make_agent, make_starter, make_trigger
 
 from .conftest import client_of
-from .world import make_skill, make_world
+from .world import as_made, make_skill, make_world
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.usefixtures("rolled_back")  # in place of django_db, which every test would begin anew
 TRIGGERS = "/api/v1/triggers"
 EVENTS = "/api/v1/triggers/events"
 RUN = "/api/v1/run-now"
 
 
-@pytest.fixture
-def world():
+@pytest.fixture(scope="module")
+def made(module_database):
     return make_world()
+
+
+@pytest.fixture
+def world(made, rolled_back):
+    return as_made(made)
 
 
 @pytest.fixture

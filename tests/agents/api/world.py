@@ -2,6 +2,7 @@
 
 import hashlib
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -141,6 +142,12 @@ def make_skill(name="nda-review", **fields):
     return PromptSkill.objects.create(
         **{"name": name, "folder": "skills/nda", "body": "Read it.", "digest": "d", "found_digest": "d", **fields}
     )
+
+
+def as_made(world):
+    """A world that was made for a module, for one test: objects of its own, and the bytes in the test's folder."""
+    bytes_store(TEXT, digest=world.rows["document"].digest)
+    return deepcopy(world)
 
 
 def make_world(owner=None):

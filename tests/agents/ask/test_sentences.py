@@ -4,6 +4,7 @@ What is measured is lqops: which rows a call finds, which links and buttons an a
 """
 
 import re
+from copy import deepcopy
 
 import pytest
 from django.apps import apps
@@ -24,7 +25,7 @@ from tests.agents.conftest import MODEL
 from tests.factories import make_price
 from tests.serving import serving
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.usefixtures("rolled_back")  # in place of django_db, which every test would begin anew
 OPERATOR, TRAPS = sentences("operator"), sentences("traps")
 NEEDED = 0.9
 # What a question to the console writes: its own run, and what is counted of it.
@@ -34,17 +35,22 @@ OWN = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def world(settings, monkeypatch):
-    monkeypatch.setattr("agents.runner.lease_renewal_seconds", lambda: 60)  # it would wait for the test's transaction
-    settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "console": [MODEL], "small": [MODEL]}
+@pytest.fixture(scope="module")
+def made(module_database):
     make_price(MODEL, input_usd="0", output_usd="0")
     return make_world()
 
 
-@pytest.fixture(params=[18, pytest.param(6, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.stress)])
+@pytest.fixture
+def world(made, rolled_back, settings, monkeypatch):
+    monkeypatch.setattr("agents.runner.lease_renewal_seconds", lambda: 60)  # it would wait for the test's transaction
+    settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "console": [MODEL], "small": [MODEL]}
+    return deepcopy(made)
+
+
+@pytest.fixture(params=[26, pytest.param(6, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.stress)])
 def some(request):
-    """Every 18th sentence in an ordinary run, every sixth in a long one, all of them with the stress tests."""
+    """Every 26th sentence in an ordinary run, every sixth in a long one, all of them with the stress tests."""
     return lambda entries: entries[:: request.param]
 
 

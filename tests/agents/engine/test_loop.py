@@ -217,7 +217,7 @@ def test_empty_answer_after_a_failure_is_challenged_twice(loop, messages):
 
 
 def test_repeated_reading_is_nudged_once(loop, messages):
-    with script(*[calls(f'look(place="{number}")') for number in range(12)], DONE):
+    with script(*[calls(f'look(place="{number}")') for number in range(10)], DONE):
         loop().run()
     assert len(messages(reason=Reason.READ_ONLY_NUDGE)) == 1
 

@@ -44,13 +44,12 @@ def has_task(request):
     return any("Do it." in message["content"] for message in request.messages if message["role"] == "user")
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("strategy", ["sliding_window", "compact", "summarize"])
 @pytest.mark.parametrize("asking", [tags, provider_form])
 def test_every_window_keeps_the_task_and_call_pairs(loop, asking, strategy):
     config = LoopConfig(context_window=1_500, context_strategy=strategy)
-    with script(*map(asking, range(6)), DONE) as model:
+    with script(*map(asking, range(5)), DONE) as model:
         assert loop(config=config).run() == Answered("All done.")
 
     assert len(texts(model.requests[-1])) < 10, "something was dropped"
@@ -112,7 +111,7 @@ def test_window_reserves_room_for_the_reply(loop, max_tokens, asked):
 
 def test_the_window_of_the_model_is_kept_where_the_agent_declares_none(loop, settings):
     settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"provider": "scripted", "context_window": 2_600}}
-    with script(*map(tags, range(6)), DONE) as model:
+    with script(*map(tags, range(5)), DONE) as model:
         assert loop(config=LoopConfig()).run() == Answered("All done.")
     longest = max(estimate_tokens(request.messages) for request in model.requests)
     assert longest <= 2_600 - 1_024 + 100, "besides the note on the budget"
@@ -121,6 +120,6 @@ def test_the_window_of_the_model_is_kept_where_the_agent_declares_none(loop, set
 
 def test_the_narrower_window_counts(loop, settings):
     settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"provider": "scripted", "context_window": 100_000}}
-    with script(*map(tags, range(6)), DONE) as model:
+    with script(*map(tags, range(5)), DONE) as model:
         assert loop(config=LoopConfig(context_window=1_500)).run() == Answered("All done.")
     assert len(texts(model.requests[-1])) < 10, "something was dropped"

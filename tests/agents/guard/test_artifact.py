@@ -102,10 +102,12 @@ def test_a_draft_without_a_name_has_one(owner, collection, emit):
     assert stored(result).name == "draft.md"
 
 
-def test_a_draft_that_is_too_long_is_truncated_and_flagged(collection, emit):
+def test_a_draft_that_is_too_long_is_truncated_and_flagged(collection, emit, monkeypatch):
+    assert intents.MAX_CHARS == 1_000_000
+    monkeypatch.setattr(intents, "MAX_CHARS", 10_000)
     result = emit(collection, "x" * (intents.MAX_CHARS + 5))
-    assert len(stored(result).text) == intents.MAX_CHARS == 1_000_000
-    assert (result.data["truncated"], result.data["chars"]) == (True, 1_000_000)
+    assert len(stored(result).text) == intents.MAX_CHARS
+    assert (result.data["truncated"], result.data["chars"]) == (True, 10_000)
     assert not emit(collection, "y" * intents.MAX_CHARS).data["truncated"]
 
 

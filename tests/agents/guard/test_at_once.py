@@ -375,7 +375,7 @@ def difference(plain, short):
     return {name: (plain[1][name], short[1][name]) for name in plain[1] if plain[1][name] != short[1][name]}
 
 
-@pytest.mark.parametrize("step", [14, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [28, pytest.param(1, marks=pytest.mark.long)])
 def test_both_ways_come_to_the_same_rows_refusals_and_money(step):
     assert compare(60, seed=1, step=step) > 60 / step
 

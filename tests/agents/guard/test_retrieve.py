@@ -403,8 +403,8 @@ def test_a_phase_that_does_not_grant_it_reads_nothing(owner, collection):
 def test_a_large_collection_takes_a_bounded_number_of_statements(
     owner, collection, retrieve, django_assert_max_num_queries
 ):
-    for number in range(60):
+    for number in range(30):
         make_document(owner, f"document {number}", collection=collection)
     retrieve(collection=str(collection.public_id))  # opens the chain of the session
     with django_assert_max_num_queries(20):
-        assert len(texts(retrieve(collection=str(collection.public_id)))) == 60
+        assert len(texts(retrieve(collection=str(collection.public_id)))) == 30

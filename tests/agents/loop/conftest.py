@@ -14,11 +14,12 @@ from agents.ledger.outages import model_wait_of
 from agents.loop.cycle import run_loop as engine
 from agents.loop.state import hot_write
 from agents.loop.turns import alert_push
-from agents.models import AgentEvent, AgentSession, ModelPrice, Turn
+from agents.models import AgentEvent, ModelPrice, Turn
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.roster.loops import loop_start
 from agents.runner import run_session
 from agents.sessions.leases import model_waiters_wake, sleepers_wake
+from agents.sessions.lifecycle import session_row
 from agents.skills.registry import installed_skills
 from tests.agents.conftest import MODEL
 from tests.agents.loop import samples
@@ -74,7 +75,7 @@ class Driven:
 
     @property
     def row(self):
-        self.session = AgentSession.objects.get(pk=self.session.pk)
+        self.session = session_row(self.session.pk)
         return self.session
 
     def task(self):

@@ -96,7 +96,7 @@ def test_new_day_starts_a_new_session_with_a_full_cap(agent, drive, time):
     time.move_to(datetime(2026, 3, 16, 22, tzinfo=UTC))
     first = drive(agent(DAILY + "\nhot_state: {fields: {cash: {type: number}}}"))
     first.see("cash", 5)
-    with script(sleeps(4 * 3_600, wake=["anomaly"])):
+    with script(sleeps(10 * 3_600, wake=["anomaly"])):
         loop = through(first, datetime(2026, 3, 18, 1, tzinfo=UTC))
     rows = list(AgentSession.objects.order_by("pk"))
     assert [row.created_at.isoformat() for row in rows] == [

@@ -345,7 +345,7 @@ def test_failed_turns_are_retried_and_five_in_a_row_end_the_loop(agent, drive):
     assert {turn.state for turn in loop.turns()} == {"failed"}
 
 
-@pytest.mark.parametrize("hours", [5, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.parametrize("hours", [2, pytest.param(24, marks=pytest.mark.long)])
 def test_model_that_refuses_its_key_for_a_day_does_not_end_the_loop(agent, drive, hours):
     loop = drive(agent())
     with script(DOWN):

@@ -84,7 +84,7 @@ def test_alerts_that_do_not_fit_wait():
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=300),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=9), inner, max_size=5),
-    max_leaves=30,
+    max_leaves=8,
 )
 fields = st.builds(
     Field, st.from_regex(r"[a-z_]{1,20}", fullmatch=True), values, st.none() | st.integers(0, 10**6), st.booleans()
@@ -92,9 +92,9 @@ fields = st.builds(
 
 
 @given(
-    st.lists(fields, max_size=40),
-    st.lists(st.builds(Alert, st.integers(1), st.just("anomaly"), st.text(max_size=2_000)), max_size=20),
-    st.integers(0, 20_000),
+    st.lists(fields, max_size=12),
+    st.lists(st.builds(Alert, st.integers(1), st.just("anomaly"), st.text(max_size=600)), max_size=8),
+    st.integers(0, 6_000),
 )
 def test_blocks_stay_within_a_quarter_of_the_window_and_can_be_read(fields, alerts, window):
     view = render(fields, alerts, window=window, nonce=NONCE)

@@ -23,6 +23,12 @@ pytestmark = pytest.mark.django_db
 REFUSED = Step("No.", stop_reason="refusal")
 
 
+@pytest.fixture(autouse=True)
+def _few_errors(monkeypatch):
+    """The second failed turn ends a loop, not the fifth, as in test_guardrails.py."""
+    monkeypatch.setattr("agents.loop.pacing.MOST_ERRORS", 2)
+
+
 def autonomy(said=""):
     return f"max_cost_usd: 0.05\nautonomy: {{enabled: true{said}}}"
 

@@ -45,7 +45,7 @@ def define(agent, text):
 @pytest.fixture
 def spent(agent, drive):
     """An agent that is renewed daily and has spent today's cap."""
-    watcher = agent(f"max_cost_usd: 0.01\n{DAILY}")
+    watcher = agent(f"max_cost_usd: 0.006\n{DAILY}")
     loop = drive(watcher)
     with script(GO_ON):
         assert loop.for_(hours=1).terminal_reason == TerminalReason.COST_CAP_REACHED

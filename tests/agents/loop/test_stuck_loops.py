@@ -88,7 +88,7 @@ def test_messages_of_people_always_wake(agent, drive):
     loop = drive(agent())
     with script(sleeps(600)):
         loop.task()
-        for _ in range(6):
+        for _ in range(4):
             loop.alert("chat_message")
             assert loop.row.status == Status.QUEUED
             loop.task()

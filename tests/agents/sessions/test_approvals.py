@@ -24,8 +24,8 @@ from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool
 from agents.models import Agent, AgentEvent, AgentSession, ApiKey, Approval, Notification, StandingApproval
 from agents.people.access import acting_by
+from agents.sessions import approvals
 from agents.sessions.approvals import (
-    MAX_PENDING,
     approval_approve,
     approval_approve_edited,
     approval_reject,
@@ -392,13 +392,15 @@ def test_high_risk_asks_a_person_even_in_auto(approver):
     assert (ticket.risk_level, ticket.simulation) == (Risk.HIGH, "It deletes all.")
 
 
-def test_a_flood_of_asks_is_stopped(approver, letter):
+def test_a_flood_of_asks_is_stopped(approver, letter, monkeypatch):
+    assert approvals.MAX_PENDING == 20
+    monkeypatch.setattr(approvals, "MAX_PENDING", 4)
     session = make_session()
-    for number in range(MAX_PENDING):
+    for number in range(4):
         assert send(session, key=f"turn:{number}", to=f"reader {number}").outcome == Outcome.APPROVAL_PENDING
     flooded = send(session, key="one-more", to="everybody")
     assert (flooded.outcome, flooded.detail) == (Outcome.DENIED, "too_many_pending")
-    assert Approval.objects.count() == MAX_PENDING
+    assert Approval.objects.count() == 4
 
 
 def standing(session, approver, **more):

@@ -65,9 +65,9 @@ def hostile(number):
 
     given = {rng.choice(["to", "name", "text", "körper"]): value(3), "more": value(1)}
     if number % 10 == 0:
-        given["long"] = text() * rng.choice([1_000, 20_000])
-    if number == 1:
-        given["long"] = "\u0430 pay " * 40_000
+        given["long"] = text() * (rng.choice([1_000, 20_000]) if number else 500)
+    if number in {1, 11}:
+        given["long"] = "\u0430 pay " * (40_000 if number == 11 else 1_000)
     return given
 
 

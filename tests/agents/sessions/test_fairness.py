@@ -41,9 +41,9 @@ def served(count):
     return taken
 
 
-def test_event_of_another_owner_and_a_chat_start_next_behind_300_events():
+def test_event_of_another_owner_and_a_chat_start_next_behind_a_backlog():
     flood = make_trigger()
-    backlog = waiting(flood, count=300)
+    backlog = waiting(flood, count=40)
     before = served(2)
     other = waiting(make_trigger(), at=NOW + 2 * SECOND)
     chat = session_create(owner=flood.owner, mode=Mode.CHAT, now=NOW + 3 * SECOND)

@@ -13,7 +13,7 @@ from agents.models import AgentSession
 from agents.policy.transitions import REASON_STATUS, TERMINAL
 from agents.sessions import ending, lifecycle
 from agents.sessions.ending import session_finish, session_rest
-from agents.sessions.lifecycle import session_create, session_enter_phase, session_lock, session_wake
+from agents.sessions.lifecycle import session_create, session_enter_phase, session_lock, session_row, session_wake
 from agents.sessions.questions import question_ask
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
@@ -191,3 +191,15 @@ def test_the_state_that_integrations_read_follows_the_row():
 def test_a_session_that_is_gone_cannot_be_locked():
     with pytest.raises(AgentSession.DoesNotExist, match="no session 0"):
         lifecycle.session_lock(0)
+
+
+def test_row_of_a_session_is_what_the_orm_would_read():
+    session = make_session(agent=make_agent(), params={"query": "lease"}, metadata={"purpose": "x"}, next_wake_at=NOW)
+    columns = [field.attname for field in AgentSession._meta.concrete_fields]
+    expected = AgentSession.objects.get(pk=session.pk)
+    with transaction.atomic():
+        for row in (session_row(session.pk), session_lock(session.pk)):
+            assert [getattr(row, name) for name in columns] == [getattr(expected, name) for name in columns]
+            assert not row._state.adding
+    with pytest.raises(AgentSession.DoesNotExist):
+        session_row(session.pk + 1)

@@ -35,6 +35,7 @@ from agents.sessions.pauses import (
     work_pause,
     work_paused,
     work_resume,
+    work_stopped,
 )
 from agents.triggers import triggers
 from agents.triggers.triggers import trigger_delete, trigger_pause, trigger_resume
@@ -432,6 +433,18 @@ def test_a_trigger_paused_alone_lets_its_runs_go_on_and_they_can_be_paused_later
 
 
 # --- All work ---
+
+
+def test_one_statement_tells_that_nothing_is_halted_or_paused(django_assert_num_queries):
+    with django_assert_num_queries(1):
+        assert work_stopped() == (None, None)
+
+    pause = work_pause(by=operator(), reason="incident", now=NOW).pause
+    assert work_stopped() == (None, pause)
+    halt = halt_all_work(by=None, reason="", now=NOW).halt
+    assert work_stopped() == (halt, pause)
+    work_resume(by=operator(), now=LATER)
+    assert work_stopped() == (halt, None)
 
 
 def test_pausing_all_work_holds_everything_up_and_ends_nothing():

@@ -26,8 +26,9 @@ FALSE = ("Nothing new since the last run", "Nothing to read")
 
 @pytest.fixture(autouse=True)
 def _long_sections(monkeypatch):
-    """One question holds as much as one run of a schedule takes."""
-    monkeypatch.setattr("agents.walk.analysis.SECTION_CHARS", 200_000)
+    """One question holds as much as one run of a schedule takes, a tenth of what it does otherwise."""
+    for limit in ("walk.analysis.SECTION_CHARS", "knowledge.search.RUN_CHARS", "guard.retrieve.RUN_CHARS"):
+        monkeypatch.setattr(f"agents.{limit}", 20_000)
 
 
 def told(session):
@@ -35,9 +36,9 @@ def told(session):
 
 
 def put_in(scene, *sizes, at=START + MINUTE):
-    """Documents of these lengths, in thousands of characters."""
+    """Documents of these lengths, in hundreds of characters."""
     return [
-        scene.document(f"{number} ".ljust(size * 1_000, "x"), name=f"{number}.txt", at=at)
+        scene.document(f"{number} ".ljust(size * 100, "x"), name=f"{number}.txt", at=at)
         for number, size in enumerate(sizes)
     ]
 
@@ -159,7 +160,7 @@ def test_a_run_over_a_large_collection_reads_all_of_it(scene):
 
 
 def test_a_run_over_far_too_large_a_collection_warns_and_says_what_to_do(scene, monkeypatch):
-    monkeypatch.setattr("agents.guard.retrieve.PLACES_CHARS", 200_000)
+    monkeypatch.setattr("agents.guard.retrieve.PLACES_CHARS", 20_000)
     put_in(scene, 150, 150, 150)
     with model(QUIET):
         session = run(of_collection(scene))
@@ -179,7 +180,7 @@ def test_a_run_of_steps_says_which_part_of_a_document_it_was_not_shown(scene):
     [(severity, said)] = [one for title, one in told(session).items() if title.endswith("were not checked")]
     assert severity == "warn"
     assert "- 1.txt, characters " in said
-    assert "to 250,000: it is too long for a run of steps" in said
+    assert "to 25,000: it is too long for a run of steps" in said
     assert session.run_result == RunResult.PARTIAL
 
 

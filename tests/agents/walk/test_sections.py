@@ -35,7 +35,7 @@ def _small_sections(monkeypatch):
     monkeypatch.setattr("agents.walk.analysis.SECTION_CHARS", ROOM)
 
 
-def contract(sections=10, **clauses):
+def contract(sections=4, **clauses):
     """A contract with an article for each section; `a3="..."` puts words into the third."""
     filler = "The parties agree on what has been agreed before. " * 60
     return "".join(f"Article {n}\n\n{filler}{clauses.get(f'a{n}', '')}\n\n" for n in range(1, sections + 1))
@@ -90,7 +90,7 @@ def numbers(asked):
 
 
 def test_every_section_is_asked_about_once_and_quotes_are_found_in_the_whole_document(scene):
-    text = contract(a1="Alpha is due at once.", a5="Beta is due never.", a10="Gamma ends it. We pay invoices.")
+    text = contract(a1="Alpha is due at once.", a2="Beta is due never.", a4="Gamma ends it. We pay invoices.")
     with answering(A="Alpha is due at once.", B="Beta is due never.", C="Gamma ends it.") as asked:
         session = run(scene.of_document(text))
     assert titles(session) == ["A", "B", "C", "Ethics review: none flagged"]
@@ -104,7 +104,7 @@ def test_every_section_is_asked_about_once_and_quotes_are_found_in_the_whole_doc
     assert max(map(len, shown)) <= ROOM
     assert (session.run_result, session.result_reason) == (RunResult.FINDINGS, "Everything was checked.")
     assert session.metadata["reading"] == {
-        "room": ROOM, "sections": total, "read": total, "estimate_usd": "0.20", "names": [],
+        "room": ROOM, "sections": total, "read": total, "estimate_usd": "0.09", "names": [],
     }  # fmt: skip
 
 
@@ -138,13 +138,13 @@ def test_what_is_missing_is_asked_after_the_last_section(scene):
         session = run(scene.of_document(contract()))
     assert titles(session) == ["Payment terms missing", "Ethics review: none flagged"]
     [listed] = [block.text for block in blocks_of(asked.requests[-1]) if block.kind == "sections"]
-    assert listed.startswith("Section 1 of 10: nothing\nSection 2 of 10: nothing\n")
+    assert listed.startswith("Section 1 of 4: nothing\nSection 2 of 4: nothing\n")
     assert all("Report nothing as missing" in request.messages[0]["content"] for request in asked.requests[:-1])
 
 
 def test_clause_on_the_last_page_is_not_missed(scene):
     with answering():
-        session = run(scene.of_document(contract(a10="The Customer shall pay invoices within 30 days.")))
+        session = run(scene.of_document(contract(a4="The Customer shall pay invoices within 30 days.")))
     assert titles(session) == ["Ethics review: none flagged"]
     assert session.run_result == RunResult.OK
 
@@ -181,7 +181,7 @@ def test_what_is_missing_is_asked_for_each_long_document(scene):
 def test_section_is_as_long_as_the_context_window_of_its_model_allows(scene, settings):
     declare(settings, context_window=8_192)
     with model(EMPTY) as asked:
-        run(scene.of_document(contract(30)))
+        run(scene.of_document(contract(14)))
     assert all(sum(len(one["content"]) for one in request.messages) <= 3 * 4_096 + 500 for request in asked.requests)
     assert 4 <= len(asked.requests) <= 30
 
@@ -194,7 +194,7 @@ def questions_fit(asked, *, tokens):
 def test_instructions_of_the_agent_take_room_from_the_sections(scene, settings):
     declare(settings, context_window=16_384)
     agent = make_agent(owner=scene.owner, definition=f"name: clerk\ninstructions: {'Be brief. ' * 2_000}\n")
-    text = contract(20)
+    text = contract(10)
     with model(EMPTY) as asked:
         session = run(scene.of_document(text, agent=agent))
     assert questions_fit(asked, tokens=16_384 - 4_096)
@@ -233,39 +233,39 @@ class WorkerDied(BaseException):
     """As SIGKILL: nothing below the worker catches it."""
 
 
-def test_worker_that_dies_in_section_nine_leaves_it_to_the_next_and_nothing_is_paid_twice(scene):
+def test_worker_that_dies_in_section_three_leaves_it_to_the_next_and_nothing_is_paid_twice(scene):
     make_price("offline")
-    session = scene.of_document(contract(12))
+    session = scene.of_document(contract(5))
 
     def die():
         raise WorkerDied
 
-    steps = [Step(EMPTY, usage=Usage(1_000, 0)) for _ in range(8)]
+    steps = [Step(EMPTY, usage=Usage(1_000, 0)) for _ in range(2)]
     with model(*steps, Step(before_reply=die)) as asked, pytest.raises(WorkerDied):
         run_session(session.pk, walk, owner="first")
-    assert numbers(asked) == [str(n) for n in range(1, 10)]
+    assert numbers(asked) == [str(n) for n in range(1, 4)]
     lose(session)
     with model(Step(EMPTY, usage=Usage(1_000, 0))) as asked:
         run(session)
-    assert numbers(asked) == ["9", "10", "11", "12", ""]
+    assert numbers(asked) == ["3", "4", "5", ""]
     assert session.run_result == RunResult.OK
     settled = ToolCall.objects.filter(session=session, key__startswith="section:", outcome=Outcome.SUCCESS)
-    assert settled.count() == 12
+    assert settled.count() == 5
     assert len({call.actual_usd for call in settled}) == 1
     lost = ToolCall.objects.get(session=session, outcome=Outcome.WORKER_LOST)
-    assert lost.key == "section:9:1"
+    assert lost.key == "section:3:1"
 
 
 def test_each_section_may_end_a_slice_of_work(scene):
-    session = scene.of_document(contract(5))
+    session = scene.of_document(contract(3))
     with model(EMPTY) as asked, patch.object(Slice, "is_over", True):
-        for done in range(1, 7):
+        for done in range(1, 5):
             run_session(session.pk, walk, owner="worker")
             session.refresh_from_db()
             if done > 1:  # the first slice ends before the analysis
                 assert len(asked.requests) == done - 1
         run(session)
-    assert numbers(asked) == ["1", "2", "3", "4", "5", ""]
+    assert numbers(asked) == ["1", "2", "3", ""]
     assert session.run_result == RunResult.OK
 
 
@@ -294,16 +294,16 @@ def partial(session):
     return [line for line in note.content.splitlines() if line.startswith("- ")]
 
 
-def test_cap_that_pays_for_five_sections_gives_a_partial_result_with_the_unread_ranges(scene):
+def test_cap_that_pays_for_two_sections_gives_a_partial_result_with_the_unread_ranges(scene):
     make_price("offline", input_usd="0.1", output_usd="0.1")
-    text = contract(12, a2="Alpha is due at once.")
+    text = contract(5, a2="Alpha is due at once.")
     with answering(A="Alpha is due at once.") as asked:
-        session = run(scene.of_document(text, max_cost_usd=Decimal("0.025")))
-    assert numbers(asked) == ["1", "2", "3", "4", "5"]
+        session = run(scene.of_document(text, max_cost_usd=Decimal("0.0105")))
+    assert numbers(asked) == ["1", "2"]
     assert "A" in titles(session)
     lines = partial(session)
-    start = text.index("Article 6")
-    assert len(lines) == 7
+    start = text.index("Article 3")
+    assert len(lines) == 3
     assert lines[0].startswith(f"- lease.txt, characters {start:,} to ")
     assert lines[0].endswith(": the rest of the run's money is too little for it")
     assert lines[-1].split(" to ")[1].startswith(f"{len(text):,}:")

@@ -92,11 +92,11 @@ def test_a_heading_of_many_words_over_many_lines_takes_linear_time():
     assert not grows_too_fast(everything_of, made, 4 * SMALL, times=TIMES)
 
 
-@every_row("run", ["." * 50_000, "?! " * 15_000, "…" * 50_000, "\u201d." * 25_000])
+@every_row("run", ["." * 20_000, "?! " * 6_000, "…" * 20_000, "\u201d." * 10_000])
 def test_a_run_of_marks_does_not_stall_an_analysis(run):
     text = document(f"Invoices are paid within 30 days of receipt {run}")
     assert analysis(playbook(clauses.PAYMENT), text)["analyst"]["verdicts"]
-    assert takes_at_most(5, lambda: analysis(playbook(clauses.PAYMENT), text))
+    assert takes_at_most(2, lambda: analysis(playbook(clauses.PAYMENT), text))
 
 
 def test_a_document_that_is_too_long_is_reported_as_cut_off(monkeypatch):

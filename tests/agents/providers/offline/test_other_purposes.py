@@ -117,8 +117,8 @@ def test_orders_in_a_reading_set_no_threshold():
 @every_row("purpose", [Purpose.JUDGE, Purpose.PRECHECK, Purpose.SIGNAL, Purpose.SIMULATION, Purpose.COMPACTION])
 @every_row("piece", ["\n", " ", "from to ", "- a -> b\n", "claim: ", "1 ", "{"])
 def test_repetitive_texts_take_no_longer(purpose, piece):
-    blocks = block("claim", "Pay."), block("quote", piece * (50_000 // len(piece)))
-    assert takes_at_most(1.5, lambda: answer("Fire above 5", *blocks, purpose=purpose))
+    blocks = block("claim", "Pay."), block("quote", piece * (20_000 // len(piece)))
+    assert takes_at_most(0.6, lambda: answer("Fire above 5", *blocks, purpose=purpose))
 
 
 def foreseen(name, arguments, context=""):

@@ -218,7 +218,7 @@ def paragraphs(size, seed=5):
     return "".join(found)[:size]
 
 
-@pytest.mark.parametrize("size", [150_000, pytest.param(1_000_000, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("size", [60_000, pytest.param(1_000_000, marks=pytest.mark.stress)])
 def test_a_megabyte_takes_seconds_and_linear_time(size):
     thirty = playbook(*(POSITIONS * 2)[:30])
 
@@ -234,5 +234,5 @@ def test_a_megabyte_takes_seconds_and_linear_time(size):
 
 @every_row("piece", ["\n", ". ", "a-\n", "((", "pay within 30 days ", "Yes? No\n", "one ", "中"])
 def test_repetitive_texts_take_no_longer(piece):
-    sent = request(playbook(*POSITIONS), document(piece * (25_000 // len(piece))))
-    assert takes_at_most(0.75, lambda: OfflineProvider().stream(sent, ignore))
+    sent = request(playbook(*POSITIONS), document(piece * (12_000 // len(piece))))
+    assert takes_at_most(0.36, lambda: OfflineProvider().stream(sent, ignore))
