@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from types import SimpleNamespace
 
@@ -106,7 +107,8 @@ class _Run:
         return ended and not connection.poll()
 
     def _on_more(self, connection):
-        connection.send(next(self._left, None))
+        with suppress(ConnectionError):  # it has ended meanwhile, which is told next
+            connection.send(next(self._left, None))
 
     def _on_logstart(self, connection, nodeid, location):
         self._current[connection] = nodeid
