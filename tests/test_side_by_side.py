@@ -41,7 +41,7 @@ def test_reports_of_all_workers_are_summed_up(folder):
             skipped="@pytest.mark.skip(reason='no need')\ndef test_no(): pass\n",
         )
     )
-    assert code == 1
+    assert code == 1, text
     assert "1 failed, 1 passed, 1 skipped in" in text
     assert "assert 1 == 2" in text
     assert text.count("seen") == 2  # once in the line of source, once as what the test has printed
@@ -55,7 +55,7 @@ def test_worker_that_ends_fails_its_test_and_those_it_leaves(folder):
             left="def test_exit(): pytest.exit('at once')\n",
         )
     )
-    assert code == 1
+    assert code == 1, text
     assert "test_killed.py::test_two ended with exit code -9" in text
     assert "Exit: at once" in text
     assert "It was not run: the worker that had its file ended before." in text
@@ -65,7 +65,7 @@ def test_worker_that_ends_fails_its_test_and_those_it_leaves(folder):
 def test_first_failure_ends_the_other_worker_too(folder):
     waiting = "def test_waits():\n    for _ in range(600): time.sleep(0.1)\n"
     code, text = run(folder(failing="def test_bad(): assert False\n", waiting=waiting), "-x")
-    assert code == 1
+    assert code == 1, text
     assert "stopping after 1 failures" in text
     assert re.search(r"1 failed in \d\.", text)
 
