@@ -90,7 +90,7 @@ class ForkEvent:
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
         for end in (self._reading, self._writing):
-            finalize(self, os.close, end)
+            finalize(self, os.close, end).atexit = False  # other exit handlers may still wait for it
 
     def fileno(self) -> int:
         return self._reading

@@ -93,7 +93,7 @@ def worker_retire() -> None:
     Conf.MAX_RSS = 1
     if _Runs.timer is not None:
         _Runs.timer.value = RETIRED
-    for event in (_Runs.retiring, _Runs.changed_worker):
+    for event in (_Runs.retiring, _Runs.guard_told):
         if event is not None:
             event.set()
 
@@ -116,7 +116,7 @@ class _Runs:
     waits: ContextVar[threading.Event | None] = ContextVar("waits", default=None)
     has_worked = False
     retiring: ForkEvent | None = None  # says so to the thread that waits for tasks
-    changed_worker: ForkEvent | None = None  # says so to the guard
+    guard_told: ForkEvent | None = None  # says so to the guard
     timer: Any = None  # by which the cluster knows what its worker is at
     stopping: ForkEvent | None = None  # the cluster ends, and nothing new is begun
 
@@ -140,23 +140,30 @@ def work_beside_others(work: Work, urgent: Callable[[], Work | None] = lambda: N
     cluster ends nothing is begun: the run stays in the queue, and the ticker sends another task for it.
     A worker without room has one place more, for work that somebody waits for: `urgent` returns it, if there is some.
     """
-    if _is_ending():
+    if _is_stopping():
         return
     _Runs.has_worked = True
     if _Runs.most == 1:
         work()
         return
-    failed = _begin(work)
+    begun_at = time.monotonic()
+    failed = _begin(work, begun_at + PATIENCE * task_seconds())
     while not _has_room(URGENT_EVERY):
-        if len(_Runs.threads) == _Runs.most and not _is_ending() and (waited_for := _looked_up(urgent)):
-            for error in _begin(waited_for):
+        if _has_urgent_place(begun_at) and (waited_for := _urgent_or_none(urgent)):
+            for error in _begin(waited_for, begun_at + PATIENCE * task_seconds()):
                 logger.error("a run ended with an error", exc_info=error)
     if failed:
         raise failed[0]
 
 
-def _is_ending() -> bool:
+def _is_stopping() -> bool:
     return _Runs.stopping is not None and _Runs.stopping.is_set()
+
+
+def _has_urgent_place(begun_at: float) -> bool:
+    """Return whether one run more may begin in a task that began then; what begins late might not end in its time."""
+    ends = _is_stopping() or Conf.MAX_RSS == 1 or time.monotonic() > begun_at + task_seconds() / 2
+    return not ends and len(_Runs.threads) == _Runs.most
 
 
 def _has_room(seconds: float) -> bool:
@@ -164,7 +171,7 @@ def _has_room(seconds: float) -> bool:
         return _Runs.changed.wait_for(lambda: len(_Runs.threads) < _Runs.most, timeout=seconds)
 
 
-def _looked_up(urgent: Callable[[], Work | None]) -> Work | None:
+def _urgent_or_none(urgent: Callable[[], Work | None]) -> Work | None:
     try:
         return urgent()
     except (OperationalError, InterfaceError):  # the next look finds out whether the database is back
@@ -172,7 +179,7 @@ def _looked_up(urgent: Callable[[], Work | None]) -> Work | None:
         return None
 
 
-def _begin(work: Work) -> list[Exception]:
+def _begin(work: Work, ends_at: float) -> list[Exception]:
     """Do the work in a thread, until it is done or waits for a model. Return its error, if it had one so early."""
     waits = threading.Event()
     failed: list[Exception] = []
@@ -194,7 +201,7 @@ def _begin(work: Work) -> list[Exception]:
     with _Runs.changed:
         thread.start()
         _Runs.threads.add(thread)
-    if not waits.wait(PATIENCE * task_seconds()):
+    if not waits.wait(max(ends_at - time.monotonic(), 0)):
         logger.error("a run has not ended in time and is given up; this worker is replaced")
         _end_of(thread)
         worker_retire()
@@ -427,7 +434,7 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
             end_with_parent(cluster.pid)
         _Runs.stopping = arguments[0]
         import_module(TASKS).prepare()
-        self._changed = _Runs.changed_worker = ForkEvent()
+        self._changed = _Runs.guard_told = ForkEvent()
         self._forking = self._guard = os.getpid()
         os.register_at_fork(before=self._note_parent, after_in_child=self._end_with_guard)
         super().__init__(*arguments, **named)
@@ -440,14 +447,10 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
             end_with_parent(self._guard)
 
     def spawn_process(self, target: Any, *arguments: Any) -> Any:
-        """Start a process. A worker that retires counts as ended, so that it is replaced while its runs go on."""
+        """Start a process. A worker gets to know by what the guard sees that it retires."""
         is_worker = target is django_q.cluster.worker
         _Runs.timer = arguments[2] if is_worker else None
-        process = super().spawn_process(target, *arguments)
-        if is_worker:
-            lives = process.is_alive
-            process.is_alive = lambda: process.timer.value != RETIRED and lives()
-        return process
+        return super().spawn_process(target, *arguments)
 
     def guard(self) -> None:
         """Watch the processes until the cluster is to end. The end of one, and a worker that retires, are told.
@@ -460,11 +463,16 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
             self._changed.clear()
             multiprocessing.active_children()  # those that have retired before leave nothing behind
             now = time.monotonic()
+            processes = [*self.pool, self.monitor, self.pusher]
+            has_one_died = any(not process.is_alive() and not _has_retired(process) for process in processes)
             busy = self._check_workers(busy, now - checked_at)
             checked_at = now
             for process in (self.monitor, self.pusher):
                 if not process.is_alive():
                     self.reincarnate(process)
+            if has_one_died:  # if the next one dies at once too, it is not replaced as fast as the machine can
+                self.stop_event.wait(BUSY_SECONDS)
+                continue
             living = [process.sentinel for process in (*self.pool, self.monitor, self.pusher)]
             wait([self.stop_event.fileno(), self._changed.fileno(), *living], BUSY_SECONDS if busy else IDLE_SECONDS)
         self.stop()
@@ -478,7 +486,7 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
             with process.timer.get_lock():
                 if process in busy and process.timer.value > 0:
                     process.timer.value = max(process.timer.value - passed, 0)
-                if not process.is_alive() or process.timer.value == 0:
+                if _has_retired(process) or not process.is_alive() or process.timer.value == 0:
                     self.reincarnate(process)
         return {process for process in self.pool if process.timer.value > 0}
 
@@ -488,6 +496,11 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
             logger.critical("A process of the queue was killed and left a lock; the cluster ends.")
             os._exit(1)
         super().reincarnate(process)
+
+
+def _has_retired(process: Any) -> bool:
+    """Return whether it is a worker that takes no more tasks: it is replaced while its runs go on."""
+    return hasattr(process, "timer") and process.timer.value == RETIRED
 
 
 os.register_at_fork(before=sort_free_memory)  # of the supervisor, too

@@ -1,7 +1,7 @@
 """Run one session: claim the lease, run its engine, record its end. No transaction is open while it works.
 
 Engines do not catch brakes; the handler here is the one place that turns them into a status. Before a process takes its
-first session it proves that its brakes refuse.
+first session it, or the process that it was forked from, proves that its brakes refuse.
 """
 
 import logging

@@ -5,7 +5,7 @@ import os
 import socket
 from functools import partial
 
-from django.db import connections
+from django.db import connections, transaction
 
 from agents import runner
 from agents.ask.chats import chat
@@ -38,6 +38,8 @@ def prepare() -> None:
     If that fails, each of them tests for itself, and works on nothing before the brakes refuse.
     """
     try:
+        with transaction.atomic():
+            """Nothing: a database that is away or locked is found out once, and not by every test."""
         arm()
     except Exception:
         logger.warning("the brakes could not be tested yet; every worker does so before its first run", exc_info=True)

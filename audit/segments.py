@@ -119,7 +119,7 @@ def _closing(chain: str, *, since: int) -> Head | None:
     _, seq, found = newest_seam().openings.get(chain, ("", None, None))
     if seq is not None and found is not None:
         return Head(seq, found)
-    rows = AuditEvent.objects.filter(chain=SYSTEM_CHAIN, kind=CHAIN_CLOSED, subject=f"session:{chain}", id__gt=since)
+    rows = AuditEvent.objects.of_kind(CHAIN_CLOSED).filter(chain=SYSTEM_CHAIN, subject=f"session:{chain}", id__gt=since)
     details = rows.order_by("id").values_list("details", flat=True).first()
     return None if details is None else Head(details.get("last_seq"), details.get("last_hash"))
 

@@ -112,7 +112,7 @@ def skill_audit_faults(events: int) -> Iterator[SkillAuditFault]:
     if intact != events:
         yield from _missing()
     seal = sealed_skill_audits()
-    rows_of_seals = stream(AuditEvent.objects.filter(chain=SYSTEM_CHAIN, kind=SEALED))
+    rows_of_seals = stream(AuditEvent.objects.of_kind(SEALED).filter(chain=SYSTEM_CHAIN))
     archived = [Seal(**said) for said in newest_seam(dropped=True).unlinked]
     if archived + [_seal(row.details) for row in rows_of_seals] != ([seal] if seal.rows else []):
         yield SkillAuditFault(SYSTEM_CHAIN, "skill audits without an event of their own were changed, added or removed")

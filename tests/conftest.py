@@ -156,7 +156,7 @@ def _found_once():
 
 @pytest.fixture(autouse=True)
 def _as_installed(monkeypatch):
-    """What a test sets of models is gone after it; nothing reads such rows unasked, so most tests need no database.
+    """Forget what a test has set of models; nothing reads such rows unasked, so most tests need no database.
 
     A checkpoint that another test wrote would be too old for `Home` after some minutes.
     """

@@ -64,6 +64,7 @@ class _Run:
         self._workers: dict[Connection, int] = {}
         self._current: dict[Connection, str] = {}
         self._causes: dict[str, str] = {}
+        self._statuses: dict[Connection, int] = {}  # of workers that have ended
 
     def start(self, count):
         folder = self.session.config._tmp_path_factory.getbasetemp()
@@ -79,32 +80,38 @@ class _Run:
     def follow(self):
         """Pass on what the workers report, until the last of them has ended."""
         while self._workers:
-            # A process that a test has left behind may keep the connection of an ended worker open.
-            for connection in wait(self._workers, timeout=1) or [*filter(self._has_ended, self._workers)]:
+            for connection in wait(self._workers, timeout=1):
                 try:
                     kind, *content = connection.recv()
                 except (EOFError, ConnectionError):
                     kind, content = "end", []
                 getattr(self, f"_on_{kind}")(connection, *content)
+            for connection in filter(self._has_ended, [*self._workers]):
+                self._on_end(connection)
             if self.session.shouldfail:
                 self.stop()
 
     def stop(self):
         """Interrupt the workers. They tear down what their tests have made."""
         self._left = iter(())
-        for pid in self._workers.values():
-            os.kill(pid, signal.SIGINT)
+        for connection, pid in self._workers.items():
+            if connection not in self._statuses:
+                os.kill(pid, signal.SIGINT)
 
     def fail_unfinished(self):
         """Report each test that a worker did not finish: one that broke off must not look like one that passed."""
         for nodeid, item in self._unfinished.items():
-            cause = self._causes.get(nodeid, "It was not run: the worker that had its file ended before.")
+            early = self._causes.get("", "It was not run: the worker that had its file ended before.")
+            cause = self._causes.get(nodeid, early)
             report = pytest.TestReport(nodeid, item.location, {}, "failed", cause, "call")
             self.hook.pytest_runtest_logreport(report=report)
 
     def _has_ended(self, connection):
-        ended = os.waitid(os.P_PID, self._workers[connection], os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return ended and not connection.poll()
+        """A process that a test has left behind may keep the connection of an ended worker open."""
+        if connection not in self._statuses:
+            pid, status = os.waitpid(self._workers[connection], os.WNOHANG)
+            self._statuses |= {connection: status} if pid else {}
+        return connection in self._statuses and not connection.poll()
 
     def _on_more(self, connection):
         with suppress(ConnectionError):  # it has ended meanwhile, which is told next
@@ -125,7 +132,8 @@ class _Run:
         self._causes[self._current.get(connection, "")] = text
 
     def _on_end(self, connection):
-        _, status = os.waitpid(self._workers.pop(connection), 0)
+        pid = self._workers.pop(connection)
+        status = self._statuses[connection] if connection in self._statuses else os.waitpid(pid, 0)[1]
         connection.close()
         if nodeid := self._current.pop(connection, None):
             code = os.waitstatus_to_exitcode(status)

@@ -62,6 +62,13 @@ def test_worker_that_ends_fails_its_test_and_those_it_leaves(folder):
     assert "3 failed, 1 passed" in text
 
 
+def test_process_that_a_test_leaves_behind_holds_nobody_up(folder):
+    left = "import subprocess\ndef test_leaves(): subprocess.Popen(['sleep', '60'], close_fds=False)\n"
+    code, text = run(folder(left=left, other="def test_other(): pass\n"))
+    assert code == 0, text
+    assert re.search(r"2 passed in \d\.", text)
+
+
 def test_first_failure_ends_the_other_worker_too(folder):
     waiting = "def test_waits():\n    for _ in range(600): time.sleep(0.1)\n"
     code, text = run(folder(failing="def test_bad(): assert False\n", waiting=waiting), "-x")

@@ -83,7 +83,7 @@ def is_armed() -> bool:
 
 
 def arm() -> None:
-    """Run the self-test once per process; raise if a brake does not refuse."""
+    """Run the self-test once per process, and not again in its forks; raise if a brake does not refuse."""
     global _armed  # noqa: PLW0603 one process is armed once
     if _armed:
         return

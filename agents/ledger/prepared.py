@@ -7,7 +7,7 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -139,8 +139,10 @@ def short_transaction() -> Iterator[None]:
         with database.wrap_database_errors:
             database.connection.commit()
     except BaseException:
-        with suppress(sqlite3.Error):  # the first error is the one to tell
+        try:
             database.connection.rollback()
+        except sqlite3.Error:  # the first error is the one to raise
+            database.close()
         raise
 
 

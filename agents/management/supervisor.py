@@ -28,7 +28,6 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 from weakref import WeakSet
 
 from django.conf import settings
-from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError, connection, connections
 
 from agents.conf import clock
@@ -519,7 +518,7 @@ def _load() -> None:
         load_tasks()
         for module in ("agents.ticker", settings.ROOT_URLCONF):
             import_module(module)
-        with suppress(DatabaseError, ObjectDoesNotExist):
+        with suppress(Exception):  # it only saves memory; whatever is wrong is found by those that need it
             health(clock())  # what is made at the first use of rows is shared, too
         gc.collect()
         gc.freeze()  # the collector would write to the memory that is shared

@@ -72,7 +72,7 @@ _NEXT_RUN: Final = f"""
 
 def urgent_waits() -> bool:
     """Return whether somebody waits for a run: a chat, or one that a person has just answered."""
-    return AgentSession.objects.filter(status=Status.QUEUED, urgency=Urgency.URGENT).exists()
+    return bool(_select(_NEXT_OWNERS, urgency=Urgency.URGENT))
 
 
 def next_run(now: datetime, *, only_urgent: bool = False) -> int | None:

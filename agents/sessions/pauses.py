@@ -352,7 +352,7 @@ def work_stopped() -> tuple[Halt | None, Pause | None]:
     """Return the halt and the pause of all work in force; by one small statement while there is neither."""
     with connection.cursor() as cursor:
         cursor.execute(_STOPPED, [PauseScope.ORGANISATION])
-        is_halted, is_paused = cursor.fetchone()
+        is_halted, is_paused = cursor.fetchone() or (False, True)  # a new database has no such row yet
     return current_halt() if is_halted else None, work_paused() if is_paused else None
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the agents share: a scripted model with a price, a probe in place of a handler, rows of a module.
+"""Shared by the tests of the agents: a scripted model with a price, a probe in place of a handler, rows of a module.
 
 A module whose tests share rows opens the database by these fixtures alone: the `django_db` mark closes the connection.
 """

@@ -24,7 +24,7 @@ class Process:
         self.lives = True
 
     def is_alive(self):
-        return self.lives and self.timer.value != RETIRED
+        return self.lives
 
     def end(self):
         self.lives = False
@@ -79,6 +79,20 @@ def test_process_that_ends_is_replaced_at_once(guarding, which):
     process = {"worker": worker, "monitor": guard.monitor, "pusher": guard.pusher}[which]
     process.end()
     until(lambda: guard.replaced == [process])
+
+
+def test_workers_that_die_at_once_are_not_replaced_as_fast_as_the_machine_can(guarding, monkeypatch):
+    class Dying(Process):
+        def __init__(self):
+            super().__init__()
+            self.end()
+
+    guard = guarding(worker := Process())
+    monkeypatch.setitem(globals(), "Process", Dying)
+    worker.end()
+    until(lambda: guard.replaced == [worker])
+    assert not guard.stop_event.wait(0.1)
+    assert guard.replaced == [worker]
 
 
 def test_worker_that_retires_is_replaced_while_its_runs_go_on(guarding):

@@ -86,7 +86,7 @@ def test_two_who_wait_get_one_item_each(local):
 def worker(monkeypatch, local):
     """A worker that waits for tasks, in a thread, and what it has taken when it ends."""
     monkeypatch.setattr(queue._Runs, "retiring", ForkEvent())
-    monkeypatch.setattr(queue._Runs, "changed_worker", ForkEvent())
+    monkeypatch.setattr(queue._Runs, "guard_told", ForkEvent())
     monkeypatch.setattr(queue._Runs, "timer", multiprocessing.Value("i", -1))
     monkeypatch.setattr(queue._Runs, "has_worked", False)
     monkeypatch.setattr(queue.Conf, "MAX_RSS", None)
@@ -107,7 +107,7 @@ def test_worker_that_retires_while_it_waits_for_a_task_ends_and_takes_none(local
 
     assert ended == [[]]
     assert (queue.Conf.MAX_RSS, queue._Runs.timer.value) == (1, queue.RETIRED)
-    assert queue._Runs.changed_worker.is_set()  # the guard is told
+    assert queue._Runs.guard_told.is_set()  # the guard is told
 
 
 def test_worker_that_has_worked_and_has_no_task_for_long_retires(worker, monkeypatch):

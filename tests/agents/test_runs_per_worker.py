@@ -1,6 +1,7 @@
 """Several runs at a time in one worker: while one waits for its model, the worker takes the next."""
 
 import threading
+import time
 from unittest.mock import patch
 
 import pytest
@@ -187,6 +188,22 @@ def test_error_of_urgent_work_is_logged(full_worker, caplog):
 
     assert looked.wait(PATIENCE)
     assert "a run ended with an error" in caplog.text
+
+
+@pytest.mark.usefixtures("_room_for_two")
+def test_worker_that_retires_begins_nothing_urgent(full_worker, monkeypatch):
+    monkeypatch.setattr(queue.Conf, "MAX_RSS", 1)
+    asked = threading.Event()
+    full_worker(asked.set)
+    assert not asked.wait(0.1)
+
+
+def test_nothing_urgent_is_begun_late_in_a_task(monkeypatch):
+    monkeypatch.setattr(queue, "task_seconds", lambda: 600)
+    monkeypatch.setattr(queue._Runs, "threads", {None})
+    now = time.monotonic()
+    assert queue._has_urgent_place(now - 299)
+    assert not queue._has_urgent_place(now - 301)
 
 
 @pytest.mark.usefixtures("_room_for_two")

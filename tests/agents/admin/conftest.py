@@ -1,4 +1,4 @@
-"""What the tests of pages share: rows that are made once for a module, and pages without their frame."""
+"""Shared by the tests of pages: rows that are made once for a module, and pages without their frame."""
 
 from functools import cache, partial
 from unittest.mock import patch

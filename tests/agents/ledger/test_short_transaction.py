@@ -1,5 +1,7 @@
 """The transaction of the statements that open and settle a call on SQLite."""
 
+import sqlite3
+
 import pytest
 from django.db import IntegrityError, connection, transaction
 
@@ -44,6 +46,26 @@ def test_an_error_at_its_end_is_an_error_of_django_and_undoes_it():
             "UPDATE agents_installation SET halt_id = 4711 WHERE id = %(id)s", {"id": 1}
         )  # there is no such row
     assert Installation.objects.filter(halt=None).exists()
+
+
+def test_a_connection_that_cannot_be_rolled_back_is_closed():
+    class Broken:
+        def __init__(self, opened):
+            self._opened = opened
+
+        def rollback(self):
+            raise sqlite3.OperationalError("disk I/O error")
+
+        def __getattr__(self, name):
+            return getattr(self._opened, name)
+
+    connection.ensure_connection()
+    connection.connection = Broken(connection.connection)
+    with pytest.raises(RuntimeError), short_transaction():
+        run_on_sqlite(DELETE, {"id": 1})
+        raise RuntimeError
+    assert connection.connection is None
+    assert Installation.objects.exists()
 
 
 def test_a_new_connection_is_opened_for_it():
