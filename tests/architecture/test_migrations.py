@@ -10,12 +10,13 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from agents.enums import TriggerKind
-from agents.models import Budget, Cap, Installation, Memory, Precedent, Trigger
+from agents.enums import Outcome, TriggerKind
+from agents.models import Budget, Cap, Installation, Memory, Precedent, ToolCall, Trigger
 from agents.text.wording import text_key
 from audit import models as triggers
 from audit import recorder, utc_now
 from audit.models import AuditEvent
+from tests.agents.admin.rows import make_call
 
 OURS = ("agents", "audit")
 BEFORE_CAPS, CAPS = "0001_initial", "0002_trigger_cost_caps"
@@ -115,12 +116,14 @@ def days_stay_and_months_go(migrate):
 
 def test_last_migration_can_be_reversed_and_applied_again(migrate):
     built = tables()
+    unknown, *_ = [make_call(outcome=outcome) for outcome in (Outcome.UNKNOWN, Outcome.SUCCESS, Outcome.STARTED)]
     *_, before, last = sorted(
         name for app, name in MigrationExecutor(connection).loader.disk_migrations if app == "agents"
     )
     migrate("agents", before)
     migrate("agents", last)
     assert tables() == built
+    assert list(ToolCall.objects.unknown().values_list("pk", "unknown_since")) == [(unknown.pk, unknown.settled_at)]
 
 
 @pytest.mark.long
