@@ -229,6 +229,7 @@ def _wait_for_runs() -> None:
 
 # --- The database as broker: whoever waits for a task is told of it ---
 
+AWAY_SECONDS: Final = 0.5  # between two looks while the database is away
 LOOKS_EVERY: Final = 0.5  # seconds, without being told: for tasks that come due again, and poolers that pass nothing on
 _LOOKS_TOLD: Final = 2.0  # where every write is told
 _GLANCE_SECONDS: Final = 0.01
@@ -254,6 +255,18 @@ class DatabaseBroker(ORM):  # type: ignore[misc]
         return pk
 
     def dequeue(self) -> list[tuple[int, str]] | None:
+        """Take a task. While the database is away there is none: an error would cost django-q ten seconds."""
+        try:
+            return self._dequeue()
+        except (OperationalError, InterfaceError) as error:
+            logger.warning("the queue cannot be read (%s); the next look follows", type(error).__name__)
+            connection.close()
+            if self._waiter is not None:
+                self._waiter.close()
+            wait(_stopping(), AWAY_SECONDS)
+            return None
+
+    def _dequeue(self) -> list[tuple[int, str]] | None:
         if self._waiter is None:
             self._waiter = (
                 _Told(_channel(self.list_key)) if connection.vendor == "postgresql" else _Changed(self.list_key)
@@ -290,7 +303,10 @@ class _Told:
                 for _ in self._database.connection.notifies(timeout=LOOKS_EVERY, stop_after=1):
                     return
         except OperationalError:  # the next look finds out whether the database is back
-            self._database.close()
+            self.close()
+
+    def close(self) -> None:
+        self._database.close()
 
 
 class _Changed:
@@ -337,6 +353,9 @@ class _Changed:
         while (left := ends_at - time.monotonic()) > 0 and self._version() == self._seen:
             time.sleep(min(pause, left))
             pause = min(pause * 1.5, longest)
+
+    def close(self) -> None:
+        self._database.close()
 
     def _version(self) -> int:
         self._database.ensure_connection()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import close_old_connections, connection
+from django.db import InterfaceError, OperationalError, close_old_connections, connection
 from django.db.models import Q, QuerySet
 
 from agents.conf import clock
@@ -261,6 +261,7 @@ class Ticker:
         self._everything_at = 0.0
         self._asleep_until: datetime | None = None
         self._next_at: datetime | None = None
+        self._has_failed = False
 
     def tick(self, now: datetime) -> dict[str, int] | None:
         """Counts by duty, -1 for one that failed. None if another process holds the lease."""
@@ -354,8 +355,12 @@ class Ticker:
         close_old_connections()
         try:
             tick(clock())
-        except Exception:
-            logger.exception("a tick failed; the next one follows")
+            self._has_failed = False
+        except Exception as error:
+            is_known = self._has_failed and isinstance(error, OperationalError | InterfaceError)
+            # In an outage twice a second: the first one in full.
+            logger.exception("a tick failed (%s); the next one follows", type(error).__name__, exc_info=not is_known)
+            self._has_failed = True
             self._next_at = None
             connection.close()
 

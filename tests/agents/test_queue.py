@@ -4,7 +4,7 @@ import threading
 from unittest.mock import Mock
 
 import pytest
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django_q.brokers import get_broker
 from django_q.models import OrmQ
 
@@ -87,6 +87,23 @@ def test_write_that_adds_no_task_costs_no_query_of_django(monkeypatch):
     broker.dequeue()
     look.assert_called_once()
     broker._waiter._database.close()
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+@pytest.mark.parametrize("has_waited", [False, True])
+def test_database_that_is_away_has_no_task_and_is_looked_at_again_soon(error, has_waited, monkeypatch, caplog):
+    monkeypatch.setattr(queue, "AWAY_SECONDS", 0.01)
+    broker = get_broker(Queue.MAIN.value)
+    if has_waited:
+        enqueue(TaskName.RUN_SESSION, 6)
+        assert broker.dequeue()
+    with monkeypatch.context() as away:
+        away.setattr(DatabaseBroker, "_dequeue", Mock(side_effect=error))
+        assert broker.dequeue() is None
+    assert f"the queue cannot be read ({error.__name__})" in caplog.text
+    enqueue(TaskName.RUN_SESSION, 7)
+    assert broker.dequeue()
+    broker._waiter.close()
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no server that could go away")

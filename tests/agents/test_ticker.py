@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import time_machine
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 
 from agents import ticker
 from agents.conf import clock
@@ -561,7 +561,8 @@ def test_signal_during_a_wait_is_handled():
 
 
 @pytest.mark.django_db
-def test_failed_tick_is_followed_by_another(monkeypatch, caplog):
+@pytest.mark.parametrize(("error", "told"), [(RuntimeError, 2), (OperationalError, 1)])
+def test_failed_tick_is_followed_by_another_and_an_outage_is_told_in_full_once(monkeypatch, caplog, error, told):
     over = SignalEvent()
     tries = []
 
@@ -569,7 +570,7 @@ def test_failed_tick_is_followed_by_another(monkeypatch, caplog):
         tries.append(1)
         if len(tries) == 2:
             over.set()
-        raise RuntimeError("the database is away")
+        raise error("the database is away")
 
     monkeypatch.setattr(ticker, "acquire", broken)
     monkeypatch.setattr(ticker.connection, "close", lambda: None)
@@ -577,7 +578,8 @@ def test_failed_tick_is_followed_by_another(monkeypatch, caplog):
     Ticker(()).run(over, every=0)
 
     assert len(tries) == 2
-    assert "a tick failed" in caplog.text
+    assert caplog.text.count(f"a tick failed ({error.__name__})") == 2
+    assert caplog.text.count("Traceback") == told
 
 
 @pytest.mark.django_db
