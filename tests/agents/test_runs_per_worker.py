@@ -13,6 +13,12 @@ from agents.queue import let_worker_go_on, work_beside_others
 PATIENCE = 30
 
 
+@pytest.fixture(autouse=True)
+def _not_retired(monkeypatch):
+    """Another test of this process may have retired it."""
+    monkeypatch.setattr(queue.Conf, "MAX_RSS", None)
+
+
 @pytest.fixture
 def _room_for_two():
     with patch.object(queue._Runs, "most", 2):
