@@ -395,6 +395,11 @@ def load_tasks() -> None:
     import_module(TASKS)
 
 
+def prepare_tasks() -> None:
+    """Do once what every worker would do before its first task. It is done already if that of a parent was forked."""
+    import_module(TASKS).prepare()
+
+
 def run_cluster(queue: Queue, *, workers: int, before_stop: Callable[[], None]) -> None:
     """Run a cluster for one queue until the process is asked to stop; then call `before_stop` first.
 
@@ -452,7 +457,7 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
         if cluster is not None and cluster.pid is not None:
             end_with_parent(cluster.pid)
         _Runs.stopping = arguments[0]
-        import_module(TASKS).prepare()
+        prepare_tasks()
         self._changed = _Runs.guard_told = ForkEvent()
         self._forking = self._guard = os.getpid()
         os.register_at_fork(before=self._note_parent, after_in_child=self._end_with_guard)

@@ -33,7 +33,7 @@ ENGINES: dict[str, Engine] = {
 
 
 def prepare() -> None:
-    """Test the brakes in the process that forks the workers: they begin their first run without doing so.
+    """Test the brakes in a process that forks others: workers below it begin their first run without doing so.
 
     If that fails, each of them tests for itself, and works on nothing before the brakes refuse.
     """

@@ -37,7 +37,7 @@ from agents.management.commands.sample_metrics import place, url
 from agents.management.commands.sense import WORKERS
 from agents.models import AgentSession, Lease, Sensor
 from agents.process_end import end_with_parent
-from agents.queue import load_tasks, queue_length
+from agents.queue import load_tasks, prepare_tasks, queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
 from agents.sessions.control_room import TICKER, health, ticker_is_late
 from agents.sessions.fairness import has_work, next_run
@@ -520,6 +520,7 @@ def _load() -> None:
             import_module(module)
         with suppress(Exception):  # it only saves memory; whatever is wrong is found by those that need it
             health(clock())  # what is made at the first use of rows is shared, too
+            prepare_tasks()
         gc.collect()
         gc.freeze()  # the collector would write to the memory that is shared
 

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from tests.benchmarks.guard import made
 
 # isort: split
+from django.conf import settings
 from django.db import connection
+from django_q.conf import Conf
 
 from agents import runner
 from agents.conf import clock
@@ -72,6 +74,12 @@ def queued(broker: str, scenes: Sequence[Scene], reference: float, rounds: int, 
     measured("throughput", [rate], "runs/s", [rate * reference])
 
 
+def send_tasks_to_redis() -> None:
+    """Have this process, which starts the runs, send their tasks to the broker of the workers."""
+    del settings.Q_CLUSTER["orm"], settings.Q_CLUSTER["broker_class"]
+    Conf.BROKER_CLASS, Conf.ORM, Conf.REDIS = None, None, REDIS
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=10)
@@ -87,6 +95,7 @@ def main() -> None:
     if not redis_answers():
         print("Redis does not answer at 127.0.0.1:6379: its broker is left out.")
         return
+    send_tasks_to_redis()
     with working(LQOPS_WORKERS=str(WORKERS), LQOPS_REDIS_URL=REDIS):
         queued("redis", scenes, reference, given.rounds, given.backlog)
 
