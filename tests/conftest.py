@@ -46,6 +46,10 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     sampling.mark_long_rows(items)
     yield  # those that the options leave out go
+    if connection.vendor != "sqlite":
+        others = [item for item in items if item.get_closest_marker("sqlite")]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
     if config.option.part:
         items[:], others = sampling.part_of(items, config.option.part, (*config.option.whole.split(),))

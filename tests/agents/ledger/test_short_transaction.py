@@ -10,7 +10,7 @@ from agents.models import Installation
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL takes one statement, which needs none"),
+    pytest.mark.sqlite,  # PostgreSQL takes one statement, which needs none
 ]
 
 DELETE = "DELETE FROM agents_installation WHERE id = %(id)s RETURNING id"
