@@ -147,10 +147,11 @@ def work_beside_others(work: Work, urgent: Callable[[], Work | None] = lambda: N
         work()
         return
     begun_at = time.monotonic()
-    failed = _begin(work, begun_at + PATIENCE * task_seconds())
+    ends_at = begun_at + PATIENCE * task_seconds()
+    failed = _begin(work, ends_at)
     while not _has_room(URGENT_EVERY):
         if _has_urgent_place(begun_at) and (waited_for := _urgent_or_none(urgent)):
-            for error in _begin(waited_for, begun_at + PATIENCE * task_seconds()):
+            for error in _begin(waited_for, ends_at):
                 logger.error("a run ended with an error", exc_info=error)
     if failed:
         raise failed[0]
@@ -343,11 +344,11 @@ class _Changed:
     def wait(self) -> None:
         self._none_in = self._seen
         if self._writes is None:
-            self._glance(LOOKS_EVERY, _GLANCE_SECONDS, _GLANCE_SECONDS)
+            self._look_for_commit(LOOKS_EVERY, _GLANCE_SECONDS, _GLANCE_SECONDS)
         elif self._version() == self._seen and self._writes.wait(_LOOKS_TOLD, beside=_stopping()):
-            self._glance(LOOKS_EVERY, _FIRST_GLANCE, _LONGEST_GLANCE)
+            self._look_for_commit(LOOKS_EVERY, _FIRST_GLANCE, _LONGEST_GLANCE)
 
-    def _glance(self, seconds: float, pause: float, longest: float) -> None:
+    def _look_for_commit(self, seconds: float, pause: float, longest: float) -> None:
         """Look for a commit, at most for so long, with longer and longer pauses."""
         ends_at = time.monotonic() + seconds
         while (left := ends_at - time.monotonic()) > 0 and self._version() == self._seen:
@@ -396,7 +397,7 @@ def load_tasks() -> None:
 
 
 def prepare_tasks() -> None:
-    """Do once what every worker would do before its first task. It is done already if that of a parent was forked."""
+    """Do once, before forking, what every worker would do before its first task."""
     import_module(TASKS).prepare()
 
 
@@ -471,7 +472,7 @@ class ClusterGuard(Sentinel):  # type: ignore[misc]
             end_with_parent(self._guard)
 
     def spawn_process(self, target: Any, *arguments: Any) -> Any:
-        """Start a process. A worker gets to know by what the guard sees that it retires."""
+        """Start a process. A worker knows its timer, by which the guard sees that it retires."""
         is_worker = target is django_q.cluster.worker
         _Runs.timer = arguments[2] if is_worker else None
         return super().spawn_process(target, *arguments)

@@ -39,7 +39,7 @@ def prepare() -> None:
     """
     try:
         with transaction.atomic():
-            """Nothing: a database that is away or locked is found out once, and not by every test."""
+            pass  # a database that is away or locked is found out here, and not by each of the tests
         arm()
     except Exception:
         logger.warning("the brakes could not be tested yet; every worker does so before its first run", exc_info=True)

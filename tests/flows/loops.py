@@ -13,12 +13,12 @@ TURN = "Look at what has changed, do what it calls for, and yield."
 SLEEP = '<skill>yield(mode="sleep", sleep=600, wake_early_if=["anomaly"])</skill>'
 
 
-def told(request):
+def text_of(request):
     return "\n".join(message["content"] or "" for message in request["messages"])
 
 
 def turns_of(model):
-    return [request for request in model.requests if SCORES not in told(request) and TURN in told(request)]
+    return [request for request in model.requests if SCORES not in text_of(request) and TURN in text_of(request)]
 
 
 def begin(text):

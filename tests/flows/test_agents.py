@@ -18,7 +18,7 @@ from agents.text.blocks import parse_blocks
 from tests.agents.sensors.scene import Scene, poll, stream, watch
 from tests.agents.sensors.sources import Events, Web
 from tests.flows.cluster import now, running
-from tests.flows.loops import SCORES, SLEEP, asleep, begin, told, turns_of
+from tests.flows.loops import SCORES, SLEEP, asleep, begin, text_of, turns_of
 from tests.flows.processes import children_of, is_alive, name_of, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,7 +85,7 @@ def events():
 def test_signal_of_a_sensor_wakes_a_sleeping_loop_which_sees_the_alert_once(model, market):
     said = iter([CONTINUE])
     model.answer = lambda request: (
-        ("0.9" if "99" in told(request) else "0.1") if SCORES in told(request) else next(said, SLEEP)
+        ("0.9" if "99" in text_of(request) else "0.1") if SCORES in text_of(request) else next(said, SLEEP)
     )
     loop = begin(TRADER.format(url=market.url))
     asleep(loop, 2)
@@ -95,10 +95,10 @@ def test_signal_of_a_sensor_wakes_a_sleeping_loop_which_sees_the_alert_once(mode
     agent_stop(agent=loop.agent, by=None, now=now())
 
     first, second, woken = turns_of(model)
-    seen = [block.kind for block in parse_blocks(told(woken)) if block.kind != "tool_output"]
+    seen = [block.kind for block in parse_blocks(text_of(woken)) if block.kind != "tool_output"]
     assert seen == ["alerts", "hot_state"]
-    assert "anomaly" in told(woken)
-    assert "anomaly scored" not in told(first) + told(second)
+    assert "anomaly" in text_of(woken)
+    assert "anomaly scored" not in text_of(first) + text_of(second)
     assert not loop.alerts.pending().exists()
     kept = AgentEvent.objects.filter(session=loop).exclude(kind="autonomy:sensor_updated").order_by("id")
     turn = ["turn_started", "turn_completed"]

@@ -30,7 +30,7 @@ from audit.receipts import build_receipt
 from audit.verify import verify_chain
 from tests.factories import make_session, start_run
 from tests.flows.cluster import Cluster, ended, lose_worker_of, now, session_of, worker_of
-from tests.flows.loops import SLEEP, TURN, asleep, begin, told, turns_of
+from tests.flows.loops import SLEEP, TURN, asleep, begin, text_of, turns_of
 from tests.flows.processes import until
 from tests.flows.scenes import Scene
 
@@ -313,7 +313,7 @@ def chat(loop, text):
     return chat_send(owner=loop.owner, by=loop.owner, text=text, agent=loop.agent, now=now())
 
 
-def said_in(session):
+def messages_of(session):
     return "\n".join(Message.objects.filter(session=session).values_list("content", flat=True))
 
 
@@ -321,7 +321,7 @@ def test_chat_is_answered_while_the_loop_sleeps_and_during_a_turn_and_their_tran
     thought = threading.Event()
 
     def answer(request):
-        if TURN not in told(request):
+        if TURN not in text_of(request):
             return "Fine."
         if len(turns_of(model)) == 2:
             assert thought.wait(60)
@@ -340,7 +340,7 @@ def test_chat_is_answered_while_the_loop_sleeps_and_during_a_turn_and_their_tran
     thought.set()
     asleep(loop, 3)  # the second message came before it lay down
 
-    spoken = {row.mode + str(row.pk): said_in(row) for row in (loop, early, late)}
+    spoken = {row.mode + str(row.pk): messages_of(row) for row in (loop, early, late)}
     assert [name for name, said in spoken.items() if "sleeper" in said] == [f"chat{early.pk}"]
     assert [name for name, said in spoken.items() if "And now?" in said] == [f"chat{late.pk}"]
     assert [name for name, said in spoken.items() if TURN in said] == [f"loop{loop.pk}"]
