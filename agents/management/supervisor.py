@@ -90,18 +90,21 @@ def run_apart(work: Callable[[], Result]) -> Result:
     context = get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_send_result, args=(work, sending, os.getpid()))
-    process.start()
-    sending.close()
     try:
+        with _signals_held_back():  # Python would ignore what their handler raises in the middle of a fork
+            process.start()
+        sending.close()
         result, error = receiving.recv()
     except EOFError:
         process.join()
         raise ChildError(f"The process that prepares the start ended with code {process.exitcode}.") from None
-    except BaseException:  # this process was asked to stop
-        process.terminate()
+    except BaseException:  # this process was asked to stop, or the other could not be started
+        if process.pid:
+            process.terminate()
         raise
     finally:
-        process.join()
+        if process.pid:
+            process.join()
         receiving.close()
     if error is not None:
         raise error
@@ -112,6 +115,7 @@ def _send_result(work: Callable[[], Any], sending: Connection, parent: int) -> N
     end_with_parent(parent)
     result, raised = None, None
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         result = work()
     except Stopped:
         return  # the parent was asked to stop, too

@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
-from agents import queue
 from agents.process_end import ForkEvent
-from agents.queue import RETIRED, ClusterGuard
+from agents.queue import cluster
+from agents.queue.cluster import ClusterGuard
+from agents.queue.workers import RETIRED
 from tests.flows.processes import until
 
 PATIENCE = 30
@@ -53,8 +54,8 @@ class Guard(ClusterGuard):
 @pytest.fixture
 def guarding(monkeypatch):
     """Watch over these workers, in a thread; nothing is looked at again soon unless the guard is told."""
-    monkeypatch.setattr(queue, "IDLE_SECONDS", 10 * PATIENCE)
-    monkeypatch.setattr(queue, "BUSY_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(cluster, "IDLE_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(cluster, "BUSY_SECONDS", 10 * PATIENCE)
     made = []
 
     def begin(*workers):
@@ -103,7 +104,7 @@ def test_worker_that_retires_is_replaced_while_its_runs_go_on(guarding):
 
 
 def test_worker_whose_task_takes_too_long_is_replaced(guarding, monkeypatch):
-    monkeypatch.setattr(queue, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(cluster, "BUSY_SECONDS", 0.01)
     slow, other = Process(timer=0.05), Process(timer=BUSY)
     guard = guarding(slow, other)
     until(lambda: guard.replaced == [slow])

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agents.file_writes import FileWrites
+from agents.queue.file_writes import FileWrites
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has inotify")
 LONG = 30.0

@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
-from agents import queue
 from agents.process_end import ForkEvent
-from agents.queue import LocalQueue
+from agents.queue import cluster, work_beside_others, worker_retire
+from agents.queue.cluster import LocalQueue
+from agents.queue.workers import RETIRED, Conf, Runs
 from tests.flows.processes import until
 
 PATIENCE = 30
@@ -56,7 +57,7 @@ def test_process_that_is_killed_while_it_waits_leaves_no_lock(local):
 
 
 def test_lock_of_a_process_that_was_killed_with_it_is_found(local, monkeypatch):
-    monkeypatch.setattr(queue, "LOCKED_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "LOCKED_SECONDS", 0.05)
     holds = fork.Event()
 
     def hold():
@@ -85,15 +86,15 @@ def test_two_who_wait_get_one_item_each(local):
 @pytest.fixture
 def worker(monkeypatch, local):
     """A worker that waits for tasks, in a thread, and what it has taken when it ends."""
-    monkeypatch.setattr(queue._Runs, "retiring", ForkEvent())
-    monkeypatch.setattr(queue._Runs, "guard_told", ForkEvent())
-    monkeypatch.setattr(queue._Runs, "timer", multiprocessing.Value("i", -1))
-    monkeypatch.setattr(queue._Runs, "has_worked", False)
-    monkeypatch.setattr(queue.Conf, "MAX_RSS", None)
+    monkeypatch.setattr(Runs, "retiring", ForkEvent())
+    monkeypatch.setattr(Runs, "guard_told", ForkEvent())
+    monkeypatch.setattr(Runs, "timer", multiprocessing.Value("i", -1))
+    monkeypatch.setattr(Runs, "has_worked", False)
+    monkeypatch.setattr(Conf, "MAX_RSS", None)
     ended = []
     thread = threading.Thread(target=lambda: ended.append(list(iter(local.get, "STOP"))))
     yield thread, ended
-    queue.worker_retire()
+    worker_retire()
     thread.join(PATIENCE)
 
 
@@ -101,28 +102,28 @@ def test_worker_that_retires_while_it_waits_for_a_task_ends_and_takes_none(local
     thread, ended = worker
     thread.start()
 
-    queue.worker_retire()
+    worker_retire()
     thread.join(PATIENCE)
     local.put("for somebody else")
 
     assert ended == [[]]
-    assert (queue.Conf.MAX_RSS, queue._Runs.timer.value) == (1, queue.RETIRED)
-    assert queue._Runs.guard_told.is_set()  # the guard is told
+    assert (Conf.MAX_RSS, Runs.timer.value) == (1, RETIRED)
+    assert Runs.guard_told.is_set()  # the guard is told
 
 
 def test_worker_that_has_worked_and_has_no_task_for_long_retires(worker, monkeypatch):
-    monkeypatch.setattr(queue, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(cluster, "REST_SECONDS", 0.01)
     thread, ended = worker
-    queue.work_beside_others(lambda: None)
+    work_beside_others(lambda: None)
     thread.start()
     thread.join(PATIENCE)
 
     assert ended == [[]]
-    assert queue._Runs.timer.value == queue.RETIRED
+    assert Runs.timer.value == RETIRED
 
 
 def test_worker_that_has_not_worked_waits_on(worker, local, monkeypatch):
-    monkeypatch.setattr(queue, "REST_SECONDS", 0)
+    monkeypatch.setattr(cluster, "REST_SECONDS", 0)
     thread, ended = worker
     thread.start()
     for item in ("a task", "STOP"):
@@ -130,17 +131,17 @@ def test_worker_that_has_not_worked_waits_on(worker, local, monkeypatch):
     thread.join(PATIENCE)
 
     assert ended == [["a task"]]
-    assert queue._Runs.timer.value == -1
+    assert Runs.timer.value == -1
 
 
 def test_worker_whose_runs_go_on_does_not_retire(worker, local, monkeypatch):
     """It has to wait for them anyway, and may take a task meanwhile."""
     looks = []
-    monkeypatch.setattr(queue, "REST_SECONDS", 0.001)
-    monkeypatch.setattr(queue._Runs, "has_worked", True)
-    monkeypatch.setattr(queue._Runs, "threads", {threading.current_thread()})
-    real = queue._retire_after_work
-    monkeypatch.setattr(queue, "_retire_after_work", lambda: looks.append(real()))
+    monkeypatch.setattr(cluster, "REST_SECONDS", 0.001)
+    monkeypatch.setattr(Runs, "has_worked", True)
+    monkeypatch.setattr(Runs, "threads", {threading.current_thread()})
+    real = cluster.retire_after_work
+    monkeypatch.setattr(cluster, "retire_after_work", lambda: looks.append(real()))
     thread, ended = worker
     thread.start()
     until(lambda: len(looks) > 2)

@@ -8,9 +8,9 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django_q.brokers import get_broker
 from django_q.models import OrmQ
 
-from agents import queue
 from agents.models import Lease
-from agents.queue import DatabaseBroker, Queue, TaskName, enqueue
+from agents.queue import Queue, TaskName, database, enqueue
+from agents.queue.database import DatabaseBroker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LONG = 30.0  # seconds; nobody waits for so long unless something is broken
@@ -33,7 +33,7 @@ def waiting():
 
     def begin():
         thread = threading.Thread(target=look)
-        kind = queue._Told if connection.vendor == "postgresql" else queue._Changed
+        kind = database._Listener if connection.vendor == "postgresql" else database._CommitWatcher
         real = kind.begin
 
         def noticed(waiter):
@@ -55,7 +55,7 @@ def test_broker_of_the_database_is_the_one_that_waits():
 
 
 def test_whoever_waits_is_told_of_a_task_with_its_commit(waiting, monkeypatch):
-    monkeypatch.setattr(queue, "LOOKS_EVERY", 2 * LONG)
+    monkeypatch.setattr(database, "POLL_SECONDS", 2 * LONG)
     begin, found = waiting
     thread = begin()
     with transaction.atomic():
@@ -67,7 +67,8 @@ def test_whoever_waits_is_told_of_a_task_with_its_commit(waiting, monkeypatch):
 
 
 def test_whoever_is_not_told_looks_all_the_same(waiting, monkeypatch):
-    monkeypatch.setattr(queue, "LOOKS_EVERY", 0.05)
+    monkeypatch.setattr(database, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(database, "_POLL_WATCHED", 0.05)
     begin, found = waiting
     thread = begin()
     thread.join(LONG)
@@ -77,8 +78,8 @@ def test_whoever_is_not_told_looks_all_the_same(waiting, monkeypatch):
 @pytest.mark.sqlite  # PostgreSQL tells of tasks, not of writes
 def test_write_that_adds_no_task_costs_no_query_of_django(monkeypatch):
     look = Mock(return_value=None)
-    monkeypatch.setattr(queue.ORM, "dequeue", look)
-    monkeypatch.setattr(queue, "_LOOKS_TOLD", 0)
+    monkeypatch.setattr(database.ORM, "dequeue", look)
+    monkeypatch.setattr(database, "_POLL_WATCHED", 0)
     broker = get_broker(Queue.MAIN.value)
     broker.dequeue()
     Lease.objects.create(name="anything")
@@ -93,7 +94,7 @@ def test_write_that_adds_no_task_costs_no_query_of_django(monkeypatch):
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
 @pytest.mark.parametrize("has_waited", [False, True])
 def test_database_that_is_away_has_no_task_and_is_looked_at_again_soon(error, has_waited, monkeypatch, caplog):
-    monkeypatch.setattr(queue, "AWAY_SECONDS", 0.01)
+    monkeypatch.setattr(database, "AWAY_SECONDS", 0.01)
     broker = get_broker(Queue.MAIN.value)
     if has_waited:
         enqueue(TaskName.RUN_SESSION, 6)
@@ -110,7 +111,7 @@ def test_database_that_is_away_has_no_task_and_is_looked_at_again_soon(error, ha
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no server that could go away")
 def test_connection_that_is_lost_while_waiting_is_made_anew(monkeypatch):
     broker = get_broker(Queue.MAIN.value)
-    monkeypatch.setattr(queue, "LOOKS_EVERY", 0.01)
+    monkeypatch.setattr(database, "POLL_SECONDS", 0.01)
     assert broker.dequeue() is None
     pid = broker._waiter._database.connection.info.backend_pid
     with connection.cursor() as cursor:

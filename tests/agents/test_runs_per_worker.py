@@ -7,8 +7,8 @@ from unittest.mock import patch
 import pytest
 from django.db import InterfaceError, OperationalError
 
-from agents import queue
-from agents.queue import let_worker_go_on, work_beside_others
+from agents.queue import let_worker_go_on, work_beside_others, workers
+from agents.queue.workers import Conf, Runs
 
 PATIENCE = 30
 
@@ -16,15 +16,15 @@ PATIENCE = 30
 @pytest.fixture(autouse=True)
 def _not_retired(monkeypatch):
     """Another test of this process may have retired it."""
-    monkeypatch.setattr(queue.Conf, "MAX_RSS", None)
+    monkeypatch.setattr(Conf, "MAX_RSS", None)
 
 
 @pytest.fixture
 def _room_for_two():
-    with patch.object(queue._Runs, "most", 2):
+    with patch.object(Runs, "most", 2):
         yield
-    queue._wait_for_runs()
-    assert queue._Runs.threads == set()
+    workers._wait_for_runs()
+    assert Runs.threads == set()
 
 
 class Run:
@@ -114,14 +114,14 @@ def test_error_after_the_wait_is_logged(caplog):
 @pytest.mark.usefixtures("_room_for_two")
 def test_run_that_hangs_costs_its_worker_and_no_other_run(monkeypatch, caplog):
     """The queue would end the process, with all runs that wait in it."""
-    monkeypatch.setattr(queue, "task_seconds", lambda: 0.05)
+    monkeypatch.setattr(workers, "task_seconds", lambda: 0.05)
     retired, free = [], threading.Event()
-    monkeypatch.setattr(queue, "worker_retire", lambda: retired.append(True))
+    monkeypatch.setattr(workers, "worker_retire", lambda: retired.append(True))
 
     work_beside_others(lambda: free.wait(PATIENCE))
 
     assert retired == [True]
-    assert queue._Runs.threads == set()
+    assert Runs.threads == set()
     assert "given up" in caplog.text
     free.set()
 
@@ -129,18 +129,18 @@ def test_run_that_hangs_costs_its_worker_and_no_other_run(monkeypatch, caplog):
 @pytest.fixture
 def full_worker(monkeypatch):
     """Return a function that lets a worker without room look whether somebody waits, until its first run ends."""
-    monkeypatch.setattr(queue, "URGENT_EVERY", 0.01)
-    runs, workers = [Run(), Run()], []
+    monkeypatch.setattr(workers, "URGENT_EVERY", 0.01)
+    runs, threads = [Run(), Run()], []
 
     def look(urgent):
         work_beside_others(runs[0])
-        workers.append(threading.Thread(target=work_beside_others, args=[runs[1], urgent]))
-        workers[0].start()
+        threads.append(threading.Thread(target=work_beside_others, args=[runs[1], urgent]))
+        threads[0].start()
 
     yield look
     for run in runs:
         run.answered.set()
-    workers[0].join(PATIENCE)
+    threads[0].join(PATIENCE)
 
 
 @pytest.mark.usefixtures("_room_for_two")
@@ -198,18 +198,18 @@ def test_error_of_urgent_work_is_logged(full_worker, caplog):
 
 @pytest.mark.usefixtures("_room_for_two")
 def test_worker_that_retires_begins_nothing_urgent(full_worker, monkeypatch):
-    monkeypatch.setattr(queue.Conf, "MAX_RSS", 1)
+    monkeypatch.setattr(Conf, "MAX_RSS", 1)
     asked = threading.Event()
     full_worker(asked.set)
     assert not asked.wait(0.1)
 
 
 def test_nothing_urgent_is_begun_late_in_a_task(monkeypatch):
-    monkeypatch.setattr(queue, "task_seconds", lambda: 600)
-    monkeypatch.setattr(queue._Runs, "threads", {None})
+    monkeypatch.setattr(workers, "task_seconds", lambda: 600)
+    monkeypatch.setattr(Runs, "threads", {None})
     now = time.monotonic()
-    assert queue._has_urgent_place(now - 299)
-    assert not queue._has_urgent_place(now - 301)
+    assert workers._has_urgent_place(now - 299)
+    assert not workers._has_urgent_place(now - 301)
 
 
 @pytest.mark.usefixtures("_room_for_two")
@@ -221,7 +221,7 @@ def test_nothing_urgent_is_begun_while_the_cluster_ends(full_worker):
             again.set()
         stopping.set()
 
-    with patch.object(queue._Runs, "stopping", stopping):
+    with patch.object(Runs, "stopping", stopping):
         full_worker(urgent)
         assert stopping.wait(PATIENCE)
         assert not again.wait(0.1)
@@ -229,7 +229,7 @@ def test_nothing_urgent_is_begun_while_the_cluster_ends(full_worker):
 
 def test_nothing_is_begun_while_the_cluster_ends():
     stopping, done = threading.Event(), []
-    with patch.object(queue._Runs, "stopping", stopping):
+    with patch.object(Runs, "stopping", stopping):
         work_beside_others(lambda: done.append("before"))
         stopping.set()
         work_beside_others(lambda: done.append("after"))
@@ -247,8 +247,8 @@ def test_outside_of_a_worker_the_work_is_done_in_the_thread_that_asks():
 
 def test_worker_has_as_many_runs_as_the_setting_says(settings):
     settings.LQOPS_RUNS_PER_WORKER = 3
-    with patch.object(queue._Runs, "most", 1), patch.object(queue, "Finalize") as at_the_end:
-        queue.post_spawn.send(sender="django_q", proc_name="worker")
+    with patch.object(Runs, "most", 1), patch.object(workers, "Finalize") as at_the_end:
+        workers.post_spawn.send(sender="django_q", proc_name="worker")
 
-        assert queue._Runs.most == 3
-    at_the_end.assert_called_once_with(None, queue._wait_for_runs, exitpriority=1)
+        assert Runs.most == 3
+    at_the_end.assert_called_once_with(None, workers._wait_for_runs, exitpriority=1)

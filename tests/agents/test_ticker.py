@@ -6,7 +6,9 @@ import logging
 import os
 import signal
 import threading
+from contextlib import closing
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 import time_machine
@@ -93,12 +95,12 @@ class Quiet:
         return list(self.done)
 
 
-def written_elsewhere(name="anything"):
+def written_elsewhere():
     """Another process has written something."""
 
     def write():
-        Lease.objects.create(name=name)
-        connection.close()
+        with closing(connection):
+            Lease.objects.create(name=uuid4().hex[:8])  # a test may try again
 
     thread = threading.Thread(target=write)
     thread.start()

@@ -19,7 +19,7 @@ class BrokerAway(Exception):
 @pytest.mark.django_db(transaction=True)
 def test_a_commit_stands_when_the_broker_does_not_take_the_task(settings):
     settings.Q_CLUSTER = {"redis": "redis://127.0.0.1:1/0"}
-    with patch("agents.queue.async_task", side_effect=BrokerAway) as sent, transaction.atomic():
+    with patch("agents.queue.sending.async_task", side_effect=BrokerAway) as sent, transaction.atomic():
         session = make_session()
         enqueue(TaskName.RUN_SESSION, session.pk)
     assert sent.call_count == 1

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -61,13 +61,19 @@ def answer_of(code, *arguments):
     return json.loads(printed)
 
 
-@pytest.fixture
-def two():
-    with program(TWO_CHILDREN) as process:
+@contextmanager
+def two_children(code=TWO_CHILDREN):
+    with program(code) as process:
         line = process.stdout.readline()
         assert line, process.stderr.read()
         found = json.loads(line)
         yield process, found["web"], found["part"], found["port"]
+
+
+@pytest.fixture
+def two():
+    with two_children() as started:
+        yield started
 
 
 def open_sockets(pid):
@@ -129,15 +135,16 @@ def test_signal_stops_everything(two, number):
     assert not is_alive(part)
 
 
-def test_stopped_child_is_killed(two):
-    process, _, part, _ = two
-    os.kill(part, signal.SIGSTOP)
-    began = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+def test_stopped_child_is_killed():
+    with two_children("from django.conf import settings\nsettings.LQOPS_STOP_SECONDS = 1\n" + TWO_CHILDREN) as started:
+        process, _, part, _ = started
+        os.kill(part, signal.SIGSTOP)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
 
     assert not is_alive(part)
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 20
 
 
 CONNECTION = """
@@ -229,6 +236,23 @@ try:
 except Stopped:
     tell(stopped=True)
 """
+
+
+STOPPED_WHILE_FORKING = """
+stop_on_signals()
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
+try:
+    run_apart(lambda: time.sleep(600))
+except Stopped:
+    tell(stopped=True)
+"""
+
+
+def test_stop_in_the_middle_of_its_start_is_not_lost():
+    with program(STOPPED_WHILE_FORKING) as process:
+        printed, errors = process.communicate(timeout=60)
+
+    assert (json.loads(printed), errors) == ({"stopped": True}, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

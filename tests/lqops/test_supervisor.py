@@ -69,7 +69,7 @@ def test_rows_are_asked_again_only_after_a_write():
     if connection.vendor == "sqlite":  # on PostgreSQL others on the same server may write
         assert (answer(), answer(), asked) == (1, 1, [0, 1])
     connection.close()
-    written_elsewhere("more")
+    written_elsewhere()
     assert answer() == 2
 
 
