@@ -103,9 +103,19 @@ if _database["ENGINE"].endswith("sqlite3"):
         f"PRAGMA synchronous={env.one_of('LQOPS_SQLITE_SYNCHRONOUS', 'FULL', ('FULL', 'NORMAL', 'EXTRA'))};"
         "PRAGMA foreign_keys=ON;",
     }
-else:  # a process that hangs keeps its locks no longer than this; statements of a call are planned once a connection
+else:
+    # A process that hangs keeps its locks no longer than this. Statements of a call are planned once a connection.
+    # No statement of a page reads so many rows that starting further processes or compiling it would pay. Rows that
+    # are read one by one are in memory or on a disk without moving parts: an index is to be preferred to whole tables.
+    _session = {
+        "idle_in_transaction_session_timeout": "20s",
+        "plan_cache_mode": "force_generic_plan",
+        "max_parallel_workers_per_gather": "0",
+        "jit": "off",
+        "random_page_cost": "1.1",
+    }
     _options = _database.setdefault("OPTIONS", {})
-    _options.setdefault("options", "-c idle_in_transaction_session_timeout=20s -c plan_cache_mode=force_generic_plan")
+    _options.setdefault("options", " ".join(f"-c {name}={value}" for name, value in _session.items()))
     _options.setdefault("connect_timeout", 5)  # a host that is gone is noticed before clients give up
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 LQOPS_WEB_CONNECTIONS = env.whole("LQOPS_WEB_CONNECTIONS", 20, least=1)
@@ -129,7 +139,8 @@ Q_CLUSTER = {
     "max_attempts": 1,
     "catch_up": False,
     "label": "Queue",
-    **({"redis": _broker} if _broker else {"orm": "default", "broker_class": "agents.queue.DatabaseBroker"}),
+    **({"redis": _broker} if _broker else {"orm": "default"}),
+    "broker_class": f"agents.queue.{'redis.RedisBroker' if _broker else 'database.DatabaseBroker'}",
 }
 
 # --- Sign-in and transport ---

@@ -18,12 +18,13 @@ from django.db import models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from agents.admin.approvals import AnswerForm
-from agents.admin.base import current_user, require_permission, site_page
+from agents.admin.base import current_user, number_in, require_permission, site_page
 from agents.admin.display import SHORT_ID, cut, moment, plain_sentence, run_color, run_text, status_text, usd, words
 from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, usd_field
 from agents.admin.sessions import CHANGE
@@ -39,7 +40,16 @@ from agents.enums import Status
 from agents.models import Agent, AgentSession, Approval, Precedent, Question
 from agents.people.delegations import is_approver
 from agents.sessions.reads import as_uuid
-from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
+from agents.sessions.transcripts import (
+    MOST_COUNTED_CHATS,
+    Exchange,
+    chats_counted,
+    chats_of,
+    conversations,
+    exchanges,
+    without_calls,
+    written_so_far,
+)
 from agents.text.manual import page
 from agents.text.shown import visible
 
@@ -245,6 +255,7 @@ def manual_page(request: HttpRequest, name: str) -> HttpResponse:
 
 SAY: Final = "agents.add_agentsession"
 ON_A_PAGE = 30
+LAST_PAGE: Final = 100_000
 REFRESH_SECONDS = 4
 
 
@@ -271,6 +282,24 @@ class FirstMessageForm(OwnedChoices, MessageForm):
         agents.queryset = agents.queryset.filter(enabled=True)
 
 
+class ChatPaginator(Paginator):  # type: ignore[type-arg]  # Django's class takes no arguments in brackets
+    """Counts chats up to a limit beyond the page that is asked for, so that all of them can be reached."""
+
+    def __init__(self, owner_id: int, *, asked_for: int) -> None:
+        super().__init__(chats_of(owner_id), ON_A_PAGE)
+        self._owner_id = owner_id
+        self._most = min(asked_for, LAST_PAGE) * ON_A_PAGE + MOST_COUNTED_CHATS
+
+    @cached_property
+    def count(self) -> int:
+        return chats_counted(self._owner_id, self._most)
+
+    @property
+    def is_counted_to_the_end(self) -> bool:
+        """Otherwise the number of pages is that of the limit, and grows with the page that is asked for."""
+        return self.count < self._most
+
+
 @never_cache
 def chats_page(request: HttpRequest) -> HttpResponse:
     """The list of chats, newest first, and the form of a new one."""
@@ -278,7 +307,7 @@ def chats_page(request: HttpRequest) -> HttpResponse:
     form = FirstMessageForm(request.POST or None, initial=request.GET.dict(), owner=by)
     if request.method == "POST" and (answered := _send(request, form)):
         return answered
-    numbered = Paginator(chats_of(by.pk), ON_A_PAGE).get_page(request.GET.get("p"))
+    numbered = ChatPaginator(by.pk, asked_for=number_in(request, "p")).get_page(request.GET.get("p"))
     rows = [
         {"chat": chat, "status": run_text(chat.last), "color": run_color(chat.last)} for chat in conversations(numbered)
     ]

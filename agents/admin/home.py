@@ -635,6 +635,7 @@ def health_page(request: HttpRequest) -> TemplateResponse:
         health=found,
         workers=control_room.workers_active(),
         refusals=control_room.refusals_lately() if by.has_perm("audit.view_auditevent") else None,
+        refusals_among=control_room.CALLS_LOOKED_AT,
         red=fault_lines(found.faults, by),
         failed=sum(not check.ok for check in checks),
         tested_at_start=selftest.is_armed(),

@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from agents.api.access import has_opted_in, has_scope, require_opt_in, require_scope
 from agents.api.base import BaseView, SingleView
 from agents.api.fields import Body, OwnedRowField, UsdField
+from agents.api.paging import PagePagination
 from agents.api.schema import describe
 from agents.ask.chats import MAX_CHARS, Way, chat_answer
 from agents.ask.console import Link, links_of, proposals_for, proposals_of
@@ -28,7 +29,15 @@ from agents.exceptions import LqopsError, NotFound
 from agents.models import Agent, AgentSession
 from agents.people.keys import Scope as KeyScope
 from agents.policy.transitions import TERMINAL
-from agents.sessions.transcripts import SHOWN_MESSAGES, Exchange, chats_of, conversations, exchanges
+from agents.sessions.transcripts import (
+    MOST_COUNTED_CHATS,
+    SHOWN_MESSAGES,
+    Exchange,
+    chats_counted,
+    chats_of,
+    conversations,
+    exchanges,
+)
 
 KINDS: Final = [(str(kind), str(kind)) for kind in Kind]
 STATUS: Final = {Kind.ANSWER: 200, Kind.SESSION: 202}
@@ -237,6 +246,15 @@ class ChatDetailSerializer(serializers.Serializer[Any]):
     messages = ExchangeSerializer(many=True)
 
 
+class ChatPagination(PagePagination):
+    """Every message is counted to count chats, so fewer of them are counted than other rows."""
+
+    most_counted = MOST_COUNTED_CHATS
+
+    def counted(self, listed: Any, view: Any) -> int:
+        return chats_counted(view.user.pk, self.most_counted)
+
+
 class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
     """Your chats, the most recent one first."""
 
@@ -244,6 +262,7 @@ class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
     serializer_class = ChatSerializer
     lookup_url_kwarg = "id"
     lookup_value_converter = "uuid"
+    pagination_class = ChatPagination
     starts = frozenset({"create"})
 
     @describe(ChatSerializer(many=True))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import django_filters
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.db.models.functions import Greatest
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from agents.accounts import email_copies_set, profile_set
 from agents.api.base import OwnedViewSet, SingleView, act_with, create_with, delete_with
 from agents.api.fields import Body, NoteField, RowSerializer, UsdField, WordField, ref
+from agents.api.paging import MOST_COUNTED
 from agents.api.schema import describe, detail_action
 from agents.enums import ApprovalStatus, BudgetPeriod, BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus
 from agents.models import (
@@ -33,6 +34,7 @@ from agents.models import (
     ToolCall,
     Trigger,
 )
+from agents.models.expressions import Likely
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import spent_by_run
 from agents.people.access import require_halt_permission
@@ -467,10 +469,11 @@ class HealthView(SingleView):
 
     def get(self, request: Request) -> Response:
         pk = self.user.pk
-        active = AgentSession.objects.active().filter(owner_id=pk)
+        active = AgentSession.objects.active_of(pk)
+        unread = Notification.objects.filter(owner_id=pk, read_at__isnull=True).order_by("pk")
         halted = not Installation.objects.filter(pk=1, halt__isnull=True).exists()
         pending = Approval.objects.filter(session__owner_id=pk, status=ApprovalStatus.PENDING)
-        unknown = ToolCall.objects.unknown().filter(session__owner_id=pk)
+        unknown = ToolCall.objects.unknown().filter(Likely(Q(session__owner_id=pk)))
         found = {
             "ok": not halted,
             "halted": halted,
@@ -479,6 +482,6 @@ class HealthView(SingleView):
             "sessions": dict(active.values_list("status").annotate(Count("pk")).order_by("status")),
             "approvals_pending": pending.count(),
             "outcomes_unknown": unknown.count(),
-            "notifications_unread": Notification.objects.filter(owner_id=pk, read_at__isnull=True).count(),
+            "notifications_unread": unread[:MOST_COUNTED].count(),
         }
         return Response(HealthSerializer(found).data)

@@ -1,7 +1,9 @@
 """Pages and filters of lists. Out-of-range pages are clamped; unknown filters are refused."""
 
+import re
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 import django_filters
 from django.db.models import QuerySet
@@ -11,13 +13,13 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.utils.urls import replace_query_param
+from rest_framework.utils.urls import remove_query_param, replace_query_param
 
 DEFAULT_SIZE: Final = 50
 LARGEST_SIZE: Final = 200
 LAST_PAGE: Final = 1_000_000
 MOST_COUNTED: Final = 10_000  # rows that are counted: a list takes as long with a million rows as with these
-PAGE_PARAMETERS: Final = frozenset({"page", "page_size"})
+PAGE_PARAMETERS: Final = frozenset({"page", "page_size", "cursor"})
 
 
 class RowsInTurn:
@@ -45,30 +47,114 @@ class RowsInTurn:
 Listed = QuerySet[Any] | Sequence[Any] | RowsInTurn
 
 
+@dataclass(frozen=True)
+class Cursor:
+    """The key beside which a page begins, so that a page deep in a list takes as long as the first one.
+
+    The row itself may be gone by then: nobody looks for it.
+    """
+
+    side: str
+    key: int
+
+    def __str__(self) -> str:
+        return f"{self.side}-{self.key}"
+
+    @classmethod
+    def of(cls, request: Request) -> "Cursor | None":
+        given = request.query_params.get("cursor")
+        if given is None:
+            return None
+        if not (found := _CURSOR.fullmatch(given)):
+            raise ValidationError({"cursor": ["Not a cursor: follow `next` or `previous` of a page."]})
+        return cls(found[1], int(found[2]))
+
+    def rows(self, rows: QuerySet[Any], number: int) -> list[Any]:
+        """Return so many rows on this side, in the order of the list."""
+        is_falling = str(rows.query.order_by[0]).startswith("-")
+        lower = is_falling == (self.side == "after")
+        beside = rows.filter(**{"pk__lt" if lower else "pk__gt": self.key})
+        if self.side == "after":
+            return list(beside[:number])
+        return list(beside.reverse()[:number])[::-1]
+
+
+_CURSOR: Final = re.compile("(after|before)-([0-9]{1,18})", re.ASCII)
+_BY_KEY: Final = (("id",), ("-id",), ("pk",), ("-pk",))
+
+
 class PagePagination(BasePagination):
-    """`?page=2&page_size=100`. A page after the last one is empty, not an error."""
+    """`?page=2&page_size=100`. A page after the last one is empty, not an error.
+
+    In lists in the order of ids, `next` and `previous` also name the row beside which their page begins.
+    """
+
+    @property
+    def most_counted(self) -> int:
+        return MOST_COUNTED
 
     def paginate_queryset(self, queryset: Listed, request: Request, view: Any = None) -> list[Any]:
         self.page = _integer(request, "page", default=1, maximum=LAST_PAGE)
         self.size = _integer(request, "page_size", default=DEFAULT_SIZE, maximum=LARGEST_SIZE)
         self.url = request.build_absolute_uri()
+        self.goes_by_key = _goes_by_key(queryset)
         start = (self.page - 1) * self.size
-        rows = _sliced(queryset, start, start + self.size + 1)
-        self.has_more = len(rows) > self.size
-        self.count = _counted(queryset, at_least=start + len(rows) if rows else 0)
-        return rows[: self.size]
+        self.known = self.counted(queryset, view)
+        rows = self._rows(queryset, start, Cursor.of(request))
+        self.count = max(self.known, start + len(rows) if rows else 0)
+        self.rows = rows[: self.size]
+        return self.rows
+
+    def _rows(self, listed: Listed, start: int, cursor: Cursor | None) -> list[Any]:
+        """Return the rows of the page, and one of the next page if there is one."""
+        if cursor is not None:
+            if not self.goes_by_key:
+                raise ValidationError({"cursor": ["This list has no cursors: give `page`."]})
+            found = cursor.rows(cast("QuerySet[Any]", listed), self.size + 1)
+            is_before = cursor.side == "before"
+            self.has_more = bool(found) if is_before else len(found) > self.size
+            return found[-self.size :] if is_before else found
+        if self.goes_by_key and start > self.most_counted:
+            self.has_more = False
+            if self.known < self.most_counted:
+                return []
+            message = f"Page numbers reach the first {self.most_counted:,} rows. Follow `next` to go further."
+            raise ValidationError({"page": [message]})
+        found = _sliced(listed, start, start + self.size + 1)
+        self.has_more = len(found) > self.size
+        return found
+
+    def counted(self, listed: Listed, view: Any) -> int:
+        """Return how many rows there are, as far as they are counted."""
+        match listed:
+            case RowsInTurn():
+                return listed.count()
+            case QuerySet():
+                return listed.order_by()[: self.most_counted].count()
+            case _:
+                return len(listed)
 
     def get_paginated_response(self, data: Any) -> Response:
-        more = self.has_more
         body = {
             "count": self.count,
             "page": self.page,
             "page_size": self.size,
-            "next": replace_query_param(self.url, "page", self.page + 1) if more else None,
-            "previous": replace_query_param(self.url, "page", self.page - 1) if self.page > 1 else None,
+            "next": self._link(self.page + 1, "after", self.rows[-1:]) if self.has_more else None,
+            "previous": self._link(self._page_before(), "before", self.rows[:1]) if self.page > 1 else None,
             "results": data,
         }
         return Response(body)
+
+    def _page_before(self) -> int:
+        """Return the number of the page before this one; before an empty one it is the last that was counted."""
+        last = max(1, -(-min(self.count, self.most_counted) // self.size))
+        return self.page - 1 if self.rows else min(self.page - 1, last)
+
+    def _link(self, page: int, side: str, beside: list[Any]) -> str:
+        url = replace_query_param(remove_query_param(self.url, "cursor"), "page", page)
+        if not self.goes_by_key or not beside or page == 1:
+            return url
+        return replace_query_param(url, "cursor", str(Cursor(side, beside[0].pk)))
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         link = {"type": "string", "format": "uri", "nullable": True}
@@ -77,7 +163,7 @@ class PagePagination(BasePagination):
             "type": "object",
             "required": ["count", "page", "page_size", "next", "previous", "results"],
             "properties": {
-                "count": {**number, "description": f"Rows on all pages, counted up to {MOST_COUNTED:,}."},
+                "count": {**number, "description": f"Rows on all pages, counted up to {self.most_counted:,}."},
                 "page": number,
                 "page_size": number,
                 "next": link,
@@ -88,26 +174,25 @@ class PagePagination(BasePagination):
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
         size = f"Rows per page, 1 to {LARGEST_SIZE}. Default: {DEFAULT_SIZE}."
+        number = f"Page number, from 1. Without a cursor page numbers reach the first {self.most_counted:,} rows."
+        cursor = "The place where the page begins, as `next` and `previous` have it."
         return [
-            {"name": name, "in": "query", "required": False, "description": text, "schema": {"type": "integer"}}
-            for name, text in (("page", "Page number, from 1."), ("page_size", size))
+            {"name": name, "in": "query", "required": False, "description": text, "schema": {"type": kind}}
+            for name, text, kind in (
+                ("page", number, "integer"),
+                ("page_size", size, "integer"),
+                ("cursor", cursor, "string"),
+            )
         ]
+
+
+def _goes_by_key(rows: Listed) -> bool:
+    """Return whether a row's key says its place in the list."""
+    return isinstance(rows, QuerySet) and rows.query.order_by in _BY_KEY
 
 
 def _sliced(rows: Listed, start: int, stop: int) -> list[Any]:
     return rows.slice(start, stop) if isinstance(rows, RowsInTurn) else list(rows[start:stop])
-
-
-def _counted(rows: Listed, *, at_least: int) -> int:
-    """Return how many rows there are; of very many, as many as are known of."""
-    match rows:
-        case RowsInTurn():
-            known = rows.count()
-        case QuerySet():
-            known = rows.order_by()[:MOST_COUNTED].count()
-        case _:
-            return len(rows)
-    return max(known, at_least)
 
 
 def _integer(request: Request, name: str, *, default: int, maximum: int) -> int:
@@ -146,6 +231,17 @@ class BooleanFilter(django_filters.ChoiceFilter):  # type: ignore[misc]  # djang
 
     def filter(self, qs: QuerySet[Any], value: str) -> Any:
         return super().filter(qs, value == "true") if value else qs
+
+
+class ChoicesFilter(django_filters.MultipleChoiceFilter):  # type: ignore[misc]  # django-filter ships no types
+    """Rows with one of the given values in a column of their own.
+
+    django-filter's own filter makes the rows distinct, as a joined table may need: the database then sorts all of them
+    by all their columns before it returns a page.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(distinct=False, **kwargs)
 
 
 def public_id_filter(relation: str) -> django_filters.UUIDFilter:

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from agents.api.base import CappedViewSet, OwnedViewSet, act_with, create_with, delete_with, month_cap
 from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UsdField, ref
-from agents.api.paging import BooleanFilter, public_id_filter
+from agents.api.paging import BooleanFilter, ChoicesFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list
 from agents.api.sessions import FINDING_JOINS, FindingSerializer
 from agents.conf import clock
@@ -98,7 +98,7 @@ class FindingViewSet(OwnedViewSet[Finding]):
     queryset = Finding.objects.all()
     serializer_class = FindingSerializer
     filters = {
-        "state": django_filters.MultipleChoiceFilter(choices=FindingState.choices),
+        "state": ChoicesFilter(choices=FindingState.choices),
         "severity": django_filters.CharFilter(max_length=32),
         "assignee": django_filters.CharFilter(field_name="assignee__username", max_length=150, label="A username."),
         "unassigned": BooleanFilter(field_name="assignee", lookup_expr="isnull"),

@@ -28,7 +28,7 @@ from agents.api.fields import (
 )
 from agents.api.knowledge import DocumentSerializer
 from agents.api.operations import PauseReasonBody
-from agents.api.paging import BooleanFilter, public_id_filter
+from agents.api.paging import BooleanFilter, ChoicesFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.conf import base_url
 from agents.enums import AgentState, Outcome, RunResult, Status, TriggerKind
@@ -45,6 +45,7 @@ from agents.models import (
     PromptSkill,
     ToolCall,
 )
+from agents.models.expressions import Likely
 from agents.people.notifications import finding_path
 from agents.policy.run_spec import GOAL_CHARS, MAX_NUMBER, OPTION_CHARS, OPTIONS, RunSpec
 from agents.policy.transitions import agent_state
@@ -276,8 +277,8 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
     serializer_class = SessionSerializer
     detail_serializer_class = SessionDetailSerializer
     filters = {
-        "status": django_filters.MultipleChoiceFilter(choices=Status.choices),
-        "result": django_filters.MultipleChoiceFilter(field_name="run_result", choices=RunResult.choices),
+        "status": ChoicesFilter(choices=Status.choices),
+        "result": ChoicesFilter(field_name="run_result", choices=RunResult.choices),
         "trigger_kind": django_filters.ChoiceFilter(choices=TriggerKind.choices),
         "trigger": public_id_filter("trigger"),
         "agent": public_id_filter("agent"),
@@ -286,6 +287,12 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
     joins = ("agent", "trigger", "project", "parent", "restarted_from")
     always_allowed = frozenset({"halt", "halt_all", "pause"})
     starts = frozenset({"restart", "resume"})
+
+    def visible(self, rows: QuerySet[AgentSession]) -> QuerySet[AgentSession]:
+        """Return the user's sessions; SQLite looks for those in a rare status by the status."""
+        statuses = self.request.query_params.getlist("status") if self.action == "list" else []
+        is_rare = len(statuses) == 1 and statuses != [Status.COMPLETED]
+        return rows.filter(Likely(Q(owner_id=self.user.pk))) if is_rare else super().visible(rows)
 
     def get_queryset(self) -> QuerySet[AgentSession]:
         open_calls = ToolCall.objects.open().of_tools().filter(session=OuterRef("pk"))

@@ -26,7 +26,7 @@ from rest_framework.utils.urls import remove_query_param, replace_query_param
 from agents.api import sse
 from agents.api.base import BaseView
 from agents.api.fields import Body, CountField, OwnedRowField, RedactedDictField
-from agents.api.paging import PagePagination, public_id_filter
+from agents.api.paging import ChoicesFilter, PagePagination, public_id_filter
 from agents.api.schema import describe
 from agents.ask.chats import stream_events
 from agents.enums import EventKind, Status
@@ -126,7 +126,8 @@ class CursorPagination(PagePagination):
     def get_paginated_response(self, data: Any) -> Response:
         response = super().get_paginated_response(data)
         if response.data["next"] is not None:
-            response.data["next"] = replace_query_param(remove_query_param(self.url, "page"), "after", data[-1]["id"])
+            url = remove_query_param(remove_query_param(self.url, "page"), "cursor")
+            response.data["next"] = replace_query_param(url, "after", data[-1]["id"])
         return response
 
 
@@ -138,7 +139,7 @@ class AgentEventViewSet(BaseView, viewsets.GenericViewSet[AgentEvent]):
     filters = {
         "agent": public_id_filter("agent"),
         "session": public_id_filter("session"),
-        "kind": django_filters.MultipleChoiceFilter(choices=EventKind.choices),
+        "kind": ChoicesFilter(choices=EventKind.choices),
         "after": IdFilter(
             field_name="id", lookup_expr="gt", min_value=0, max_value=sse.LARGEST_ID, label="Only events after this id."
         ),

@@ -213,7 +213,7 @@ def chat_active_message(owner: User, chat: UUID) -> AgentSession | None:
 
 def _messages(owner_id: int, chat: UUID | str | None) -> list[AgentSession]:
     """The messages of a chat so far, in order: none if it is new, and some if it is continued."""
-    rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT, params__chat=str(chat))
+    rows = AgentSession.objects.of_chat(owner_id, chat)
     found = list(rows.select_related("agent").order_by("pk")) if chat else []
     if chat and not found:
         raise NotFound(f"There is no chat {chat} of this user; leave it out to begin a new one.")

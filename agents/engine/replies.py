@@ -266,10 +266,6 @@ def _done_in_chat(session: AgentSession) -> frozenset[str]:
     chat = session.params.get("chat") if session.mode == Mode.CHAT else None
     if not chat:
         return frozenset()
-    calls = ToolCall.objects.filter(
-        session__owner_id=session.owner_id,
-        session__mode=Mode.CHAT,
-        session__params__chat=chat,
-        outcome=Outcome.SUCCESS,
-    )
+    messages = AgentSession.objects.of_chat(session.owner_id, chat).values("pk")
+    calls = ToolCall.objects.filter(session__in=messages, outcome=Outcome.SUCCESS)
     return frozenset(calls.values_list("name", flat=True))

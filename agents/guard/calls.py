@@ -4,13 +4,15 @@ A `Call` is planned from what somebody asks for, then filled in as the guard dec
 Nothing here reads or writes rows.
 """
 
+import json
+import marshal
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from decimal import Decimal
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, Final
 
 from agents.anonymize import Anonymizer
 from agents.enums import Level, Purpose, Risk, ToolIntent
@@ -27,12 +29,14 @@ from agents.types import ZERO, Capability, Ledger, ModelReply, ModelRequest, Pri
 from audit.kinds import LABEL
 from audit.models import SkillAudit
 from audit.recorder import Head
-from audit.redaction import StreamRedactor, contains_marker, redact, redact_data
+from audit.redaction import StreamRedactor, contains_marker, redact, redact_data, redaction_state
 from audit.rows import canonical
 from audit.skill_audits import skill_call
 
 MAX_KEY = 96
 MAX_ARGUMENT_CHARS = 8_000_000
+OFFERS: Final = "tools"  # the parameter of a model request that holds the skills it offers
+MOST_REMEMBERED: Final = 256_000  # bytes of one list of offers
 
 
 # --- The request that leaves the process ---
@@ -241,15 +245,41 @@ def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, d
     """Return the tool of the intent and the parameters as they are stored, or raise BadParams."""
     if not isinstance(params, Mapping):
         raise BadParams(f"the parameters of a call are an object, not {type(params).__name__}.")
-    given = json_safe(dict(params))
-    size = len(canonical(given))
+    offers, offers_size = _usable_offers(params[OFFERS]) if OFFERS in params else (None, 0)
+    given = json_safe(dict(params) if offers is None else {**params, OFFERS: None})
+    size = len(canonical(given)) + offers_size
     if size > MAX_ARGUMENT_CHARS:
         raise BadParams(f"the parameters are {size} characters long; at most {MAX_ARGUMENT_CHARS} are taken.")
     arguments: dict[str, Any] = redact_data(given)
+    if offers is not None:
+        arguments[OFFERS] = offers
     tool = tool_for(ToolIntent(intent), arguments)
     if tool.request is not None:
         tool.request(arguments)
     return tool, arguments
+
+
+def _usable_offers(offers: Any) -> tuple[Any, int]:
+    """Return the offered skills as they are stored, and how many characters they add. None: treat them as the rest.
+
+    Each request of a run offers the same skills, whose many short texts take far longer to search for secrets than
+    all else in it. So the last ones are remembered.
+    """
+    try:
+        written = marshal.dumps(offers, 2)  # tells every two values apart, and writes equal ones alike
+    except ValueError:  # holds something other than JSON
+        return None, 0
+    if len(written) > MOST_REMEMBERED:
+        return None, 0
+    stored, size = _stored_offers(written, redaction_state())
+    return json.loads(stored), size
+
+
+@lru_cache(maxsize=32)
+def _stored_offers(written: bytes, _state: object) -> tuple[str, int]:
+    given = json_safe({OFFERS: marshal.loads(written)})  # noqa: S302 written above
+    size = len(canonical(given[OFFERS])) - len(canonical(None))
+    return json.dumps(redact_data(given)[OFFERS]), size
 
 
 def fitting(intent: ToolIntent | str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """Search over one owner's chunks, by words and by meaning, and reads of collections and documents.
 
-Any text is a query: it is split into words, a chunk with any of them matches, the best match comes first. Nothing in a
-query is an operator. SQLite ranks by bm25; PostgreSQL by ts_rank, which prefers several of the words to one word often,
-then by ts_rank_cd, which prefers words close together. If the vector of the query is at hand (vectors.py), the chunks
-nearest to it are found, too, and the two orders become one. Every read is by owner: what is somebody else's is not
-found.
+Any text is a query: it is split into words, a chunk with any of them matches, the best match comes first. Of very many
+matches the newest with all of the words are compared, with half of them, and with any, MOST_RANKED of each. Nothing in
+a query is an operator.
+SQLite lists chunks with all of the words first, then those with half of them, then those with any, each by bm25.
+PostgreSQL ranks all of them by ts_rank, which prefers several of the words to one word often, then by ts_rank_cd, which
+prefers words close together. If the vector of the query is at hand (vectors.py), the chunks nearest to it are
+found, too, and the two orders become one. Every read is by owner: what is somebody else's is not found.
 """
 
 import re
@@ -12,6 +14,7 @@ from collections.abc import Collection as Collected
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain, combinations, islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -28,6 +31,8 @@ from agents.text.wording import FILLERS
 MAX_WORDS = 32
 MAX_WORD_CHARS = 100
 SNIPPET_WORDS = 32
+MOST_RANKED = 1_000  # chunks of each part: a search takes as long in a million chunks as in these
+MOST_JOINED = 6  # words of which chunks with half of them are looked for
 NEAREST: Final = 30  # chunks that are found by meaning: every chunk is near to some degree
 RANK_OFFSET: Final = 60  # the usual constant of reciprocal rank fusion
 _GAP = " … "
@@ -40,9 +45,9 @@ _HAS_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 @dataclass(frozen=True)
 class Hit:
-    """A matching chunk; a higher rank is a better match. Ranks of two searches do not compare.
+    """A matching chunk. `rank` comes from its places in the orders by words and by meaning, and falls down the list.
 
-    `found_by` is words, meaning, or both.
+    Ranks of two searches do not compare. `found_by` is words, meaning, or both.
     """
 
     chunk_id: int
@@ -65,34 +70,51 @@ _ATTACHED = """AND EXISTS (
       AND collection.deleted_at IS NULL AND collection.owner_id = document.owner_id
       AND {which}
 )"""
-_SQLITE = f"""
-SELECT {_COLUMNS}, snippet(chunk_fts, 0, '', '', '{_GAP}', {SNIPPET_WORDS}) AS snippet, -bm25(chunk_fts) AS fit
+# Each part ranks the newest matches. FTS5 ranks the rows of a range, not those of a list, so a part begins at a row.
+_MATCHED = f"""
 FROM chunk_fts
 JOIN agents_chunk AS chunk ON chunk.id = chunk_fts.rowid
 JOIN agents_document AS document ON document.id = chunk.document_id
 WHERE chunk_fts MATCH %s AND {_OWNED} {{within}}
-ORDER BY fit DESC, chunk.id
-LIMIT %s
+"""
+# bm25 adds up all phrases of a query, and a part with half of the words has each word in several groups: its scores
+# compare within a part alone, so the part comes before the fit.
+_SQLITE = f"""
+SELECT *, {{part}} AS part FROM (
+    SELECT {_COLUMNS}, snippet(chunk_fts, 0, '', '', '{_GAP}', {SNIPPET_WORDS}) AS snippet, -bm25(chunk_fts) AS fit
+    {_MATCHED} AND chunk_fts.rowid > ifnull((
+        SELECT chunk_fts.rowid {_MATCHED} ORDER BY chunk_fts.rowid DESC LIMIT 1 OFFSET %s
+    ), 0)
+    ORDER BY fit DESC, chunk.id
+    LIMIT %s
+)
 """  # noqa: S608 made of constants; what people enter is passed as parameters
 _HEADLINE = f'StartSel="", StopSel="", MaxFragments=1, MaxWords={SNIPPET_WORDS}, MinWords=16'
 # The query is a constant, so that the planner can weigh the index. Snippets are made only for the rows returned.
-_POSTGRESQL = f"""
-WITH best AS (
-    SELECT {_COLUMNS}, chunk.text, ts_rank(chunk.words, {{query}}) AS fit, ts_rank_cd(chunk.words, {{query}}) AS near
-    FROM agents_chunk AS chunk JOIN agents_document AS document ON document.id = chunk.document_id
-    WHERE chunk.words @@ ({{query}}) AND {_OWNED} {{within}}
-    ORDER BY fit DESC, near DESC, chunk.id
+_POSTGRESQL_PART = f"""(
+    SELECT id, document_id, public_id, name, start, "end", text,
+        ts_rank(words, {{any}}) AS fit, ts_rank_cd(words, {{any}}) AS near
+    FROM (
+        SELECT {_COLUMNS}, chunk.text, chunk.words
+        FROM agents_chunk AS chunk JOIN agents_document AS document ON document.id = chunk.document_id
+        WHERE chunk.words @@ ({{query}}) AND {_OWNED} {{within}}
+        ORDER BY chunk.id DESC
+        LIMIT %s
+    ) AS newest
+    ORDER BY fit DESC, near DESC, id
     LIMIT %s
-)
-SELECT id, document_id, public_id, name, start, "end", ts_headline('english', text, {{query}}, '{_HEADLINE}'), fit
+)"""  # noqa: S608 made of constants, as above
+_POSTGRESQL = f"""
+WITH best AS ({{parts}})
+SELECT id, document_id, public_id, name, start, "end", ts_headline('english', text, {{any}}, '{_HEADLINE}')
 FROM best ORDER BY fit DESC, near DESC, id
-"""  # noqa: S608
+"""  # noqa: S608 made of constants, as above
 
 
 _IDS = f"""
 SELECT chunk.id FROM agents_chunk AS chunk JOIN agents_document AS document ON document.id = chunk.document_id
 WHERE {_OWNED} {{within}}
-"""  # noqa: S608
+"""  # noqa: S608 made of constants, as above
 
 
 def search_chunks(
@@ -122,17 +144,59 @@ def search_chunks(
 
 
 def _by_words(owner_id: int, words: Sequence[str], attached: tuple[str, list[Any]], limit: int) -> list[Hit]:
+    """Return the best of the newest chunks with all of the words, with half of them and with any of them."""
     within, values = attached
-    values = [owner_id, *values, limit]
-    if connection.vendor == "postgresql":
-        sql = _POSTGRESQL.format(within=within, query=" || ".join(["plainto_tsquery('english', %s)"] * len(words)))
-        values = [*words, *words, *words, *values, *words]
-    else:
-        sql = _SQLITE.format(within=within)
-        values.insert(0, " OR ".join(f'"{word.replace(chr(34), chr(34) * 2)}"' for word in words))
+    compose = _for_postgresql if connection.vendor == "postgresql" else _for_sqlite
+    sql, parameters = compose(words, _parts(words), within, [owner_id, *values], limit)
     with connection.cursor() as cursor:
-        cursor.execute(sql, values)
-        return [_hit(row) for row in cursor.fetchall()]
+        cursor.execute(sql, parameters)
+        found: dict[int, tuple[Any, ...]] = {}
+        for row in cursor.fetchall():
+            found.setdefault(row[0], row)  # a chunk of several parts stands where it is found first
+    return [_hit(row, rank=_reciprocal(place)) for place, row in enumerate(islice(found.values(), limit), 1)]
+
+
+def _parts(words: Sequence[str]) -> list[list[tuple[str, ...]]]:
+    """Return groups of words for each part: a chunk matches a part if it has all words of one of its groups.
+
+    Longer words are rarer: of many words the longest are those of which half are looked for.
+    """
+    longest = sorted(words, key=len, reverse=True)[:MOST_JOINED]
+    everything = [tuple(words)] if len(words) > 1 else []
+    half = [*combinations(longest, (len(longest) + 1) // 2)] if len(words) > 2 else []  # noqa: PLR2004 half of two is any
+    parts: list[list[tuple[str, ...]]] = [everything, half, [(word,) for word in words]]
+    return [groups for groups in parts if groups]
+
+
+def _for_postgresql(
+    words: Sequence[str], parts: Sequence[Sequence[tuple[str, ...]]], within: str, among: list[Any], limit: int
+) -> tuple[str, list[Any]]:
+    any_word = _tsquery([(word,) for word in words])
+    composed, parameters = [], []
+    for groups in parts:
+        composed.append(_POSTGRESQL_PART.format(query=_tsquery(groups), any=any_word, within=within))
+        parameters += [*words, *words, *chain(*groups), *among, MOST_RANKED, limit]
+    return _POSTGRESQL.format(parts=" UNION ALL ".join(composed), any=any_word), [*parameters, *words]
+
+
+def _tsquery(groups: Sequence[Sequence[str]]) -> str:
+    word = "plainto_tsquery('english', %s)"
+    return " || ".join(f"({' && '.join([word] * len(group))})" for group in groups)
+
+
+def _for_sqlite(
+    words: Sequence[str], parts: Sequence[Sequence[tuple[str, ...]]], within: str, among: list[Any], limit: int
+) -> tuple[str, list[Any]]:
+    parameters: list[Any] = []
+    for groups in parts:
+        matched = [" OR ".join(f"({' AND '.join(map(_quoted, group))})" for group in groups), *among]
+        parameters += [*matched, *matched, MOST_RANKED, limit]
+    composed = " UNION ALL ".join(_SQLITE.format(part=number, within=within) for number in range(len(parts)))
+    return f"{composed} ORDER BY part, fit DESC, id", parameters
+
+
+def _quoted(word: str) -> str:
+    return f'"{word.replace(chr(34), chr(34) * 2)}"'
 
 
 def _inside(owner_id: int, attached: tuple[str, list[Any]]) -> list[int]:
@@ -151,7 +215,7 @@ def _fused(hits: Sequence[Hit], near: Sequence[int], owner_id: int) -> list[Hit]
     fused = [
         replace(
             hit,
-            rank=sum(1 / (RANK_OFFSET + order[pk]) for order in ranks if pk in order),
+            rank=sum(_reciprocal(order[pk]) for order in ranks if pk in order),
             found_by="both" if pk in by_words and pk in ranks[1] else hit.found_by,
         )
         for pk, hit in found.items()
@@ -159,12 +223,16 @@ def _fused(hits: Sequence[Hit], near: Sequence[int], owner_id: int) -> list[Hit]
     return sorted(fused, key=lambda hit: -hit.rank)
 
 
+def _reciprocal(place: int) -> float:
+    return 1 / (RANK_OFFSET + place)
+
+
 def _hits(chunks: Collected[int], owner_id: int) -> dict[int, Hit]:
     """Return chunks that no word found, with their first words for a snippet."""
     rows = Chunk.objects.filter(pk__in=chunks, document__owner_id=owner_id, document__deleted_at__isnull=True)
     columns = ("pk", "document_id", "document__public_id", "document__name", "start", "end", "text")
     return {
-        row[0]: replace(_hit((*row[:-1], _beginning(row[-1]), 0.0)), found_by="meaning")
+        row[0]: replace(_hit((*row[:-1], _beginning(row[-1])), rank=0.0), found_by="meaning")
         for row in rows.values_list(*columns)
     }
 
@@ -189,10 +257,10 @@ def _attached(ids: Sequence[int], after: datetime | None, until: datetime | None
     return which, [value for values in conditions.values() for value in values]
 
 
-def _hit(row: tuple[Any, ...]) -> Hit:
-    chunk_id, document_id, public_id, name, start, end, snippet, rank = row
+def _hit(row: tuple[Any, ...], *, rank: float) -> Hit:
+    chunk_id, document_id, public_id, name, start, end, snippet, *_order = row
     line = " ".join(snippet.split())
-    return Hit(chunk_id, document_id, UUID(str(public_id)), name, start, end, line, float(rank))
+    return Hit(chunk_id, document_id, UUID(str(public_id)), name, start, end, line, rank)
 
 
 def _words(query: str) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import BooleanField, Func, IntegerField, Q, QuerySet, Subquery
+from django.db.models import BooleanField, Func, IntegerField, Q, QuerySet, Subquery, TextField
 from django.db.models.sql.compiler import SQLCompiler
 
 
@@ -16,6 +16,24 @@ class CountOf(Subquery):
 
     def __init__(self, rows: QuerySet[Any], most: int | None = None) -> None:
         super().__init__(rows.order_by().values("pk")[:most])
+
+
+class ChatOf(Func):
+    """The id of the chat that a session is a message of, in the words of its index.
+
+    Django's own transform of a key compares JSON on SQLite, and no index has that.
+    """
+
+    template = "JSON_EXTRACT(%(expressions)s, '$.chat')"
+    output_field = TextField()
+
+    def __init__(self, params: str = "params") -> None:
+        super().__init__(params)
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, Sequence[Any]]:
+        return self.as_sql(compiler, connection, template="(%(expressions)s ->> 'chat')", **context)
 
 
 class Likely(Func):

@@ -91,6 +91,7 @@ class Attachment(models.Model):
         indexes = [
             models.Index(fields=["id"], condition=Q(watches_fired_at__isnull=True), name="attachment_unfired"),
             models.Index(fields=["collection", "attached_at"], name="attachment_since"),
+            models.Index(fields=["collection"], condition=Q(detached_at__isnull=True), name="attachment_inside"),
         ]
 
     def __str__(self) -> str:

@@ -139,7 +139,10 @@ class Memory(models.Model):
 
     class Meta:
         verbose_name_plural = "memories"
-        indexes = [models.Index(fields=["owner", "content_hash"], name="memory_same_content")]
+        indexes = [
+            models.Index(fields=["owner", "content_hash"], name="memory_same_content"),
+            models.Index(fields=["owner", "-id"], name="memory_owner"),
+        ]
 
     def __str__(self) -> str:
         return f"memory {self.public_id} ({self.state})"
@@ -212,6 +215,7 @@ class Notification(models.Model):
 
     class Meta:
         verbose_name = "notice"
+        indexes = [models.Index(fields=["owner", "id"], condition=Q(read_at__isnull=True), name="notification_unread")]
 
     def __str__(self) -> str:
         return self.title

@@ -3,6 +3,7 @@
 import uuid
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -23,6 +24,7 @@ from agents.enums import (
     WaitingOn,
 )
 from agents.models.agents import Agent, Project, Trigger
+from agents.models.expressions import ChatOf, Likely
 from agents.models.fields import MicroUSDField
 from agents.policy.run_spec import RunSpec
 from agents.policy.transitions import TERMINAL, agent_state
@@ -44,6 +46,10 @@ class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
     def active(self) -> "AgentSessionQuerySet":
         return self.exclude(_TERMINAL)
 
+    def active_of(self, owner_id: int) -> "AgentSessionQuerySet":
+        """Those of one owner, by the index of the status: an owner may have very many that are over."""
+        return self.filter(Likely(Q(owner_id=owner_id)), status__in=[one for one in Status if one not in TERMINAL])
+
     def active_count(self) -> int:
         """Count the active ones, status by status: each has an index of its own."""
         return sum(self.filter(status=status).count() for status in Status if status not in TERMINAL)
@@ -53,6 +59,13 @@ class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
         first.
         """
         return self.filter(status=Status.RUNNING, urgency=Urgency.BATCH).exclude(mode=Mode.SENSOR)
+
+    def chatted(self, owner_id: int) -> "models.QuerySet[Any]":
+        """Messages of a person's chats, each with the id of its `chat` as the index has it."""
+        return self.filter(owner_id=owner_id, mode=Mode.CHAT).annotate(chat=ChatOf())
+
+    def of_chat(self, owner_id: int, chat: object) -> "models.QuerySet[Any]":
+        return self.chatted(owner_id).filter(chat=str(chat))
 
     def lost(self, now: datetime) -> "AgentSessionQuerySet":
         """Their worker was not heard of for a whole lease. One that lies too far ahead was given by a wrong clock."""
@@ -223,6 +236,8 @@ class AgentSession(models.Model):
                 condition=Q(completed_at__isnull=False),
                 name="session_ended",
             ),
+            models.Index(fields=["owner", "-id"], condition=Q(mode=Mode.CHAT), name="session_message"),
+            models.Index("owner", ChatOf(), "id", condition=Q(mode=Mode.CHAT), name="session_chat"),
         ]
 
     # The keys of the calls that its first worker has made: the journal holds no others. None: read the journal.

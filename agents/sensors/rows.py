@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Final
 
 from django.db import transaction
@@ -228,6 +229,12 @@ def sensor_reject(row: Sensor, *, state: SensorState, problem: str) -> None:
 
 def loops_going() -> QuerySet[AgentSession]:
     """Return the loops whose sensors may run: active, neither halted nor paused, agent enabled, owner opted in."""
+    return _loops_going().all()
+
+
+@cache
+def _loops_going() -> QuerySet[AgentSession]:
+    """Compose it once: every slice asks several times a second, and nothing in it depends on the moment."""
     return AgentSession.objects.active().filter(
         agents_may_run("owner"),
         Exists(Installation.objects.filter(pk=1, halt__isnull=True)),

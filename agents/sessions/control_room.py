@@ -21,6 +21,7 @@ from django.db.models import (
     ExpressionWrapper,
     F,
     IntegerField,
+    Max,
     Min,
     OuterRef,
     Q,
@@ -84,6 +85,8 @@ from audit.models import SYSTEM_CHAIN, AuditEvent
 SHOWN: Final = 8
 FIRST_FEW: Final = 3  # of each kind that needs attention: no kind pushes the others out of sight
 LOOKED_AT: Final = 300
+LOOKED_THROUGH: Final = 3_000  # events among which calls are looked for: no index has them, and most events are calls
+CALLS_LOOKED_AT: Final = f"the newest {LOOKED_AT} calls within the last {LOOKED_THROUGH:,} audit events"
 COUNTED: Final = 1_000
 BRAKES: Final = (
     "autonomous_session.cost_cap_reached",
@@ -439,9 +442,13 @@ def _meter(row: Budget, name: str) -> Meter:
 
 
 def refusals_lately() -> tuple[Refusal, ...]:
-    """Return the last acts of the brakes and the last refused firings, newest first."""
+    """Return the last acts of the brakes and the last refused firings, newest first.
+
+    Refused calls are looked for among CALLS_LOOKED_AT, which the page says.
+    """
     events = [event for kind in BRAKES for event in AuditEvent.objects.of_kind(kind).order_by("-id")[:SHOWN]]
-    calls = AuditEvent.objects.of_kind(TOOL_CALL).order_by("-id")[:LOOKED_AT]
+    last = AuditEvent.objects.aggregate(last=Max("pk"))["last"] or 0
+    calls = AuditEvent.objects.of_kind(TOOL_CALL).filter(pk__gt=last - LOOKED_THROUGH).order_by("-id")[:LOOKED_AT]
     events += [call for call in calls if call.details.get("outcome") in REFUSED][:SHOWN]
     halts = AuditEvent.objects.of_kind(HALT).order_by("-id")[:LOOKED_AT]
     own = Halt.objects.filter(scope=HaltScope.SESSION, session__public_id__in=[halt.chain for halt in halts])

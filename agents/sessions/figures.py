@@ -33,7 +33,7 @@ from django.db.models.functions import Greatest, RowNumber
 
 from agents.conf import clock
 from agents.enums import BudgetScope, Mode, RunResult
-from agents.models import Agent, AgentSession, Approval, Budget, Finding, GateDay
+from agents.models import Agent, AgentSession, Approval, Budget, GateDay
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import spent_by_run
 from agents.types import ZERO
@@ -371,10 +371,8 @@ def cost_per_finding_by_day(period: Period, subject: Subject) -> Figures:
     """Return the cost of the runs that ended on each day, divided by the number of their findings."""
     rows = _ended(period, subject).order_by()
     costs = rows.values(day=UtcDay("completed_at")).annotate(cost=Sum(spent_by_run())).values_list("day", "cost")
-    findings = Finding.objects.work().filter(session__in=rows.values("pk")).order_by()
-    counts = dict(
-        findings.values(day=UtcDay("session__completed_at")).annotate(number=Count("pk")).values_list("day", "number")
-    )
+    with_work = rows.filter(findings__about_run=False).values(day=UtcDay("completed_at"))
+    counts = dict(with_work.annotate(number=Count("findings")).values_list("day", "number"))
     found = {day: cost / counts[day] for day, cost in costs if counts.get(day)}
     return _figures(period, {"Cost per finding": found}, None)
 

@@ -78,13 +78,15 @@ def purposes(sessions: Sequence[AgentSession]) -> dict[int, str]:
     Runs of one event trigger are told apart by their event, which was redacted when it came in.
     """
     specs = [session.spec for session in sessions]
-    events = _rows(InboundEvent, (spec.event for spec in specs)).only("public_id", "title", "source", "event_type")
-    names = {str(event.public_id): _cut(str(event).strip() or "an event", EVENT_CHARS) for event in events}
-    first, *more = (
-        _rows(model, (getattr(spec, field) for spec in specs)).values_list("public_id", "name")
-        for model, field in _NAMED.items()
-    )
-    names |= {str(public_id): name for public_id, name in first.union(*more, all=True)}
+    names: dict[str, str] = {}
+    if ids := [spec.event for spec in specs if spec.event]:
+        events = _rows(InboundEvent, ids).only("public_id", "title", "source", "event_type")
+        names = {str(event.public_id): _cut(str(event).strip() or "an event", EVENT_CHARS) for event in events}
+    wanted = {model: [one for spec in specs if (one := getattr(spec, field))] for model, field in _NAMED.items()}
+    # A part for each kind of input that a run has, for each part takes longer to compose than to run.
+    parts = [_rows(model, ids).values_list("public_id", "name") for model, ids in wanted.items() if ids]
+    if parts:
+        names |= {str(public_id): name for public_id, name in parts[0].union(*parts[1:], all=True)}
     return {session.pk: _purpose(session, names) for session in sessions}
 
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Count, Max, Min, Q, QuerySet
-from django.db.models.fields.json import KT
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
 
 from agents.enums import ApprovalStatus, Mode, QuestionStatus, RunResult, Status
 from agents.ledger.prices import judges_within_budget
@@ -83,6 +82,7 @@ def transcript_of(session: AgentSession, *, turn: int = 0) -> list[Message]:
 
 
 SHOWN_MESSAGES: Final = 200
+MOST_COUNTED_CHATS: Final = 300  # beyond those on the pages before: a list takes as long with any number of chats
 SHOWN_ENTRIES: Final = 300
 SHOWN_PARTS: Final = 500
 _CALL: Final = re.compile(r"<skill>.*?(?:</skill>|\Z)|</?parallel>|</?[a-z]{0,8}\Z", re.DOTALL)
@@ -133,24 +133,40 @@ class Exchange:
         return self.session.status not in TERMINAL
 
 
-def chats_of(owner_id: int) -> QuerySet[Any, Any]:
-    """Return a person's chats, the most recent first; `conversations` makes them readable."""
-    rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT).annotate(chat=KT("params__chat"))
-    counted = rows.values("chat").annotate(first=Min("pk"), last=Max("pk"), number=Count("pk"))
-    return counted.order_by("-last")
+def chats_of(owner_id: int) -> QuerySet[AgentSession]:
+    """Return the last message of each of a person's chats, the most recent first.
+
+    A page of them reads its own rows, where grouping all messages by their chat would read every one of them.
+    `conversations` makes them readable.
+    """
+    messages = AgentSession.objects.chatted(owner_id)
+    later = messages.filter(chat=OuterRef("chat"), pk__gt=OuterRef("pk"))
+    return messages.filter(~Exists(later)).select_related("agent").order_by("-pk")
 
 
-def conversations(rows: Iterable[dict[str, Any]]) -> list[Conversation]:
-    found = list(rows)
-    known = AgentSession.objects.select_related("agent").in_bulk(
-        {row[end] for row in found for end in ("first", "last")}
-    )
-    return [Conversation(UUID(row["chat"]), known[row["first"]], known[row["last"]], row["number"]) for row in found]
+def chats_counted(owner_id: int, most: int) -> int:
+    """Count a person's chats up to a number, in the order of the index, which has the messages of each together."""
+    return AgentSession.objects.chatted(owner_id).order_by().values("chat").distinct()[:most].count()
+
+
+def conversations(last_messages: Iterable[AgentSession]) -> list[Conversation]:
+    found = {message.params["chat"]: message for message in last_messages}
+    if not found:
+        return []
+    [owner_id] = {message.owner_id for message in found.values()}
+    rows = AgentSession.objects.chatted(owner_id).filter(chat__in=found)
+    counted = rows.values("chat").annotate(first=Min("pk"), number=Count("pk")).order_by("chat")
+    known = {row["chat"]: row for row in counted}
+    firsts = AgentSession.objects.select_related("agent").in_bulk({row["first"] for row in known.values()})
+    return [
+        Conversation(UUID(chat), firsts[known[chat]["first"]], last, known[chat]["number"])
+        for chat, last in found.items()
+    ]
 
 
 def exchanges(owner_id: int, chat: UUID) -> tuple[list[Exchange], int]:
     """Return the latest messages of a chat in order, and how many came before. None if there is no such chat."""
-    rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT, params__chat=str(chat))
+    rows = AgentSession.objects.of_chat(owner_id, chat)
     newest = list(rows.select_related("agent").order_by("-pk")[:SHOWN_MESSAGES])
     left_out = rows.count() - len(newest) if len(newest) == SHOWN_MESSAGES else 0
     answers, requests, waiting = answers_of(newest), _requests(newest), _approvals_open(newest)

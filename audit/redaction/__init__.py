@@ -15,6 +15,7 @@ from audit.redaction.redactor import (
     redact_data,
     redact_exception,
     redact_traceback,
+    redaction_state,
     register_known_secrets,
 )
 
@@ -28,5 +29,6 @@ __all__ = [
     "redact_data",
     "redact_exception",
     "redact_traceback",
+    "redaction_state",
     "register_known_secrets",
 ]

@@ -5,34 +5,20 @@ A module whose tests share rows opens the database by these fixtures alone: the 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from itertools import count
-from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import Permission
 from django.db import transaction
 
-from agents.checks import doctor
 from agents.enums import Level, ToolIntent
 from agents.guard.intents import override
 from agents.guard.tools import Tool
-from agents.ledger.prices import invalidate_estimates
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.text import extraction
 from agents.types import Capability, Usage
 from tests.factories import make_user
 from tests.serving import serving
 
 MODEL = "test-model"
-_number = count(1)
-
-
-@pytest.fixture(autouse=True)
-def _fresh_estimates():
-    invalidate_estimates()
-    yield
-    invalidate_estimates()
 
 
 @pytest.fixture(scope="module")
@@ -99,27 +85,7 @@ def ask(**more):
     return {"model": MODEL, "prompt": "What is wrong with clause 4?", "max_tokens": 300, **more}
 
 
-@pytest.fixture(scope="session")
-def _media_of_the_run(tmp_path_factory):
-    return tmp_path_factory.mktemp("media")
-
-
-@pytest.fixture(autouse=True)
-def media(settings, _media_of_the_run):
-    """Each test keeps its bytes in a folder of its own, which is made when it keeps any."""
-    settings.MEDIA_ROOT = _media_of_the_run / str(next(_number))
+@pytest.fixture
+def media(settings):
+    """The folder in which this test keeps its bytes."""
     return settings.MEDIA_ROOT
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _protections_are_tried_once():
-    """A doctor tries what isolated skills are kept from, in a process that takes longer than its other checks."""
-    with patch.object(doctor, "isolation_report", cache(doctor.isolation_report)):
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _patient():
-    """A busy machine has time to read a document."""
-    with patch.object(extraction, "MAX_SECONDS", dict.fromkeys(extraction.MAX_SECONDS, 60)):
-        yield

@@ -16,6 +16,7 @@ from agents.text.wording import text_key
 from audit import models as triggers
 from audit import recorder, utc_now
 from audit.models import AuditEvent
+from tests import databases
 from tests.agents.admin.rows import make_call
 
 OURS = ("agents", "audit")
@@ -29,10 +30,11 @@ def migrate(transactional_db):
     def move(*target):
         call_command("migrate", *target, verbosity=0)
 
-    yield move
-    executor = MigrationExecutor(connection)
-    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        move()
+    with databases.quick_migrations():
+        yield move
+        executor = MigrationExecutor(connection)
+        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+            move()
 
 
 def tables():

@@ -2,6 +2,7 @@
 
 import pytest
 from django.db import connection
+from django.test import override_settings
 
 from audit import models
 
@@ -10,6 +11,13 @@ from audit import models
 def unguarded(db):
     """The triggers dropped, as the owner of the database can; the test's own rollback brings them back."""
     models.remove(connection)
+
+
+@pytest.fixture(scope="module")
+def own_urls():
+    """The pages of the audit log alone. For a module: Django reads all addresses anew after a change."""
+    with override_settings(ROOT_URLCONF="tests.audit.urls"):
+        yield
 
 
 @pytest.fixture(autouse=True)

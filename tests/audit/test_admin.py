@@ -11,7 +11,7 @@ from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from tests.audit.samples import NOW, RUN, record_session, record_skill_call, row, start
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.audit.urls")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("own_urls")]
 EVENTS = "/admin/audit/auditevent/"
 SKILLS = "/admin/audit/skillaudit/"
 

@@ -11,7 +11,7 @@ from audit.recorder import append, chain_head
 from audit.views import may_read_receipt
 from tests.audit.samples import NOW, RUN, call, edit, later, record_session, start
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.audit.urls")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("own_urls")]
 PAGE = f"/receipts/{RUN}/"
 JSON = f"/receipts/{RUN}.json"
 

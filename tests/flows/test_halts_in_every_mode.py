@@ -20,7 +20,7 @@ from tests.flows.processes import PATIENCE, until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 GENEROUS = 15.0  # seconds: it takes less than one on a machine that is not busy
-EACH = 2
+EACH = 1
 MANY = 200
 CALLS = {
     "chat": "run_skill step:1",

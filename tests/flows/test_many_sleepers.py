@@ -74,7 +74,7 @@ def figures(ticker, rounds):
 def test_a_tick_asks_as_much_with_many_sleepers_as_with_few(ticker):
     asleep(10, START + DAY)
     few, _ = tick(ticker)
-    asleep(400, START + DAY)
+    asleep(100, START + DAY)
     many, _ = tick(ticker)
 
     assert many == few

@@ -54,7 +54,8 @@ def test_postgresql_address_selects_postgresql(tmp_path):
     assert database["ENGINE"] == "django.db.backends.postgresql"
     assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", 5432, "name")
     assert database["OPTIONS"] == {
-        "options": "-c idle_in_transaction_session_timeout=20s -c plan_cache_mode=force_generic_plan",
+        "options": "-c idle_in_transaction_session_timeout=20s -c plan_cache_mode=force_generic_plan "
+        "-c max_parallel_workers_per_gather=0 -c jit=off -c random_page_cost=1.1",
         "connect_timeout": 5,
     }
 

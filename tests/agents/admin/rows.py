@@ -2,11 +2,13 @@
 
 from datetime import timedelta
 from types import SimpleNamespace
+from uuid import uuid4
 
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import Group
 from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
 from django.urls import reverse
 
 from agents.conf import clock
@@ -63,19 +65,22 @@ def sign_in(client, role="", **fields):
     """A member of staff in a role; without one, a superuser."""
     user = make_user(is_staff=True, is_superuser=not role, **fields)
     if role:
-        user.groups.add(Group.objects.get(name=role))
+        type(user).groups.through.objects.create(user=user, group=Group.objects.get(name=role))
     _begin_session(client, user)
     return user
 
 
 def _begin_session(client, user):
-    """As `force_login` does, with one session instead of two, and without its signals: a third of its time."""
-    session = SessionStore()
-    session[SESSION_KEY] = str(user.pk)
-    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
-    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
-    session.create()
-    client.cookies[settings.SESSION_COOKIE_NAME] = session.session_key
+    """As `force_login` does, by one statement: with one session instead of two, and without its signals."""
+    data = {
+        SESSION_KEY: str(user.pk),
+        BACKEND_SESSION_KEY: settings.AUTHENTICATION_BACKENDS[0],
+        HASH_SESSION_KEY: user.get_session_auth_hash(),
+    }
+    store = SessionStore()
+    key, ends = uuid4().hex, store.get_expiry_date(expiry=settings.SESSION_COOKIE_AGE)
+    Session.objects.create(session_key=key, session_data=store.encode(data), expire_date=ends)
+    client.cookies[settings.SESSION_COOKIE_NAME] = key
 
 
 def text_of(response):

@@ -45,6 +45,19 @@ def test_list_comes_in_pages(client, monkeypatch):
     assert ("The older one" in second, "The newer one" in second) == (True, False)
 
 
+def test_number_of_pages_is_shown_if_all_chats_are_counted(client, monkeypatch):
+    monkeypatch.setattr("agents.admin.ask.ON_A_PAGE", 1)
+    monkeypatch.setattr("agents.admin.ask.MOST_COUNTED_CHATS", 2)
+    by = sign_in(client, "viewer")
+    for number in range(4):
+        make_chat(by, f"Chat {number}")
+
+    pages = {asked_for: text_of(client.get(chats(), {"p": asked_for})) for asked_for in (1, 2, 3, 4)}
+
+    assert all(f"page {number}<" in pages[number] for number in (1, 2))
+    assert all(f"page {number} of 4<" in pages[number] for number in (3, 4))
+
+
 def test_message_starts_a_chat_with_the_chosen_agent(client):
     by = sign_in(client, "operator")
     agent = make_agent(owner=by, name="Clerk")

@@ -307,6 +307,20 @@ def test_old_refusals_are_not_shown():
     assert control_room.refusals_lately() == ()
 
 
+def test_health_says_among_which_calls_refusals_are_looked_for(client, monkeypatch):
+    sign_in(client)
+    monkeypatch.setattr(control_room, "LOOKED_THROUGH", 3)
+    refuse_call(make_session(), {"tool": ToolIntent.NOTIFY}, "intake", Outcome.DENIED, now=clock(), brake=None)
+    assert "Notify: denied." in health_shown(client)
+    for _ in range(3):
+        recorder.append(SYSTEM_CHAIN, "autonomous_session.resumed", now=clock())
+
+    found = health_shown(client)
+
+    assert "No recent problems" in found
+    assert "among the newest 300 calls within the last 3,000 audit events. Older ones are in the audit log." in found
+
+
 MOST_QUERIES = 25
 
 

@@ -4,6 +4,8 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from agents.api import paging
 from agents.enums import Outcome, Status
@@ -164,6 +166,84 @@ def test_lists_inside_a_session_have_pages_too(api, person, sub):
     session = make_world(person).rows["session"]
     answer = api.get(f"/api/v1/sessions/{session.public_id}/{sub}?page_size=1")
     assert answer.json()["page_size"] == 1
+
+
+# --- Deep pages ---
+
+
+def test_next_names_the_row_where_its_page_begins(api, many, person):
+    first = api.get(PROJECTS, {"page_size": 2}).json()
+    Project.objects.create(owner=person, name="added meanwhile")
+    second = api.get(first["next"])
+
+    last = Project.objects.get(public_id=first["results"][-1]["id"])
+    assert f"cursor=after-{last.pk}" in first["next"]
+    assert (second.json()["page"], names(second)) == (2, ["202", "201"])
+
+
+def test_previous_leads_back_over_the_same_rows(api, many):
+    addresses, pages = [f"{PROJECTS}?page_size=90"], []
+    while addresses[-1]:
+        pages.append(api.get(addresses[-1]))
+        addresses.append(pages[-1].json()["next"])
+    back = api.get(pages[-1].json()["previous"])
+    assert (back.json()["page"], names(back)) == (2, names(pages[1]))
+    assert back.json()["next"] == pages[1].json()["next"]
+    first = api.get(back.json()["previous"])
+    assert (first.json()["previous"], names(first)) == (None, names(pages[0]))
+
+
+def test_no_row_is_missed_when_those_of_the_page_before_were_deleted(api, many):
+    second = api.get(PROJECTS, {"page_size": 2}).json()["next"]
+    Project.objects.filter(name__gte="203").delete()
+    assert names(api.get(second)) == ["202", "201"]
+
+
+def test_empty_page_leads_back_to_rows(api, many):
+    found = api.get(PROJECTS, {"page": 900, "page_size": 90}).json()
+    assert (found["results"], found["next"]) == ([], None)
+    assert api.get(found["previous"]).json()["page"] == 3
+    lowest = Project.objects.order_by("pk").first()
+    found = api.get(PROJECTS, {"page": 900, "cursor": f"after-{lowest.pk}"}).json()
+    assert (found["results"], found["next"]) == ([], None)
+    assert names(api.get(found["previous"]))
+
+
+def test_list_in_another_order_takes_no_cursor(approver):
+    answer = client_of(approver).get("/api/v1/approvals?cursor=after-1")
+    assert (answer.status_code, list(answer.json()["detail"])) == (422, ["cursor"])
+
+
+def test_rows_beyond_those_counted_are_reached_by_next_alone(api, many, monkeypatch):
+    monkeypatch.setattr(paging, "MOST_COUNTED", 100)
+    answer = api.get(PROJECTS, {"page": 4})
+    assert (answer.status_code, list(answer.json()["detail"])) == (422, ["page"])
+    assert "Follow `next`" in answer.json()["detail"]["page"][0]
+    Project.objects.filter(name__gte="090").delete()
+    assert api.get(PROJECTS, {"page": 4}).json()["results"] == []
+
+
+def test_deep_page_reads_its_own_rows(api, many):
+    row = Project.objects.get(name="010")
+    with CaptureQueriesContext(connection) as seen:
+        answer = api.get(PROJECTS, {"page": 4000, "page_size": 5, "cursor": f"after-{row.pk}"})
+    assert names(answer) == ["009", "008", "007", "006", "005"]
+    assert not any("OFFSET" in query["sql"] for query in seen.captured_queries)
+
+
+def test_cursor_that_is_none_is_refused(api):
+    for given in ["", "x", "after-", "beside-1", "after-1x", "after--1", "after-१", f"after-{10**18}"]:
+        answer = api.get(PROJECTS, {"cursor": given})
+        assert (answer.status_code, list(answer.json()["detail"])) == (422, ["cursor"]), given
+
+
+@pytest.mark.parametrize(
+    "query", ["sessions?status=completed", "sessions?result=ok", "events?kind=turn_started", "findings?state=open"]
+)
+def test_filters_by_several_values_do_not_sort_all_rows(api, person, query):
+    with CaptureQueriesContext(connection) as seen:
+        assert api.get(f"/api/v1/{query}").status_code == 200
+    assert not any("DISTINCT" in found["sql"] for found in seen.captured_queries)
 
 
 # --- how often ---

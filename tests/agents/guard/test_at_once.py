@@ -477,6 +477,7 @@ def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeyp
 )
 @pytest.mark.django_db(transaction=True)
 def test_call_is_two_statements_as_the_server_counts_them(kind, told, monkeypatch):
+    monkeypatch.setattr(at_once, "WAITED_SECONDS", 60)  # a busy machine makes nobody look for a halt
     real, heard = guarded_tool_call, []
 
     def counted(session, *given, **more):

@@ -17,8 +17,11 @@ from agents.ledger import at_once
 from agents.models import AgentSession, Finding, InferenceLog, Memory, Notification, Precedent, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
+from agents.text.clean import json_safe
 from agents.types import Capability, Usage
 from audit.models import AuditEvent
+from audit.redaction import forget_known_secrets, redact_data, register_known_secrets
+from audit.rows import canonical
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
 from tests.factories import NOW, make_price, make_session
 from tests.table import every_row
@@ -244,6 +247,50 @@ def test_a_call_that_is_too_long_is_explained_before_anything_is_written(monkeyp
     with pytest.raises(ValueError, match="characters long; at most 1000 are taken"):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {"model": "m", "prompt": "x" * 1_001})
     assert not AuditEvent.objects.exists()
+
+
+def test_offered_skills_are_stored_as_all_other_parameters_are():
+    """They are remembered from request to request; what is remembered is what would be made anew."""
+    known, odd = "Grünwalder-Forst-17", Level.SAFE
+    offer = {
+        "type": "function",
+        "function": {
+            "name": "send", "description": f"token ghp_{'a1B2' * 9}, {known}\x00", "level": (1, True),
+            "default": math.nan,
+            "parameters": {"password": "hunter2hunter2", "key": {"$secret": "mail"}, "any": None, "rate": 1.0, 5: "x"},
+        },
+    }  # fmt: skip
+
+    def stored(**more):
+        _, arguments = calls.usable(ToolIntent.RUN_SKILL, ask(tools=[offer], **more))
+        assert arguments == redact_data(json_safe(ask(tools=[offer], **more)))
+        assert list(arguments) == list(ask(tools=[offer], **more))
+        return arguments
+
+    first = stored()
+    assert "ghp_" not in str(first)
+    assert known in str(first)
+    first["tools"][0]["function"]["name"] = "another"  # whoever changes its own changes nobody else's
+    assert stored()["tools"][0]["function"]["name"] == "send"
+    register_known_secrets([known])
+    try:
+        assert known not in str(stored())
+    finally:
+        forget_known_secrets()
+    offer["function"]["level"] = odd  # beyond plain JSON
+    stored()
+    offer["function"]["level"] = "x" * calls.MOST_REMEMBERED
+    stored()
+
+
+def test_offered_skills_count_for_the_length_of_a_call(monkeypatch):
+    given = ask(tools=[{"type": "function", "function": {"name": "send", "description": "é" * 50}}])
+    size = len(canonical(given))
+    monkeypatch.setattr(calls, "MAX_ARGUMENT_CHARS", size)
+    calls.usable(ToolIntent.RUN_SKILL, given)
+    monkeypatch.setattr(calls, "MAX_ARGUMENT_CHARS", size - 1)
+    with pytest.raises(BadParams, match=f"the parameters are {size} characters long"):
+        calls.usable(ToolIntent.RUN_SKILL, given)
 
 
 def test_a_finished_call_is_replayed_without_a_second_effect_or_charge(provider):

@@ -7,6 +7,7 @@ from django.db import connection
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from agents.knowledge import search
 from agents.knowledge.documents import collection_delete, document_delete, document_detach
 from agents.knowledge.search import MAX_WORDS, search_chunks
 from agents.models import Chunk
@@ -212,3 +213,48 @@ def test_index_follows_changes_of_the_rows(owner, library):
     assert names(owner, "invoices") == []
     chunk.delete()
     assert names(owner, "elephant") == []
+
+
+# --- Very many matches ---
+
+
+def test_of_very_many_matches_the_newest_are_ranked(owner, monkeypatch):
+    monkeypatch.setattr(search, "MOST_RANKED", 3)
+    for number in range(6):
+        make_document(
+            owner, f"Notice of the landlord, {'notice, ' * (6 - number)} letter {number}", name=f"{number}.txt"
+        )
+
+    assert sorted(names(owner, "notice")) == ["3.txt", "4.txt", "5.txt"]
+
+
+def test_old_match_with_more_of_the_words_is_found_among_very_many(owner, monkeypatch):
+    monkeypatch.setattr(search, "MOST_RANKED", 2)
+    make_document(owner, "The deposit is returned after the inspection of the premises.", name="all.txt")
+    make_document(owner, "The deposit is due before the inspection.", name="half.txt")
+    for number in range(5):
+        make_document(owner, f"The deposit, letter {number}", name=f"{number}.txt")
+
+    assert names(owner, "deposit inspection premises")[:2] == ["all.txt", "half.txt"]
+    assert names(owner, "deposit inspection premises broker")[:2] == ["all.txt", "half.txt"]
+
+
+def test_old_match_with_all_words_is_before_very_many_with_most(owner, monkeypatch):
+    monkeypatch.setattr(search, "MOST_RANKED", 3)
+    make_document(owner, "Nothing of note stands in this sentence at all. " * 2_000)  # bm25 weighs words that are rare
+    words = ("deposit", "inspection", "premises", "landlord", "tenancy", "broker")
+    make_document(owner, f"About {', '.join(words)}.", name="all.txt")
+    for number in range(5):
+        make_document(owner, f"About {', '.join(words[:4])}, letter {number}.", name=f"{number}.txt")
+
+    found = search_chunks(owner_id=owner.pk, query=" ".join(words))
+
+    assert found[0].name == "all.txt"
+    assert sorted(hit.name for hit in found[1:]) == ["2.txt", "3.txt", "4.txt"]
+    ranks = [hit.rank for hit in found]
+    assert ranks == sorted(set(ranks), reverse=True)
+
+
+def test_each_chunk_is_found_once(owner, library):
+    found = [hit.chunk_id for hit in search_chunks(owner_id=owner.pk, query="days notice writing party")]
+    assert len(found) == len(set(found)) == 3

@@ -68,11 +68,13 @@ def test_call_running_at_slice_end_is_taken_over_after_its_lease(scene, monkeypa
         assert session_of(scene).lease_owner != ""
         assert scene.sensor().lease_owner == ""
         assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+        call = ToolCall.objects.get(session=session_of(scene), outcome=Outcome.STARTED)
     with answering(Step("0.9")), running_slice(time_scale=0.2):
         until(scene.alerts)
 
     assert session_of(scene).recoveries <= 1
-    assert not ToolCall.objects.filter(session=session_of(scene), outcome=Outcome.STARTED).exists()
+    call.refresh_from_db()  # another may have been running when the second slice ended
+    assert call.outcome != Outcome.STARTED
 
 
 def taken():

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from django_q.models import OrmQ
 
-from agents import queue
 from agents.enums import Mode, Status
 from agents.models import AgentSession, Lease
+from agents.queue import queue_length, sending
 from agents.sessions import fairness
 from agents.sessions.fairness import tasks_send
 from agents.sessions.leases import lease_claim, lease_next, sleepers_wake
@@ -32,7 +32,7 @@ def test_new_session_is_in_the_queue_by_its_id_alone():
 
 
 def test_session_that_the_queue_refused_stays_queued_and_goes_again(monkeypatch):
-    monkeypatch.setattr(queue, "async_task", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(sending, "async_task", lambda *_, **__: 1 / 0)
     session = session_create(owner=make_user(), now=NOW)
     session.refresh_from_db()
     assert (session.status, session.enqueued_at, queued_tasks()) == (Status.QUEUED, NOW, [])
@@ -46,7 +46,7 @@ def test_redis_gets_a_task_only_after_the_commit(settings, django_capture_on_com
     settings.Q_CLUSTER = {**settings.Q_CLUSTER, "redis": "redis://127.0.0.1:1/0"}
     del settings.Q_CLUSTER["orm"]
     sent = []
-    monkeypatch.setattr(queue, "async_task", lambda function, pk, **_: sent.append((function, pk)))
+    monkeypatch.setattr(sending, "async_task", lambda function, pk, **_: sent.append((function, pk)))
     session = make_session(Status.QUEUED)
 
     with django_capture_on_commit_callbacks() as callbacks:
@@ -59,11 +59,11 @@ def test_redis_gets_a_task_only_after_the_commit(settings, django_capture_on_com
 
 
 def test_what_waits_in_the_queue_is_counted_with_its_age():
-    assert queue.queue_length(NOW).count == 0
+    assert queue_length(NOW).count == 0
     session_create(owner=make_user(), now=NOW)
     OrmQ.objects.update(lock=NOW)
 
-    found = queue.queue_length(NOW + SECOND)
+    found = queue_length(NOW + SECOND)
 
     assert (found.count, found.oldest_at) == (1, NOW)
 
@@ -84,7 +84,7 @@ def test_tasks_that_the_queue_lost_are_sent_again_and_no_more(settings, monkeypa
     if broker == "redis":
         settings.Q_CLUSTER = {**settings.Q_CLUSTER, "redis": "redis://127.0.0.1:1/0"}
         del settings.Q_CLUSTER["orm"]
-        monkeypatch.setattr(queue, "queue_length", lambda now: queue.QueueLength(len(tasks)))
+        monkeypatch.setattr(sending, "queue_length", lambda now: sending.QueueLength(len(tasks)))
         monkeypatch.setattr(fairness, "enqueue", lambda task, pk: tasks.append(pk))
     for status, lease_until in ((Status.QUEUED, None), (Status.QUEUED, None), (Status.RUNNING, NOW - SECOND)):
         make_session(status, lease_until=lease_until, enqueued_at=NOW)
