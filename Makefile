@@ -14,7 +14,7 @@ COVERED := build/coverage
 # AGAIN=1 runs only what failed the last time, one test after another.
 # Files of tests run side by side, one more than there are processors: some wait for processes of their own.
 SIDE_BY_SIDE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
-PYTEST = $(if $(COVERAGE),COVERAGE_FILE=$(abspath $(COVERED)/$(1)) $(BIN)/coverage run,$(BIN)/python) -m pytest $(if $(AGAIN),--last-failed --last-failed-no-failures none,--workers $(SIDE_BY_SIDE))
+PYTEST = $(if $(COVERAGE),COVERAGE_FILE=$(abspath $(COVERED)/$(1)) $(BIN)/coverage run,$(BIN)/python) -m pytest $(if $(COVERAGE),--hypothesis-profile=thorough) $(if $(AGAIN),--last-failed --last-failed-no-failures none,--workers $(SIDE_BY_SIDE))
 before_tests = $(if $(COVERAGE),@mkdir -p $(COVERED) && rm -f $(COVERED)/$(1) $(COVERED)/$(1).*)
 after_tests = $(if $(COVERAGE),@$(BIN)/coverage combine --quiet --data-file=$(COVERED)/$(1) $(COVERED)/$(1).*)
 MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name '*.pyc') pyproject.toml README.md

@@ -1,36 +1,33 @@
 """Fixtures for all tests."""
 
 import gc
-import math
-from functools import cache
-from importlib import import_module
 from unittest.mock import patch
 
 import hypothesis
 import pytest
 import pytest_django.fixtures
-from django.conf import settings
 from django.db import connection
-from django.test import TransactionTestCase
 
-from tests import databases, flushing, sampling
+from tests import databases, sampling
 
-pytest_plugins = ["tests.side_by_side"]
+pytest_plugins = ["tests.ahead", "tests.per_test", "tests.side_by_side"]
 
-# The same examples every time, so that a change is judged by what it changed; `make stress` looks for new ones.
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
+# The same examples every time, so that a change is judged by what it changed: the first ones in `make test`, and more
+# of them when coverage is measured. `make stress` looks for new ones.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
+hypothesis.settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=60)
 hypothesis.settings.register_profile("exploring", deadline=None, print_blob=True, max_examples=1_000)
 hypothesis.settings.load_profile("repeatable")
 
 # Garbage is searched for seldom: with Python's own thresholds a third of the processor time went into it.
 gc.set_threshold(300_000, 10, 50)
 
-# They take long, most because they start processes and wait for them: begun first, they do not keep the rest waiting.
+# They take long, most because they start processes and wait for them: begun early, they do not keep the rest waiting.
 SLOW = (
     "tests/browser/",
     "tests/flows/",
     "tests/simulation/",
-    "tests/lqops/test_up",
+    "tests/lqops/",
     "tests/architecture/test_migrations",
     "tests/agents/text/test_extraction",
     "tests/agents/skills/test_isolation",
@@ -50,10 +47,20 @@ def pytest_collection_modifyitems(config, items):
         others = [item for item in items if item.get_closest_marker("sqlite")]
         items[:] = [item for item in items if item not in others]
         config.hook.pytest_deselected(items=others)
-    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
+    items.sort(key=_turns(items).__getitem__)
     if config.option.part:
         items[:], others = sampling.part_of(items, config.option.part, (*config.option.whole.split(),))
         config.hook.pytest_deselected(items=others)
+
+
+def _turns(items):
+    """Let files that wait and others take turns, for the processors to have work while some workers wait."""
+    files = dict.fromkeys(item.nodeid.partition("::")[0] for item in items)
+    turns = {}
+    for offset, is_slow in enumerate((True, False)):
+        chosen = [file for file in files if file.startswith(SLOW) == is_slow]
+        turns |= {file: 2 * number + offset for number, file in enumerate(chosen)}
+    return {item: turns[item.nodeid.partition("::")[0]] for item in items}
 
 
 def pytest_collection_finish():
@@ -76,15 +83,9 @@ def pytest_worker_started(worker):
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(
-    request, tmp_path_factory, django_db_blocker, django_db_modify_db_settings_parallel_suffix
-):
+def django_db_modify_db_settings(request, django_db_blocker, django_db_modify_db_settings_parallel_suffix):
     """Of the workers that run side by side, one migrates its database, and the others copy it."""
-    folder = tmp_path_factory.getbasetemp()
-    shared = databases.Shared(
-        folder.parent if hasattr(request.config, "workerinput") else folder,
-        kept_in=request.config.rootpath / ".pytest_cache" / "migrated",
-    )
+    shared = databases.Shared.of(request.config)
     # Tests that share the transaction of their module have no mark by which pytest-django knows of the database.
     known = pytest_django.fixtures._get_databases_for_setup
     with (
@@ -111,24 +112,6 @@ def django_db_setup(django_db_setup, django_db_blocker):
         kept.close()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_flush():
-    """A test that commits begins with what a fresh database holds, and leaves that behind."""
-    setup, teardown = TransactionTestCase._fixture_setup.__func__, TransactionTestCase._fixture_teardown
-
-    def remember(cls):
-        flushing.remember()
-        return setup(cls)
-
-    def flush(self):
-        if not flushing.held_off.is_set():
-            flushing.flush_now()
-
-    TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(remember), flush
-    yield
-    TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(setup), teardown
-
-
 @pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.long)])
 def some(request):
     """`some(rows, 5)`: every fifth row in `make test`, from `start` on, and all of them in `make test-long`."""
@@ -145,29 +128,3 @@ def durable_commits(db):
         cursor.execute("SET synchronous_commit TO on")
         yield
         cursor.execute("RESET synchronous_commit")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _found_once():
-    """Tests load the skills and call `doctor` again and again; no package and no protection changes meanwhile."""
-    registry, doctor = import_module("agents.skills.registry"), import_module("agents.checks.doctor")
-    with (
-        patch.object(registry, "entry_points", cache(registry.entry_points)),
-        patch.object(doctor, "isolation_report", cache(doctor.isolation_report)),
-    ):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _as_installed(monkeypatch):
-    """Forget what a test has set of models; nothing reads such rows unasked, so most tests need no database.
-
-    A checkpoint that another test wrote would be too old for `Home` after some minutes.
-    """
-    if not flushing.held_off.is_set():
-        settings.LQOPS_CHECKPOINT_FILE.unlink(missing_ok=True)
-    catalogue = import_module("agents.definitions.catalogue")
-    monkeypatch.setattr(catalogue, "KEPT_SECONDS", math.inf)
-    monkeypatch.setattr(catalogue, "_seen", catalogue._Seen())
-    monkeypatch.setattr(import_module("agents.ledger.at_once"), "_price_rows", {})
-    monkeypatch.setattr(import_module("agents.sessions.figures"), "_past", {})

@@ -34,6 +34,21 @@ class Shared:
         self._kept = f"{name}_migrated" if self._is_postgres else str(kept_in / f"{_state_of_source()}.sqlite3")
         self._has_kept = False
 
+    @classmethod
+    def of(cls, config: Any) -> "Shared":
+        """Return that of a run of pytest, which its workers share."""
+        folder = config._tmp_path_factory.getbasetemp()
+        return cls(
+            folder.parent if hasattr(config, "workerinput") else folder,
+            kept_in=config.rootpath / ".pytest_cache" / "migrated",
+        )
+
+    def migrate_ahead(self) -> None:
+        """Keep a copy for the workers before they ask for it, if there is none yet and they can copy a file."""
+        if not self._is_postgres:
+            connection.settings_dict["TEST"]["NAME"] = str(self._folder / "ahead.sqlite3")
+            self.create(verbosity=0, autoclobber=True)
+
     def create(self, *arguments: Any, **options: Any) -> str:
         """In place of Django's function. With a copy there is nothing left to migrate."""
         if options.get("keepdb"):
@@ -43,7 +58,7 @@ class Shared:
             if note.read() if self._is_postgres else Path(self._kept).exists():
                 self._take_copy()
                 return self._create(*arguments, **options)
-            with patch.object(Field, "clone", _copy_field):
+            with quick_migrations():
                 name = self._create(*arguments, **options)
             self._keep_copy()
             note.write(name)
@@ -92,11 +107,17 @@ class Shared:
             yield
 
 
-def _copy_field(field: Field) -> Field:
-    """In place of Django's function, which makes a field anew from its arguments: a third of the work of migrating."""
-    copied = copy.deepcopy(field)
-    copied.creation_counter, Field.creation_counter = Field.creation_counter, Field.creation_counter + 1
-    return copied
+@contextmanager
+def quick_migrations() -> Iterator[None]:
+    """Inside the block a third of the work of migrating is left out: Django makes fields anew from their arguments."""
+
+    def copy_field(field: Field) -> Field:
+        copied = copy.deepcopy(field)
+        copied.creation_counter, Field.creation_counter = Field.creation_counter, Field.creation_counter + 1
+        return copied
+
+    with patch.object(Field, "clone", copy_field):
+        yield
 
 
 def own_files(name: str) -> None:

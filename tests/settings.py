@@ -1,11 +1,27 @@
 """Test settings: the product's own, on a throw-away database (or LQOPS_TEST_DATABASE_URL), with small time units."""
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
+
+def _made_for_this_run() -> str:
+    """Return a new folder. It is removed at the end, with the copies of workers, and by this process alone."""
+    made, maker = tempfile.mkdtemp(prefix="lqops-test-"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == maker:
+            for folder in (Path(made), *Path(made).parent.glob(f"{Path(made).name}-*")):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return made
+
+
 # The processes that a test starts share the folder of its run; workers that run side by side have one each.
-_var = Path(os.environ.get("LQOPS_TEST_VAR_DIR") or tempfile.mkdtemp(prefix="lqops-test-"))
+_var = Path(os.environ.get("LQOPS_TEST_VAR_DIR") or _made_for_this_run())
 os.environ["LQOPS_TEST_VAR_DIR"] = os.environ["LQOPS_VAR_DIR"] = str(_var)
 os.environ["LQOPS_DATABASE_URL"] = os.environ.get("LQOPS_TEST_DATABASE_URL") or f"sqlite:///{_var / 'lqops.sqlite3'}"
 

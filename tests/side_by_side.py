@@ -157,11 +157,14 @@ class _Reports:
 
     def __init__(self, config, connection):
         self._config, self._send, self._reports = config, connection.send, []
+        self._needs_all = config.option.durations is not None
 
     def pytest_runtest_logstart(self, nodeid, location):
         self._send(("logstart", nodeid, location))
 
     def pytest_runtest_logreport(self, report):
+        if report.passed and report.when != "call" and not (report.sections or self._needs_all):
+            return  # it would change nothing that is shown
         self._reports.append(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
 
     def pytest_runtest_logfinish(self, nodeid, location):

@@ -166,9 +166,9 @@ def check_bodies(request):
     check_request(plain)
     check_mistral(plain["messages"])
     check_gemma(plain["messages"])
-    for reasoning in (None, True, 2_048):
-        for form in (WireForm(), WireForm(tools="text")):
-            sent = in_form(replace(request, form=form))
+    for form in (WireForm(), WireForm(tools="text")):
+        sent = in_form(replace(request, form=form))
+        for reasoning in (None, True, 2_048):
             check_anthropic(anthropic.payload_of(sent, replace(endpoint, reasoning=reasoning)))
 
 
