@@ -44,17 +44,18 @@ _INSERT: Final = f"{_INTO} VALUES {{rows}} ON CONFLICT (chain, seq) DO NOTHING"
 _INSERT_ON_SQLITE: Final = f"{_INTO} SELECT {_MARKS} WHERE NOT EXISTS ({_TAKEN})"
 
 
-# The same as parts of a larger statement of PostgreSQL, which reads the last link and hashes the row itself. `written`
-# has one row, or none if the number was taken meanwhile.
+# The same as parts of a larger statement of PostgreSQL, which reads the last link and hashes the row itself. Of two
+# writers that saw the same last link, the slower one gets an IntegrityError from NEXT_LINK, and no row from
+# NEXT_LINK_IF_FREE, which costs one more record of the write-ahead log.
 LAST_LINK: Final = f"SELECT seq, hash FROM {_TABLE} WHERE chain = %(chain)s ORDER BY seq DESC LIMIT 1"  # noqa: S608
 _LINKED: Final = "%(hash_1)s || head.hash || %(hash_2)s || (head.seq + 1)::text || %(hash_3)s"
 _HASHED: Final = f"encode(sha256(convert_to({_LINKED}, 'UTF8')), 'hex')"
-NEXT_LINK: Final = f"""{_INTO}
+_LINK: Final = f"""{_INTO}
         SELECT %(chain)s, head.seq + 1, %(kind)s, %(event_at)s, %(actor)s, %(subject)s, %(request_id)s,
                %(event_details)s::jsonb, head.hash, {_HASHED}
-        FROM {{source}}
-        ON CONFLICT (chain, seq) DO NOTHING
-        RETURNING seq, hash"""  # noqa: S608 names of our columns
+        FROM {{source}}"""  # noqa: S608 names of our columns
+NEXT_LINK: Final = f"{_LINK} RETURNING seq, hash"
+NEXT_LINK_IF_FREE: Final = f"{_LINK} ON CONFLICT (chain, seq) DO NOTHING RETURNING seq, hash"
 
 # The same where the transaction is the lock, as on SQLite: what `linked` returns beside what `link_params` does.
 INSERT_LINKED: Final = f"""{_INTO}
@@ -62,7 +63,7 @@ INSERT_LINKED: Final = f"""{_INTO}
                 %(event_details)s, %(prev_hash)s, %(hash)s)"""
 
 _APPEND: Final = (
-    f"WITH head AS ({LAST_LINK}), written AS ({NEXT_LINK.format(source='head')}) SELECT seq, hash FROM written"  # noqa: S608
+    f"WITH head AS ({LAST_LINK}), written AS ({NEXT_LINK_IF_FREE.format(source='head')}) SELECT seq, hash FROM written"  # noqa: S608
 )
 
 
@@ -136,7 +137,7 @@ def append_all(
 
 
 def link_params(chain: str, kind: str, *, now: datetime, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of NEXT_LINK for an event of the system."""
+    """Return the parameters of NEXT_LINK and NEXT_LINK_IF_FREE for an event of the system."""
     return _link_params(_fields(chain, kind, now=now, actor="system", subject="", request_id="", details=details))
 
 

@@ -6,7 +6,7 @@ Nothing here reads or writes rows.
 
 import json
 import marshal
-import uuid
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -233,7 +233,7 @@ def plan_call(
         known,
         tool,
         arguments,
-        key or f"once:{uuid.uuid4()}",
+        key or f"once:{secrets.token_urlsafe(9)}",
         now,
         risk=risk,
         simulation=simulation,

@@ -251,8 +251,8 @@ def _act_at_once(call: Call) -> ToolResult | None:
             result = _acted(call.but(row=row, is_undone_whole=True))
             if not end_local(row, session=call.session, now=call.now):
                 raise _Undone
-    except (_Undone, InternalError, TransactionManagementError):  # or the tool went on after an error of the database
-        return None
+    except (_Undone, IntegrityError, InternalError, TransactionManagementError):
+        return None  # another writer of the chain was faster, or the tool went on after an error of the database
     return result
 
 

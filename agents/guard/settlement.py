@@ -59,7 +59,7 @@ def journal_row(call: Call) -> ToolCall:
         phase=call.phase,
         arguments=call.arguments,
         digest=call.digest,
-        asked_digest=call.asked_digest or call.digest,
+        asked_digest="" if call.asked_digest == call.digest else call.asked_digest,
         repeatable=call.capability.repeatable,
         started_at=call.now,
     )

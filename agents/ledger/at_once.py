@@ -18,7 +18,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from django.db import connection
+from django.db import IntegrityError, connection
 
 from agents.enums import Outcome
 from agents.ledger.budgets import APPLYING, THEIR_BUDGETS
@@ -351,7 +351,10 @@ def _params(row: ToolCall, session: AgentSession, *, now: datetime, **more: Any)
 
 
 def begin_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
-    """Write the `started` event of a local call if everything allows it, in the transaction of its effect."""
+    """Write the `started` event of a local call if everything allows it, in the transaction of its effect.
+
+    Raises IntegrityError, as `end_local` does, if another writer of the chain was faster.
+    """
     params = {
         **recorder.link_params(session.chain, TOOL_CALL, now=now, details=call_details(row)),
         "session": session.pk,
@@ -435,7 +438,7 @@ def settle_call(
 
 
 def _open_on_postgres(params: Mapping[str, Any], *, priced: bool) -> tuple[int, Head, list[int]] | None:
-    found = run_on_postgres(_OPEN_PRICED if priced else _OPEN, params)
+    found = _run_unless_overtaken(_OPEN_PRICED if priced else _OPEN, params)
     if found is None:
         return None
     pk, seq, last, budgets = found
@@ -466,7 +469,15 @@ def _end_on_sqlite(params: Mapping[str, Any]) -> tuple[Any, ...] | None:
 
 
 def _settle_on_postgres(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) -> bool:
-    return run_on_postgres(_SETTLE[kind], params) is not None
+    return _run_unless_overtaken(_SETTLE[kind], params) is not None
+
+
+def _run_unless_overtaken(sql: str, params: Mapping[str, Any]) -> list[Any] | None:
+    """Run a statement that is a transaction of its own. None also if another writer of the chain was faster."""
+    try:
+        return run_on_postgres(sql, params)
+    except IntegrityError:
+        return None
 
 
 def _settle_on_sqlite(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) -> bool:

@@ -37,6 +37,7 @@ _JOURNAL = (
     "public_id",
     "key",
     "attempt",
+    "digest",
     "asked_digest",
     "outcome",
     "detail",

@@ -42,7 +42,7 @@ def journal_place(found: dict[str, Any] | None, *, asked_digest: str, by_fallbac
     """Return what the journal holds for the call at this place of the run."""
     if found is None:
         return Place(1)
-    if found["asked_digest"] != asked_digest:
+    if (found["asked_digest"] or found["digest"]) != asked_digest:
         raise JournalMismatch(f"Call {found['key']!r} was made with other arguments before; the run is not repeatable.")
     outcome = Outcome(found["outcome"])
     if outcome == Outcome.STARTED:

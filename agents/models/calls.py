@@ -49,7 +49,7 @@ class ToolCall(models.Model):
     phase = models.CharField(max_length=16, choices=Phase)
     arguments = SharedTextJSONField()
     digest = models.CharField(max_length=64)
-    asked_digest = models.CharField(max_length=64, help_text="Differs from the digest when an approver changed it.")
+    asked_digest = models.CharField(max_length=64, blank=True, help_text="Before an approver changed it; else empty.")
     fencing = models.PositiveBigIntegerField()
     repeatable = models.BooleanField(default=False)
 

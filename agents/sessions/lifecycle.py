@@ -228,7 +228,7 @@ _MOVE: Final = (
     "WHERE id = %(session)s AND fencing = %(fencing)s AND status = 'running' "
     "AND (current_phase <> %(phase)s OR metadata ->> 'phase_entered' IS DISTINCT FROM %(phase)s) RETURNING id"
 )
-_RECORD: Final = f"written AS ({recorder.NEXT_LINK.format(source='moved, head')})"
+_RECORD: Final = f"written AS ({recorder.NEXT_LINK_IF_FREE.format(source='moved, head')})"
 _ENTER: Final = f"WITH {_HEAD}, moved AS ({_MOVE}), {_RECORD} SELECT EXISTS (SELECT 1 FROM written) FROM moved"  # noqa: S608 names of our own
 _ENTERED: Final = "autonomous_session.phase_transition"
 

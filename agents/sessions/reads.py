@@ -287,7 +287,7 @@ def arguments_asked(session: AgentSession, key: str) -> dict[str, Any] | None:
         return None
     rows = ToolCall.objects.filter(session_id=session.pk, key=key).order_by("-attempt")
     made = rows.values_list("arguments", "digest", "asked_digest").first()
-    return made[0] if made and made[1] == made[2] else None
+    return made[0] if made and made[2] in ("", made[1]) else None
 
 
 def _may_hold(session: AgentSession, keys: Sequence[str]) -> bool:
@@ -301,7 +301,7 @@ def all_arguments_asked(session: AgentSession, keys: Sequence[str]) -> dict[str,
         return {}
     rows = ToolCall.objects.filter(session_id=session.pk, key__in=keys).order_by("attempt")
     made = {key: found for key, *found in rows.values_list("key", "arguments", "digest", "asked_digest")}
-    return {key: arguments for key, (arguments, digest, asked) in made.items() if digest == asked}
+    return {key: arguments for key, (arguments, digest, asked) in made.items() if asked in ("", digest)}
 
 
 def calls_latest(session: AgentSession, *, under: Iterable[str] = ("",)) -> dict[str, ToolCall]:

@@ -2,6 +2,7 @@
 
 import random
 import re
+import threading
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -50,8 +51,10 @@ from audit import recorder
 from audit.models import AuditEvent, SkillAudit
 from audit.verify import verify_chain
 from tests.agents.conftest import MODEL, ask
+from tests.agents.sessions.test_lifecycle import somebody_waits
 from tests.executed import executed_statements
 from tests.factories import NOW, make_agent, make_price, make_project, make_session, make_trigger, make_user
+from tests.flows.processes import PATIENCE, in_threads, until
 from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
@@ -450,6 +453,43 @@ def test_local_tool_that_breaks_its_transaction_leaves_its_error_and_no_rows(the
     assert not Group.objects.filter(name="half done").exists()
     assert ToolCall.objects.get(key="there").outcome == Outcome.ERROR
     assert len(calls) == 2
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="on SQLite whoever writes waits for the one who does")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("remote", "overtaken"), [(True, "opening"), (True, "settling"), (False, "opening")])
+def test_call_that_another_writer_of_the_chain_overtakes_is_made_and_recorded_once(remote, overtaken):
+    session = make_session(current_phase=Phase.TURN)
+    recorder.append(session.chain, "autonomous_session.started", now=NOW)
+    may_write, is_written, acts = threading.Event(), threading.Event(), []
+
+    def act(context, params):
+        acts.append(params)
+        may_write.set()
+        assert is_written.wait(PATIENCE)
+        return {"done": True}
+
+    def call():
+        if overtaken == "opening":
+            may_write.set()
+            assert is_written.wait(PATIENCE)
+        with override({ToolIntent.RUN_SKILL: Tool(act, Capability("act", level=Level.SAFE), remote=remote)}):
+            return guarded_tool_call(session, ToolIntent.RUN_SKILL, {"step": 1}, key="here", now=NOW)
+
+    def write():
+        assert may_write.wait(PATIENCE)
+        with transaction.atomic():
+            recorder.append(session.chain, "autonomous_session.resumed", now=NOW)
+            is_written.set()
+            until(somebody_waits)
+
+    _, result = in_threads(2, lambda number: call() if number else write())
+    assert (result.outcome, len(acts)) == (Outcome.SUCCESS, 1)
+    assert ToolCall.objects.get().outcome == Outcome.SUCCESS
+    rows = AuditEvent.objects.filter(chain=session.chain).order_by("seq")
+    told = [row.details.get("outcome", "") for row in rows]
+    assert told == (["", "started", "", "success"] if overtaken == "settling" else ["", "", "started", "success"])
+    assert verify_chain(session.chain).problems == []
 
 
 def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeypatch):
