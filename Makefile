@@ -116,8 +116,8 @@ stress: test-long ## Run the long tests and the full-size figures on SQLite, and
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m stress -s
 	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest --timeout=0 -m stress -s)
 
-bench: $(VENV)/.full ## Measure calls, audit log, runs, ticks, streams, texts and memory on both databases (ROUNDS=60, ONLY=guard); build/bench.jsonl
-	$(BIN)/python -m tests.benchmarks --postgres $(POSTGRES_URL)_bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
+bench: $(VENV)/.full ## Measure calls, audit log, runs, ticks, streams, texts, memory and pages (ROUNDS=60, ONLY=guard, ROWS=1000000); build/bench.jsonl
+	$(BIN)/python -m tests.benchmarks --postgres $(POSTGRES_URL)_bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(ROWS),--rows $(ROWS))
 
 screenshots: $(VENV)/.full ## Take the pictures of docs/images with a browser, from an installation of its own
 	PYTHONPATH=. $(BIN)/python -m tests.browser.screenshots

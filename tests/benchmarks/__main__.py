@@ -1,5 +1,7 @@
 """Measures every subject and sums up: `make bench`, or `python -m tests.benchmarks [--only wakes] [--rounds 60]`.
 
+Pages are measured with ten thousand rows and with a hundred thousand, or as many as --rows says.
+
 Each subject is a process of its own, on a new database of its own; a failure is named at the end, and the measures of
 the others stand. On PostgreSQL the databases are made beside the one that --postgres names, and dropped again.
 """
@@ -19,6 +21,7 @@ from tests.benchmarks.paired import OUT
 
 FOLDER = Path("build/bench")
 MAX_SECONDS = 300  # of one subject on one database
+MAX_SECONDS_OF_PAGES = 1_800  # a million rows are filled in the first time
 LAST_LINES = 15
 BOTH = ("sqlite", "postgresql")
 # Name of the module, and the databases on which it is measured.
@@ -34,6 +37,7 @@ SUBJECTS = {
     "text": ("none",),
     "documents": ("none",),
     "idle": ("none",),
+    "pages": ("postgresql",),
 }
 
 
@@ -90,7 +94,7 @@ def migrate(url: str, var: Path) -> None:
     run([sys.executable, "manage.py", "migrate", "--verbosity=0"], url=url, var=var)
 
 
-def run(command: list[str], *, url: str, var: Path) -> None:
+def run(command: list[str], *, url: str, var: Path, seconds: float = MAX_SECONDS) -> None:
     """Run a command on a database, with files of its own; raises if it fails or takes too long.
 
     What it has started ends with it. Log lines go into a file beside the folder of its files.
@@ -104,7 +108,7 @@ def run(command: list[str], *, url: str, var: Path) -> None:
         subprocess.Popen(command, env=given, stderr=errors, start_new_session=True) as process,
     ):
         try:
-            code = process.wait(MAX_SECONDS)
+            code = process.wait(seconds)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -118,7 +122,8 @@ def measure(subject: str, database: Lite | Postgres | None, arguments: list[str]
     var.mkdir(parents=True)
     url = database.make(var) if database else ""
     try:
-        run([sys.executable, "-m", f"tests.benchmarks.{subject}", *arguments], url=url, var=var)
+        seconds = MAX_SECONDS_OF_PAGES if subject == "pages" else MAX_SECONDS
+        run([sys.executable, "-m", f"tests.benchmarks.{subject}", *arguments], url=url, var=var, seconds=seconds)
     finally:
         if database:
             database.drop(url)
@@ -128,6 +133,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS), metavar="SUBJECT")
     parser.add_argument("--rounds", help="rounds of the subject guard")
+    parser.add_argument("--rows", default="100000", help="rows of the larger database of the subject pages")
     parser.add_argument("--postgres", default="", metavar="URL", help="without it, SQLite alone is measured")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what it has started ends with it
@@ -150,7 +156,7 @@ def main() -> int:
             began = time.monotonic()
             print(f"\n== {subject}, {name}", flush=True)
             try:
-                measure(subject, databases[name], ["--rounds", given.rounds] if _takes_rounds(subject, given) else [])
+                measure(subject, databases[name], _arguments(subject, given))
             except Exception as error:  # noqa: BLE001 the others are measured all the same
                 failed.append(f"{subject}, {name}: {error}")
             taken[f"{subject}, {name}"] = time.monotonic() - began
@@ -164,8 +170,10 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _takes_rounds(subject: str, given: argparse.Namespace) -> bool:
-    return subject == "guard" and given.rounds is not None
+def _arguments(subject: str, given: argparse.Namespace) -> list[str]:
+    if subject == "pages":
+        return ["--large", given.rows, "--rounds", "5"]
+    return ["--rounds", given.rounds] if subject == "guard" and given.rounds else []
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Memory, idle processor time and start of `manage.py up`, on SQLite, with its defaults.
 
-`python -m tests.benchmarks.idle [--seconds 30]`, in a folder of its own. Memory is the sum of Pss over `up` and all
+`python -m tests.benchmarks.idle [--seconds 20]`, in a folder of its own. Memory is the sum of Pss over `up` and all
 processes below it; processor time is what the kernel has counted for them in so many seconds without a request. A start
 takes from the command to the sign-in page.
 """
@@ -21,7 +21,7 @@ from tests.benchmarks.paired import record
 from tests.chaos.installation import below, free_port
 from tests.flows.processes import name_of
 
-SETTLE_SECONDS = 20  # caches are filled, and the runs of the samples have ended
+SETTLE_SECONDS = 15  # caches are filled, and the runs of the samples have ended
 START_SECONDS = 240
 PAGE = "/login/"
 
@@ -80,7 +80,7 @@ def processor(pid: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=20)
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory(prefix="lqops-idle-") as folder:
         for start in ("first", "later"):

@@ -53,8 +53,8 @@ def main() -> None:
     parser.add_argument("--spread", type=float, default=30)
     given = parser.parse_args()
     made()
-    # With one run per worker they wake later and later; a third of them shows it.
-    few = max(given.loops // 3, 2)
+    # With one run per worker they wake later and later; a quarter of them shows it.
+    few = max(given.loops // 4, 2)
     for name, loops, variables in [("one", few, {"LQOPS_RUNS_PER_WORKER": "1"}), ("default", given.loops, {})]:
         late = sorted(lateness(loops, given.spread * loops / given.loops, **variables))
         record(f"loops.late.{name}", late, unit="s", database=connection.vendor)
