@@ -49,8 +49,8 @@ DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(filter-out %/test_migrations.py %/test_chokepoint.py %/test_layers.py,$(wildcard tests/architecture/test_*.py)))
 LONG = -m 'long and not stress' $(addprefix --part=,$(PART))
 # On PostgreSQL every part has what depends on statements, locks, races and processes, and people who decide and halt.
-IN_EVERY_PART := $(addprefix tests/agents/,guard ledger models retention sensors sessions triggers test_) tests/architecture tests/audit \
-	tests/flows tests/simulation tests/test_ $(addprefix tests/browser/test_,decisions.py levers.py)
+IN_EVERY_PART := $(addprefix tests/agents/,guard ledger sessions test_) tests/architecture/test_migrations.py tests/audit \
+	tests/flows tests/simulation $(addprefix tests/browser/test_,decisions.py levers.py)
 comma := ,
 space := $(subst ,, )
 
@@ -80,7 +80,7 @@ test-long: $(VENV)/.full ## Run the long tests on SQLite, and on PostgreSQL when
 	$(if $(LQOPS_TEST_DATABASE_URL),$(call PYTEST,long) $(LONG) --ignore=tests/browser $(DATABASE_FREE))
 	$(call after_tests,long)
 
-test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them, with PART=2/4 one part of what every commit need not run; a skip fails
+test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them, with PART=2/8 one part of what every commit need not run; a skip fails
 	$(call before_tests,postgres)
 	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -p tests.no_skips $(DATABASE_FREE) $(if $(PART),--part=$(PART) --whole='$(IN_EVERY_PART)')
 	$(call after_tests,postgres)

@@ -19,6 +19,7 @@ ABOVE_SERVICES = tuple(
 # Who may see and do which: every row, whatever it costs.
 PERMISSIONS = ("test_access.py", "test_isolation.py", "test_matrix.py", "test_view_audit.py")
 LEFT_OUT = ("long", "stress", "redis", "postgres", "browser")
+IN_A_BROWSER = 20  # takes as long as so many others
 
 
 def mark_long_rows(items: Sequence[pytest.Item]) -> None:
@@ -64,13 +65,16 @@ def part_of(
 ) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Return the items of a part such as 2/8, and the others. The parts together are all items, each of them once.
 
-    The tests of a file stay together, for they may share what the first of them has made. Each part has about as many
-    tests. Files whose names begin with one of `whole` belong to every part.
+    The tests of a file stay together, for they may share what the first of them has made. Each part takes about as
+    long: a test in a browser counts as many others. Files whose names begin with one of `whole` belong to every part.
     """
     number, _, count = part.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise pytest.UsageError(f"--part is {part!r}: give a number and how many parts there are, as in 2/8")
-    files = Counter(_file_of(item) for item in items if not (whole and item.nodeid.startswith(whole)))
+    files: Counter[str] = Counter()
+    for item in items:
+        if not (whole and item.nodeid.startswith(whole)):
+            files[_file_of(item)] += IN_A_BROWSER if item.nodeid.startswith("tests/browser/") else 1
     parts: list[set[str]] = [set() for _ in range(int(count))]
     sizes = [0] * len(parts)
     for file, tests in files.most_common():

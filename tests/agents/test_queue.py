@@ -116,8 +116,10 @@ def test_connection_that_is_lost_while_waiting_is_made_anew(monkeypatch):
     pid = broker._waiter._database.connection.info.backend_pid
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    monkeypatch.setattr(database, "POLL_SECONDS", LONG)  # the wait ends when the server has ended the connection
     broker._waiter.wait()
     assert broker._waiter._database.connection is None
+    monkeypatch.setattr(database, "POLL_SECONDS", 0.01)
     enqueue(TaskName.RUN_SESSION, 7)
     assert broker.dequeue()
     broker._waiter._database.close()
