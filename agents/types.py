@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
@@ -189,6 +189,15 @@ class SkillStanding:
     enabled: bool
     level: Level
     hourly_limit: int | None = None
+
+
+@dataclass(frozen=True)
+class SkillPace:
+    """How often a skill may be called: calls per clock hour, and the time between two calls."""
+
+    name: str
+    limit: int | None
+    cooldown: timedelta
 
 
 @dataclass(frozen=True)

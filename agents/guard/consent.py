@@ -4,7 +4,6 @@ A ticket that is returned here is not used yet; the guard uses it in the transac
 """
 
 from collections.abc import Callable, Collection
-from datetime import datetime
 from typing import Final
 
 from django.db import transaction
@@ -29,6 +28,7 @@ from agents.sessions.approvals import (
     ticket_cancel,
     ticket_consume,
 )
+from agents.skills.registry import skill_count_refuse, skill_count_take
 from agents.types import ZERO, Capability, ToolResult
 from audit import recorder
 
@@ -154,10 +154,10 @@ def _note_rules(call: Call, ruled: Verdict | None) -> None:
 def use_ticket(call: Call) -> ToolResult | None:
     """Count the call and use its ticket, both or neither; else return the refusal. Runs in the authorising block."""
     if call.ticket is None:
-        return _limited(call, call.tool.admit)
+        return _limited(call, skill_count_take)
     try:
         with transaction.atomic():
-            limited = _limited(call, call.tool.admit)
+            limited = _limited(call, skill_count_take)
             if limited is None and not ticket_consume(call.ticket, digest=call.digest, now=call.now):
                 raise TicketRefused("The approval was used, has expired, or was given for another call.")
     except TicketRefused as refused:
@@ -165,8 +165,8 @@ def use_ticket(call: Call) -> ToolResult | None:
     return limited
 
 
-def _limited(call: Call, asked: Callable[[datetime], str] | None) -> ToolResult | None:
-    why = asked(call.now) if asked else ""
+def _limited(call: Call, asked: Callable[..., str]) -> ToolResult | None:
+    why = asked(call.tool.pace, now=call.now) if call.tool.pace else ""
     return denied(call, "rate_limited", why, brake=Brake.RATE, outcome=Outcome.RATE_LIMITED) if why else None
 
 
@@ -189,7 +189,7 @@ def _ask(call: Call, asking: Verdict | None) -> Approval | ToolResult:
         if not _is_outranked(ticket, call, asking):
             return ticket  # requested by another worker meanwhile
         ticket_cancel(ticket, now=call.now, cause="level_raised", actor="system")
-    if (limited := _limited(call, call.tool.refuse)) is not None:
+    if (limited := _limited(call, skill_count_refuse)) is not None:
         return limited
     if (before := approval_refused_before(call.session, call.signature)) is not None:
         return denied(call, "refused_before", _refusal(before))

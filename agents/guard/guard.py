@@ -41,7 +41,7 @@ from agents.exceptions import (
     UnpricedModel,
 )
 from agents.guard import dispatch
-from agents.guard.calls import Call, plan_call, usable
+from agents.guard.calls import Call, plan_call, skill_audit, usable
 from agents.guard.consent import consent, denied, may_pass_unasked, refuse_edited, use_ticket
 from agents.guard.metering import Meter, ModelAway, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_too_dear, refuse_unaffordable
@@ -153,6 +153,8 @@ def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
     first byte leaves, and what was reserved for the others is released. If a model does not serve and has fallbacks,
     the calls are made one by one.
     """
+    if len(calls) == 1:
+        return [timed(partial(_do, calls[0]))]
     try:
         results = _do_together([call.but(has_fallback=bool(fallbacks_of(call.model))) for call in calls])
     except (RetryLater, ModelSuspended, TooDear) as away:
@@ -173,7 +175,9 @@ def guarded_batch(calls: Sequence[Call]) -> list[ToolResult]:
     """
     places = {(call.session.pk, call.key) for call in calls}
     of_one_run = len({session for session, _ in places}) == 1 and len(places) == len(calls) > 1
-    if of_one_run and all(call.is_free_and_local and _may_pass_at_once(call) for call in calls):
+    if of_one_run and all(
+        call.is_free_and_local and not call.tool.is_skill and _may_pass_at_once(call) for call in calls
+    ):
         done = _act_together(calls)
         if done is not None:
             return done
@@ -205,9 +209,14 @@ def _has_open(calls: Sequence[ToolResult | Call]) -> bool:
 
 
 def _may_pass_at_once(call: Call) -> bool:
-    """Return whether R6 grants the call, and no person and no count has to be asked for it."""
-    asks_nobody = not call.tool.is_skill and call.risk is None and may_pass_unasked(call.capability)
-    if not asks_nobody or call.tool.admit is not None or call.holds_a_secret:
+    """Return whether R6 grants the call, and nobody has to be asked for it.
+
+    The statement itself tests that no rule might fit a skill's call, and counts it. The time between two calls of a
+    skill is left to the steps.
+    """
+    if call.risk is not None or not may_pass_unasked(call.capability) or call.holds_a_secret:
+        return False
+    if call.tool.is_skill and (call.tool.pace is None or call.tool.pace.cooldown):
         return False
     if call.tool.remote and in_open_transaction():
         return False
@@ -226,7 +235,8 @@ def _open_at_once(call: Call) -> Call:
             return call
         call = quoted
     row = journal_row(call)
-    opened = open_call(row, session=call.session, now=call.now, price_row=price_row, **_fill(row, call))
+    noted = _fill(row, call)
+    opened = open_call(row, session=call.session, now=call.now, price_row=price_row, pace=call.tool.pace, **noted)
     if opened is None:
         return call
     return call.but(row=row, head=opened.head, is_fresh=not opened.waited)
@@ -246,10 +256,11 @@ def _act_at_once(call: Call) -> ToolResult | None:
     row = journal_row(call)
     try:
         with transaction.atomic():
-            if not begin_local(row, session=call.session, now=call.now):
+            if not begin_local(row, session=call.session, now=call.now, pace=call.tool.pace):
                 return None
             result = _acted(call.but(row=row, is_undone_whole=True))
-            if not end_local(row, session=call.session, now=call.now):
+            audited = skill_audit(call, result, now=call.now)
+            if not end_local(row, session=call.session, now=call.now, skill_call=audited):
                 raise _Undone
     except (_Undone, IntegrityError, InternalError, TransactionManagementError):
         return None  # another writer of the chain was faster, or the tool went on after an error of the database

@@ -23,7 +23,7 @@ from agents.knowledge.projects import memory_propose, precedent_count
 from agents.knowledge.search import collection_get
 from agents.models import AgentSession, Finding
 from agents.people.notifications import notification_create
-from agents.skills.registry import call_pace, skill_count_refuse, skill_count_take, skill_named, skill_standing
+from agents.skills.registry import call_pace, skill_named, skill_standing
 from agents.skills.risk import has_unlisted_address, level_for
 from agents.skills.running import perform
 from agents.skills.skill import SkillContext, has_handle, resolve_handles
@@ -252,7 +252,6 @@ def skill_tool(params: Params, intent: ToolIntent = ToolIntent.RUN_SKILL) -> Too
     if has_handle(arguments) and has_unlisted_address(skill, arguments, hosts):
         capability = replace(capability, requires_approval=True)  # in no mode does a secret go to a free address
     asks = skill.request
-    pace = call_pace(skill.name, capability.level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
     return Tool(
         handler=lambda context, given: perform(
             skill, context, resolve_handles(given["arguments"], skill.secret_arguments)
@@ -260,8 +259,7 @@ def skill_tool(params: Params, intent: ToolIntent = ToolIntent.RUN_SKILL) -> Too
         capability=capability,
         remote=not skill.local,
         request=(lambda given: asks(given["arguments"])) if asks else None,
-        refuse=lambda now: skill_count_refuse(pace, now=now),
-        admit=lambda now: skill_count_take(pace, now=now),
+        pace=call_pace(skill.name, capability.level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds),
         is_skill=True,
     )
 

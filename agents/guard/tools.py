@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
 
 from agents.skills.skill import SkillContext
-from agents.types import Capability, ModelRequest
+from agents.types import Capability, ModelRequest, SkillPace
 from audit.kinds import LABEL
 
 # --- Context of a call ---
@@ -69,18 +68,16 @@ class Tool:
 
     A local tool's whole effect is rows of ours: authorise, effect and settle are one transaction. A remote tool does
     I/O: it is authorised, dispatched and settled with no transaction open in between. `request` makes it a priced call.
-    `refuse` is asked before an approval is requested: it says why there can be no call now. `admit` is asked last, in
-    the transaction that authorises the call: it counts the call, or says why there is none. `together` is entered
-    around several calls that are made in one block, so that their rows can be written at once: the other calls of
-    that block do not see them.
+    `pace` is that of a skill: it is asked before an approval is requested, and the call is counted last, in the
+    transaction that authorises it. `together` is entered around several calls that are made in one block, so that
+    their rows can be written at once: the other calls of that block do not see them.
     """
 
     handler: Callable[[SkillContext, Params], Any]
     capability: Capability
     remote: bool = False
     request: Callable[[Params], ModelRequest] | None = None
-    refuse: Callable[[datetime], str] | None = None
-    admit: Callable[[datetime], str] | None = None
+    pace: SkillPace | None = None
     is_skill: bool = False
     together: Callable[[], AbstractContextManager[None]] | None = None
 

@@ -2,7 +2,8 @@
 
 This is a faster way to the same rows, never to another decision: each statement tests everything that the brakes test
 and writes all or nothing. When it writes nothing, the guard goes step by step, and finds out and records why. What
-would add another row, such as a warning or an approval, goes step by step from the start.
+would add another row, such as a warning or an approval, goes step by step from the start. A skill's call is counted in
+its hour, by the same statement.
 
 PostgreSQL does it in one round trip and one commit, SQLite in a transaction of short statements.
 """
@@ -28,7 +29,8 @@ from agents.ledger.prices import longest_prefix_sql
 from agents.models import AgentSession, ToolCall
 from agents.models.shared_texts import stored
 from agents.policy.costs import WARN_FRACTION
-from agents.types import ToolResult
+from agents.policy.schedule import hour_of
+from agents.types import SkillPace, ToolResult
 from audit import recorder
 from audit.kinds import TOOL_CALL
 from audit.models import SkillAudit
@@ -48,6 +50,20 @@ _HELD: Final = """
       AND s.paused_at IS NULL
       AND s.current_phase = %(phase)s
       AND NOT EXISTS (SELECT 1 FROM agents_toolcall c WHERE c.session_id = s.id AND c.key = %(key)s)"""
+
+# Of a skill's call also: no rule might fit it, and in its hour there is room for one more.
+_NO_RULE: Final = """
+      AND NOT EXISTS (
+          SELECT 1 FROM agents_approvalrule r
+          WHERE r.replaced_at IS NULL AND r.enabled AND (r.agent_id IS NULL OR r.agent_id = s.agent_id)
+            AND r.skill IN ('', %(skill)s))"""
+_COUNT: Final = """
+    INSERT INTO agents_skillcount (skill, hour, used, refused, last_used_at)
+    SELECT %(skill)s, %(hour)s::timestamptz, 1, 0, %(event_at)s::timestamptz {source}
+    WHERE %(hourly_limit)s::bigint IS NULL OR %(hourly_limit)s::bigint > 0
+    ON CONFLICT (skill, hour) DO UPDATE SET used = agents_skillcount.used + 1, last_used_at = excluded.last_used_at
+    WHERE %(hourly_limit)s::bigint IS NULL OR agents_skillcount.used < %(hourly_limit)s::bigint
+    RETURNING used"""
 
 # R4: the estimate fits beside what was approved, and the worst case beside what may be billed; no budget comes to the
 # part of its cap at which people are warned.
@@ -121,46 +137,63 @@ def _marks(names: Iterable[str]) -> str:
 
 _CALL_VALUES: Final = _marks(_CALL)
 _OPEN_VALUES: Final = ", ".join(_NO_END.get(name) or _marks([name]) for name in _CALL)
-_OPEN: Final = f"""
-WITH held AS ({_HELD}
-    FOR NO KEY UPDATE OF s SKIP LOCKED
-), head AS ({LAST_LINK}
-), written AS ({NEXT_LINK.format(source="held, head")}
-), opened AS (
-    {_INSERT_CALL} SELECT {_OPEN_VALUES}, '[]'::jsonb FROM written RETURNING id
-)
-SELECT opened.id, written.seq, written.hash, NULL FROM opened, written"""
 
-# Locks in the order of everybody: session, budgets by id, chain. A row that was locked is read again as it is then.
-_OPEN_PRICED: Final = f"""
-WITH held AS ({_PRICED_HELD}
-    FOR NO KEY UPDATE OF s SKIP LOCKED
-), applying AS ({APPLYING}
-), budgets AS ({_BUDGETS}
-    FOR NO KEY UPDATE OF b
-), room AS (
-    SELECT array_agg(b.id) AS ids FROM budgets b HAVING count(*) = {_ALL_APPLYING} AND bool_and({_BUDGET_FITS})
-), head AS ({LAST_LINK}
-), written AS ({NEXT_LINK.format(source="held, room, head")}
-), reserved AS (
+
+def _counted(source: str, *, counted: bool) -> list[str]:
+    """A call that cannot be recorded is not counted, so it is counted where all that its event needs is there."""
+    return [f"counted AS ({_COUNT.format(source=f'FROM {source}')})"] if counted else []
+
+
+def _open_sql(*, priced: bool, counted: bool) -> str:
+    """Put the statement of PostgreSQL together. Locks in the order of everybody: session, budgets by id, count, chain.
+
+    A row that was locked is read again as it is then.
+    """
+    held = (_PRICED_HELD if priced else _HELD) + (_NO_RULE if counted else "")
+    allowed = "held, room, head" if priced else "held, head"
+    fits = f"HAVING count(*) = {_ALL_APPLYING} AND bool_and({_BUDGET_FITS})"
+    reserved = """
     UPDATE agents_agentsession s
     SET cost_reserved_usd = s.cost_reserved_usd + %(estimate)s, cost_held_usd = s.cost_held_usd + %(worst)s
-    FROM written WHERE s.id = %(session)s
-), shared AS (
+    FROM written WHERE s.id = %(session)s"""
+    shared = """
     UPDATE agents_budget b SET reserved_usd = b.reserved_usd + %(estimate)s, held_usd = b.held_usd + %(worst)s
-    FROM budgets, written WHERE b.id = budgets.id
-), opened AS (
-    {_INSERT_CALL} SELECT {_OPEN_VALUES}, to_jsonb(room.ids) FROM room, written RETURNING id
-)
-SELECT opened.id, written.seq, written.hash, to_jsonb(room.ids) FROM opened, written, room"""
+    FROM budgets, written WHERE b.id = budgets.id"""
+    ids = "to_jsonb(room.ids)" if priced else "'[]'::jsonb"
+    room = ", room" if priced else ""
+    parts = [
+        f"held AS ({held} FOR NO KEY UPDATE OF s SKIP LOCKED)",
+        *([f"applying AS ({APPLYING})"] if priced else []),
+        *([f"budgets AS ({_BUDGETS} FOR NO KEY UPDATE OF b)"] if priced else []),
+        *([f"room AS (SELECT array_agg(b.id) AS ids FROM budgets b {fits})"] if priced else []),
+        f"head AS ({LAST_LINK})",
+        *_counted(allowed, counted=counted),
+        f"written AS ({NEXT_LINK.format(source=allowed + (', counted' if counted else ''))})",
+        *([f"reserved AS ({reserved})", f"shared AS ({shared})"] if priced else []),
+        f"opened AS ({_INSERT_CALL} SELECT {_OPEN_VALUES}, {ids} FROM written{room} RETURNING id)",
+    ]
+    return f"WITH {', '.join(parts)} SELECT opened.id, written.seq, written.hash, {ids} FROM opened, written{room}"
 
-_SQLITE_FREE: Final = f"WITH held AS ({_HELD}), head AS ({LAST_LINK}) SELECT head.seq, head.hash, '[]' FROM held, head"
-_SQLITE_ROOM: Final = f"""
-WITH held AS ({_PRICED_HELD}), applying AS ({APPLYING}), budgets AS ({_BUDGETS}), room AS (
+
+_BOTH: Final = (False, True)
+_OPEN: Final = {(priced, counted): _open_sql(priced=priced, counted=counted) for priced in _BOTH for counted in _BOTH}
+
+_SQLITE_FREE: Final = {
+    counted: f"""
+WITH held AS ({_HELD}{_NO_RULE if counted else ""}), head AS ({LAST_LINK})
+SELECT head.seq, head.hash, '[]' FROM held, head"""
+    for counted in _BOTH
+}
+_SQLITE_ROOM: Final = {
+    counted: f"""
+WITH held AS ({_PRICED_HELD}{_NO_RULE if counted else ""}), applying AS ({APPLYING}), budgets AS ({_BUDGETS}), room AS (
     SELECT json_group_array(b.id) AS ids FROM budgets b
     HAVING count(*) = {_ALL_APPLYING} AND min(CASE WHEN {_BUDGET_FITS} THEN 1 ELSE 0 END) = 1
 ), head AS ({LAST_LINK})
 SELECT head.seq, head.hash, room.ids FROM held, room, head"""
+    for counted in _BOTH
+}
+_SQLITE_COUNT: Final = _COUNT.format(source="")
 _SQLITE_RESERVE: Final = """
 UPDATE agents_agentsession
 SET cost_reserved_usd = cost_reserved_usd + %(estimate)s, cost_held_usd = cost_held_usd + %(worst)s
@@ -177,24 +210,42 @@ _STAMP: Final = """
     UPDATE agents_agentsession SET last_activity_at = %(event_at)s
     {source} id = %(session)s AND last_activity_at <= %(noted_before)s"""
 
+_AUDITED: Final = tuple(
+    field.attname
+    for field in SkillAudit._meta.concrete_fields
+    if not field.primary_key and field.name not in {"chain", "seq"}
+)
+_AUDIT: Final = f"INSERT INTO audit_skillaudit ({', '.join(_AUDITED)}, chain, seq)"
+_AUDIT_VALUES: Final = _marks(f"skill_{name}" for name in _AUDITED)
+_AUDITED_PART: Final = f"audited AS ({_AUDIT} SELECT {_AUDIT_VALUES}, %(chain)s, written.seq FROM written)"
+
 # --- A local call: its two events around its effect, in the transaction of the effect ---
 
-_BEGIN_LOCAL: Final = f"""
-WITH held AS ({_HELD}
-    FOR NO KEY UPDATE OF s SKIP LOCKED
-), head AS ({LAST_LINK}
-), written AS ({NEXT_LINK.format(source="held, head")}
-)
-SELECT seq, hash FROM written"""
-# A halt of all work since the verdict undoes the call.
-_END_LOCAL: Final = f"""
-WITH held AS ({_HELD}
-), head AS ({LAST_LINK}
-), written AS ({NEXT_LINK.format(source="held, head")}
-), stamped AS (
-    {_STAMP.format(source=_FROM_WRITTEN)}
-)
-{_INSERT_CALL} SELECT {_CALL_VALUES}, '[]'::jsonb FROM written RETURNING id"""
+
+def _begin_sql(*, counted: bool) -> str:
+    parts = [
+        f"held AS ({_HELD}{_NO_RULE if counted else ''} FOR NO KEY UPDATE OF s SKIP LOCKED)",
+        f"head AS ({LAST_LINK})",
+        *_counted("held, head", counted=counted),
+        f"written AS ({NEXT_LINK.format(source='held, head' + (', counted' if counted else ''))})",
+    ]
+    return f"WITH {', '.join(parts)} SELECT seq, hash FROM written"
+
+
+def _end_sql(*, audited: bool) -> str:
+    """A halt of all work since the verdict undoes the call."""
+    parts = [
+        f"held AS ({_HELD})",
+        f"head AS ({LAST_LINK})",
+        f"written AS ({NEXT_LINK.format(source='held, head')})",
+        f"stamped AS ({_STAMP.format(source=_FROM_WRITTEN)})",
+        *([_AUDITED_PART] if audited else []),
+    ]
+    return f"WITH {', '.join(parts)} {_INSERT_CALL} SELECT {_CALL_VALUES}, '[]'::jsonb FROM written RETURNING id"
+
+
+_BEGIN_LOCAL: Final = {counted: _begin_sql(counted=counted) for counted in _BOTH}
+_END_LOCAL: Final = {audited: _end_sql(audited=audited) for audited in _BOTH}
 
 # --- Settling ---
 
@@ -238,15 +289,6 @@ _LOGGED: Final = (
 )
 _LOG_VALUES: Final = _marks(f"log_{name}" for name in _LOGGED)
 _LOG: Final = f"INSERT INTO agents_inferencelog ({', '.join(_LOGGED)})"
-_AUDITED: Final = tuple(
-    field.attname
-    for field in SkillAudit._meta.concrete_fields
-    if not field.primary_key and field.name not in {"chain", "seq"}
-)
-_AUDIT: Final = f"INSERT INTO audit_skillaudit ({', '.join(_AUDITED)}, chain, seq)"
-_AUDIT_VALUES: Final = _marks(f"skill_{name}" for name in _AUDITED)
-
-
 _STARTED: Final = f"'{Outcome.STARTED}'"
 
 
@@ -269,15 +311,13 @@ def _settle_sql(*, priced: bool, logged: bool, audited: bool) -> str:
             else []
         ),
         *([f"logged AS ({_LOG} SELECT {_LOG_VALUES} FROM written)"] if logged else []),
-        *([f"audited AS ({_AUDIT} SELECT {_AUDIT_VALUES}, %(chain)s, written.seq FROM written)"] if audited else []),
+        *([_AUDITED_PART] if audited else []),
         f"closed AS ({_CLOSE.format(source=_FROM_WRITTEN)} RETURNING c.id)",
     ]
     return f"WITH {', '.join(parts)} SELECT closed.id FROM closed"
 
 
-_kinds = [
-    (priced, logged, audited) for priced in (False, True) for logged in (False, True) for audited in (False, True)
-]
+_kinds = [(priced, logged, audited) for priced in _BOTH for logged in _BOTH for audited in _BOTH]
 _SETTLE: Final = {kind: _settle_sql(priced=kind[0], logged=kind[1], audited=kind[2]) for kind in _kinds}
 _SQLITE_OPEN_CALL: Final = f"""
 WITH head AS ({LAST_LINK})
@@ -315,11 +355,17 @@ class Opened:
 
 
 def open_call(
-    row: ToolCall, *, session: AgentSession, now: datetime, price_row: tuple[Any, ...] | None = None, **more: Any
+    row: ToolCall,
+    *,
+    session: AgentSession,
+    now: datetime,
+    price_row: tuple[Any, ...] | None = None,
+    pace: SkillPace | None = None,
+    **more: Any,
 ) -> Opened | None:
     """Write the intent down if everything allows it: reservation, journal row, `started` event. Else nothing."""
     started = time.monotonic()
-    params = _params(row, session, now=now, **more)
+    params = _params(row, session, now=now, **more) | _count_params(pace, now)
     if price_row is not None:
         params |= {
             "day": (day := now.astimezone(UTC).date()),
@@ -329,7 +375,7 @@ def open_call(
             "price": "" if price_row[0] is None else " ".join(str(part) for part in price_row),
         }
     opened = _open_on_postgres if connection.vendor == "postgresql" else _open_on_sqlite
-    found = opened(params, priced=price_row is not None)
+    found = opened(params, priced=price_row is not None, counted=pace is not None)
     if found is None:
         return None
     row.pk, head, row.budget_ids = found
@@ -350,7 +396,11 @@ def _params(row: ToolCall, session: AgentSession, *, now: datetime, **more: Any)
     }
 
 
-def begin_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
+def _count_params(pace: SkillPace | None, now: datetime) -> dict[str, Any]:
+    return {"skill": pace.name, "hour": hour_of(now), "hourly_limit": pace.limit} if pace else {}
+
+
+def begin_local(row: ToolCall, *, session: AgentSession, now: datetime, pace: SkillPace | None) -> bool:
     """Write the `started` event of a local call if everything allows it, in the transaction of its effect.
 
     Raises IntegrityError, as `end_local` does, if another writer of the chain was faster.
@@ -361,18 +411,22 @@ def begin_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
         "fencing": row.fencing,
         "phase": row.phase,
         "key": row.key,
+        **_count_params(pace, now),
     }
+    counted = pace is not None
     if connection.vendor == "postgresql":
-        return run_on_postgres(_BEGIN_LOCAL, params) is not None
-    return _link(_SQLITE_FREE, adapted(params)) is not None
+        return run_on_postgres(_BEGIN_LOCAL[counted], params) is not None
+    return _link(_SQLITE_FREE[counted], adapted(params), counted=counted) is not None
 
 
-def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
+def end_local(row: ToolCall, *, session: AgentSession, now: datetime, skill_call: SkillAudit | None) -> bool:
     """Write a local call whole. False: the session was stopped meanwhile, and the caller undoes the effect."""
     row.settle(now)
-    params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
+    audited = skill_call is not None
+    noted = {SKILL_AUDIT: skill_digest(vars(skill_call))} if audited else {}
+    params = {**_params(row, session, now=now, **noted), "noted_before": now - NOTED_EVERY, **_audit_params(skill_call)}
     is_postgres = connection.vendor == "postgresql"
-    found = run_on_postgres(_END_LOCAL, params) if is_postgres else _end_on_sqlite(params)
+    found = run_on_postgres(_END_LOCAL[audited], params) if is_postgres else _end_on_sqlite(params, audited=audited)
     if found is None:
         return False
     row.pk = int(found[0])
@@ -421,8 +475,7 @@ def settle_call(
     if log is not None:
         params |= {f"log_{name}": value for name, value in log.items()}
         params |= {f"log_{name}": _micro(log[name]) for name in ("approved_usd", "cost_estimate")}
-    if skill_call is not None:
-        params |= {f"skill_{name}": getattr(skill_call, name) for name in _AUDITED}
+    params |= _audit_params(skill_call)
     kind = (bool(row.model), log is not None, skill_call is not None)
     settled = _settle_on_postgres if connection.vendor == "postgresql" else _settle_on_sqlite
     done = False
@@ -434,21 +487,25 @@ def settle_call(
     return done
 
 
+def _audit_params(skill_call: SkillAudit | None) -> dict[str, Any]:
+    return {f"skill_{name}": getattr(skill_call, name) for name in _AUDITED} if skill_call else {}
+
+
 # --- The databases ---
 
 
-def _open_on_postgres(params: Mapping[str, Any], *, priced: bool) -> tuple[int, Head, list[int]] | None:
-    found = _run_unless_overtaken(_OPEN_PRICED if priced else _OPEN, params)
+def _open_on_postgres(params: Mapping[str, Any], *, priced: bool, counted: bool) -> tuple[int, Head, list[int]] | None:
+    found = _run_unless_overtaken(_OPEN[priced, counted], params)
     if found is None:
         return None
     pk, seq, last, budgets = found
     return int(pk), Head(int(seq), last), json.loads(budgets or "[]")
 
 
-def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool) -> tuple[int, Head, list[int]] | None:
+def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool, counted: bool) -> tuple[int, Head, list[int]] | None:
     given = adapted(params)
     with short_transaction():
-        linked = _link(_SQLITE_ROOM if priced else _SQLITE_FREE, given)
+        linked = _link((_SQLITE_ROOM if priced else _SQLITE_FREE)[counted], given, counted=counted)
         if linked is None:
             return None
         head, (given["budget_ids"],) = linked
@@ -460,10 +517,13 @@ def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool) -> tuple[int, He
     return opened[0], head, json.loads(given["budget_ids"]) if priced else []
 
 
-def _end_on_sqlite(params: Mapping[str, Any]) -> tuple[Any, ...] | None:
+def _end_on_sqlite(params: Mapping[str, Any], *, audited: bool) -> tuple[Any, ...] | None:
     given = adapted(params)
-    if _link(_SQLITE_FREE, given) is None:
+    linked = _link(_SQLITE_FREE[False], given)
+    if linked is None:
         return None
+    if audited:
+        run_on_sqlite(_SQLITE_AUDIT, {**given, "seq": linked[0].seq})
     run_on_sqlite(_SQLITE_STAMP, given)
     return run_on_sqlite(_SQLITE_WHOLE, {**given, "budget_ids": "[]"})
 
@@ -499,10 +559,10 @@ def _settle_on_sqlite(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) 
     return True
 
 
-def _link(sql: str, params: Mapping[str, Any]) -> tuple[Head, list[Any]] | None:
+def _link(sql: str, params: Mapping[str, Any], *, counted: bool = False) -> tuple[Head, list[Any]] | None:
     """Append the event to the last link that the statement returns; here the transaction is the lock."""
     found = run_on_sqlite(sql, params)
-    if found is None:
+    if found is None or (counted and run_on_sqlite(_SQLITE_COUNT, params) is None):
         return None
     seq, last, *more = found
     linked = recorder.linked(params, Head(seq, last))

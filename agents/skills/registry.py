@@ -34,7 +34,7 @@ from agents.policy.guardrails import CHAT_MESSAGE, RUN_FINISHED, YIELD
 from agents.policy.loosening import loosened
 from agents.policy.schedule import hour_of
 from agents.skills.skill import ALL, Isolation, Skill, SkillContext, skill
-from agents.types import SkillStanding
+from agents.types import SkillPace, SkillStanding
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 
@@ -296,20 +296,11 @@ def _limit(wanted: int | None, level: Level) -> int | None:
 # --- Rate limits: calls per clock hour, and the cooldown between two calls ---
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How often a skill may be called: calls per clock hour, and the time between two calls."""
-
-    name: str
-    limit: int | None
-    cooldown: timedelta
+def call_pace(name: str, level: Level, chosen: int | None, *, cooldown_seconds: float) -> SkillPace:
+    return SkillPace(name, limit_of(level, chosen), timedelta(seconds=cooldown_seconds))
 
 
-def call_pace(name: str, level: Level, chosen: int | None, *, cooldown_seconds: float) -> Pace:
-    return Pace(name, limit_of(level, chosen), timedelta(seconds=cooldown_seconds))
-
-
-def skill_refusal(pace: Pace, *, now: datetime) -> str:
+def skill_refusal(pace: SkillPace, *, now: datetime) -> str:
     """Return why a call may not be made now; "" if it may. Counts nothing."""
     if pace.limit == 0:
         return f"{pace.name} has a limit of 0 calls per hour"
@@ -321,7 +312,7 @@ def skill_refusal(pace: Pace, *, now: datetime) -> str:
     return ""
 
 
-def skill_count_refuse(pace: Pace, *, now: datetime) -> str:
+def skill_count_refuse(pace: SkillPace, *, now: datetime) -> str:
     """Return why a call may not be made now, and count the refusal."""
     reason = skill_refusal(pace, now=now)
     if reason:
@@ -329,7 +320,7 @@ def skill_count_refuse(pace: Pace, *, now: datetime) -> str:
     return reason
 
 
-def skill_count_take(pace: Pace, *, now: datetime) -> str:
+def skill_count_take(pace: SkillPace, *, now: datetime) -> str:
     """Count one call, or return why it may not be made.
 
     Belongs in the transaction that authorises the call: a call that is not made is not counted, and concurrent calls
@@ -345,17 +336,17 @@ def skill_count_take(pace: Pace, *, now: datetime) -> str:
     return skill_count_refuse(pace, now=now)
 
 
-def _counts(pace: Pace, now: datetime) -> QuerySet[SkillCount]:
+def _counts(pace: SkillPace, now: datetime) -> QuerySet[SkillCount]:
     return SkillCount.objects.filter(skill=pace.name, hour=hour_of(now))
 
 
-def _counts_of_hour(pace: Pace, now: datetime) -> QuerySet[SkillCount]:
+def _counts_of_hour(pace: SkillPace, now: datetime) -> QuerySet[SkillCount]:
     """Return this hour's row, and create it if there is none."""
     SkillCount.objects.bulk_create([SkillCount(skill=pace.name, hour=hour_of(now))], ignore_conflicts=True)
     return _counts(pace, now)
 
 
-def _is_cooling_down(pace: Pace, now: datetime) -> bool:
+def _is_cooling_down(pace: SkillPace, now: datetime) -> bool:
     """Check the last call in any hour."""
     recent = SkillCount.objects.filter(skill=pace.name, last_used_at__gt=now - pace.cooldown)
     return bool(pace.cooldown) and recent.exists()

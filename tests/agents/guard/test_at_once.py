@@ -20,6 +20,7 @@ from agents.enums import (
     Level,
     Outcome,
     Phase,
+    RuleEffect,
     Status,
     TerminalReason,
     ToolIntent,
@@ -27,26 +28,29 @@ from agents.enums import (
 from agents.exceptions import RetryLater
 from agents.guard import guard, guarded_tool_call, settlement
 from agents.guard.calls import plan_call
-from agents.guard.intents import override
+from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool, persisting
 from agents.ledger import at_once
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.journal import END
 from agents.models import (
     AgentSession,
+    ApprovalRule,
     Budget,
     Cap,
     InferenceLog,
     Installation,
     ModelOutage,
     ModelPrice,
+    SkillCount,
     SuspendedModel,
     ToolCall,
 )
+from agents.policy.schedule import hour_of
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.halts import halt_all_work
-from agents.types import Capability, Usage
+from agents.types import Capability, SkillPace, Usage
 from audit import recorder
 from audit.models import AuditEvent, SkillAudit
 from audit.verify import verify_chain
@@ -58,6 +62,7 @@ from tests.flows.processes import PATIENCE, in_threads, until
 from tests.serving import serving
 
 pytestmark = pytest.mark.django_db
+HOUR = hour_of(NOW)
 
 STATES = {
     "usual": {},
@@ -112,6 +117,33 @@ MEANWHILE = {
     "it is taken over": lambda rows: rows.update(fencing=9),
     "it ends": lambda rows: rows.update(**STATES["over"]),
 }
+HOURLY_LIMIT = 2
+# What there is about a skill: of its hour, and of rules.
+SKILLS = {
+    "usual": lambda session: None,
+    "called before": lambda session: counted_calls(1),
+    "at its limit": lambda session: counted_calls(HOURLY_LIMIT),
+    "at its limit an hour ago": lambda session: counted_calls(HOURLY_LIMIT, hour=HOUR - timedelta(hours=1)),
+    "another at its limit": lambda session: counted_calls(HOURLY_LIMIT, skill="other"),
+    "of no calls": lambda session: None,
+    "without a limit": lambda session: counted_calls(HOURLY_LIMIT),
+    "with a pause between two calls": lambda session: counted_calls(1),
+    "denied by a rule": lambda session: make_rule(effect=RuleEffect.DENY),
+    "allowed by a rule": lambda session: make_rule(effect=RuleEffect.ALLOW),
+    "asked for by a rule of its agent": lambda session: make_rule(effect=RuleEffect.ASK, agent_id=session.agent_id),
+    "denied by a rule of its name": lambda session: make_rule(effect=RuleEffect.DENY, skill="act"),
+    "denied to another agent": lambda session: make_rule(
+        effect=RuleEffect.DENY, agent=make_agent(owner=session.owner, name="other")
+    ),
+    "another denied": lambda session: make_rule(effect=RuleEffect.DENY, skill="other"),
+    "denied by a rule that is off": lambda session: make_rule(effect=RuleEffect.DENY, enabled=False),
+    "denied by an old rule": lambda session: make_rule(effect=RuleEffect.DENY, replaced_at=NOW),
+}
+PACES = {
+    "of no calls": {"limit": 0},
+    "without a limit": {"limit": None},
+    "with a pause between two calls": {"cooldown": timedelta(hours=1)},
+}
 PRICES = ("known", "changed", "a longer one", "none", "free")
 BY_ANOTHER = "by another run"
 REPLIES = {
@@ -124,9 +156,18 @@ REPLIES = {
 }
 
 
+def counted_calls(used, skill="act", hour=None):
+    SkillCount.objects.create(skill=skill, hour=hour or HOUR, used=used, last_used_at=NOW - timedelta(minutes=1))
+
+
+def make_rule(**fields):
+    ApprovalRule.objects.create(**{"name": "a rule", "enabled": True, "created_at": NOW} | fields)
+
+
 @dataclass(frozen=True)
 class Case:
     kind: str = "priced"
+    skill: str = "usual"
     state: str = "usual"
     scope: str = BudgetScope.INSTALLATION
     period: str = BudgetPeriod.DAY
@@ -144,7 +185,8 @@ class Case:
 def cases(count, seed):
     """Cases that differ from the usual one in up to three ways, those that differ in one first."""
     ways = {
-        "kind": ("priced", "remote", "local", "controlled"),
+        "kind": ("priced", "remote", "local", "controlled", "skill", "priced skill", "local skill"),
+        "skill": tuple(SKILLS),
         "state": tuple(STATES),
         "scope": tuple(BudgetScope),
         "period": tuple(BudgetPeriod),
@@ -201,6 +243,7 @@ class World:
             ModelOutage.objects.create(model=MODEL, since=NOW, next_try_at=NOW + timedelta(minutes=1), error="503")
         if case.all_work:
             halt_all_work(by=None, reason="test", now=NOW)
+        SKILLS[case.skill](self.session)
 
     def estimated(self):
         """A model that costs nothing, and of which that is known."""
@@ -243,8 +286,23 @@ class World:
         return {"long": "word " * 2_000, "not to be stored": float("nan")}.get(self.case.result, {"done": True})
 
     def tool(self):
-        level = Level.CONTROLLED if self.case.kind == "controlled" else Level.SAFE
-        return Tool(self.act, Capability("act", level=level), remote=self.case.kind != "local")
+        kind = self.case.kind
+        capability = Capability("act", level=Level.CONTROLLED if kind == "controlled" else Level.SAFE)
+        if "skill" not in kind:
+            return Tool(self.act, capability, remote=kind != "local")
+        usual = {"name": "act", "limit": HOURLY_LIMIT, "cooldown": timedelta(0)}
+        pace = SkillPace(**usual | PACES.get(self.case.skill, {}))
+        if kind == "priced skill":
+            asked = request_of(ask())
+            return Tool(
+                lambda context, params: context.infer(asked).text,
+                capability,
+                remote=True,
+                request=lambda params: asked,
+                pace=pace,
+                is_skill=True,
+            )
+        return Tool(self.act, capability, remote=kind == "skill", pace=pace, is_skill=True)
 
     def call(self):
         """Make the call and return what came of it, for the caller and in the database."""
@@ -252,6 +310,8 @@ class World:
         held.fencing = 3
         held.current_phase = Phase.TURN
         params = ask() if self.case.kind == "priced" else {"step": 1}
+        if "skill" in self.case.kind:
+            params = {"skill": "act", "arguments": {"step": 1}}
         tools = {} if self.case.kind == "priced" else {ToolIntent.RUN_SKILL: self.tool()}
         with (
             serving(MODEL, ScriptedProvider([REPLIES[self.case.reply]])),
@@ -304,7 +364,10 @@ class World:
             "logs": [
                 dict(row, id=0, latency_ms=0, created_at=0) for row in InferenceLog.objects.order_by("pk").values()
             ],
-            "skills": SkillAudit.objects.count(),
+            "skills": [
+                dict(row, id=0, duration_ms=0, created_at=0) for row in SkillAudit.objects.order_by("pk").values()
+            ],
+            "counts": [dict(row, id=0) for row in SkillCount.objects.order_by("pk").values()],
             "halted": Installation.objects.get().halt_id is not None,
             "events": [
                 (chain, kind, {name: ids.get(value, value) for name, value in details.items() if name != "halt_id"})
@@ -388,10 +451,19 @@ def test_both_ways_come_to_the_same_in_thousands_of_cases():
     assert compare(4_000, seed=random.SystemRandom().randrange(2**32)) > 1_000
 
 
-@pytest.mark.parametrize("kind", ["priced", "remote", "local"])
+@pytest.mark.parametrize("kind", ["priced", "remote", "local", "skill", "priced skill", "local skill"])
 def test_usual_call_takes_the_short_way(kind):
     plain, short, written = judged(Case(kind=kind), 0)
     assert (plain, written) == (short, 1)
+
+
+@pytest.mark.parametrize("kind", ["skill", "priced skill", "local skill"])
+@pytest.mark.parametrize("skill", SKILLS)
+def test_skill_is_called_and_counted_or_refused_the_same_both_ways(kind, skill):
+    plain, short, written = judged(Case(kind=kind, skill=skill), 0)
+    assert plain == short
+    may_be_short = skill in {"usual", "called before", "without a limit"} or "hour ago" in skill or "other" in skill
+    assert written == (may_be_short or "off" in skill or "old" in skill)
 
 
 @pytest.mark.sampled(4)
@@ -512,7 +584,10 @@ def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeyp
     [
         ("priced", ["WITH", "WITH"]),  # each is a transaction of its own: two commits
         ("remote", ["WITH", "WITH"]),
+        ("skill", ["WITH", "WITH"]),
+        ("priced skill", ["WITH", "WITH"]),
         ("local", ["BEGIN", "WITH", "WITH", "COMMIT"]),
+        ("local skill", ["BEGIN", "WITH", "WITH", "COMMIT"]),
     ],
 )
 @pytest.mark.django_db(transaction=True)

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.django_db
 
 ON_POSTGRES = connection.vendor == "postgresql"
 REMOTE = {"kind": "remote"}
+SKILL = {"kind": "skill"}
 AGENT = {"scope": BudgetScope.AGENT}
 LAST_CALL = "EXISTS (SELECT 1 FROM agents_toolcall c WHERE c.session_id = s.id AND c.key = %(key)s)"
 
@@ -103,6 +104,21 @@ SETTLING = [
     ("AND s.fencing = %(fencing)s", "", Case(**REMOTE, within="it is taken over")),
     ("AND s.status = 'running'", "", Case(**REMOTE, within="it ends")),
 ]
+SKILLS = [
+    ("AND r.enabled", "", Case(**SKILL, skill="denied by a rule that is off")),
+    ("r.replaced_at IS NULL AND", "", Case(**SKILL, skill="denied by an old rule")),
+    ("(r.agent_id IS NULL OR r.agent_id = s.agent_id)", "1 = 1", Case(**SKILL, skill="denied to another agent")),
+    ("r.agent_id IS NULL OR", "", Case(**SKILL, skill="denied by a rule")),
+    ("OR r.agent_id = s.agent_id", "", Case(**SKILL, skill="asked for by a rule of its agent")),
+    ("AND r.skill IN ('', %(skill)s)", "", Case(**SKILL, skill="another denied")),
+    ("IN ('', %(skill)s)", "IN (%(skill)s)", Case(**SKILL, skill="denied by a rule")),
+    ("IN ('', %(skill)s)", "IN ('')", Case(**SKILL, skill="denied by a rule of its name")),
+    ("OR %(hourly_limit)s::bigint > 0", "OR 1 = 1", Case(**SKILL, skill="of no calls")),
+    ("OR agents_skillcount.used < %(hourly_limit)s::bigint", "OR 1 = 1", Case(**SKILL, skill="at its limit")),
+    ("%(hourly_limit)s::bigint IS NULL OR agents", "agents", Case(**SKILL, skill="without a limit")),
+    ("used = agents_skillcount.used + 1", "used = 1", Case(**SKILL, skill="called before")),
+    (", last_used_at = excluded.last_used_at", "", Case(**SKILL, skill="called before")),
+]
 # Which rows are changed: without it, all are.
 WHICH = (
     [
@@ -152,7 +168,7 @@ def changed(change, seen):
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize(("condition", "instead", "case"), [*OPENING, *PRICED, *SETTLING, *WHICH, CHARGED])
+@pytest.mark.parametrize(("condition", "instead", "case"), [*OPENING, *PRICED, *SKILLS, *SETTLING, *WHICH, CHARGED])
 def test_without_one_of_its_conditions_the_statement_does_something_else(condition, instead, case):
     plain, short, written = undone(lambda: judged(case, 0))
     assert plain == short

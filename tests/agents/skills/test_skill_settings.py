@@ -15,7 +15,7 @@ from agents.models import SkillCount, SkillSetting
 from agents.skills import registry
 from agents.skills.registry import (
     MAX_PER_HOUR,
-    Pace,
+    SkillPace,
     installed_skill,
     installed_skills,
     limit_of,
@@ -141,7 +141,7 @@ def test_set_limit_applies_below_the_hard_limit(operator):
     settle(operator, level="PRIVILEGED")
     assert skill_listed("look", now=NOW).limit == 20
 
-    limits = [skill_count_take(Pace("echo", 2, timedelta(0)), now=NOW) for _ in range(3)]
+    limits = [skill_count_take(SkillPace("echo", 2, timedelta(0)), now=NOW) for _ in range(3)]
     assert [bool(refusal) for refusal in limits] == [False, False, True]
     assert skill_listed("echo", now=NOW).use.refused_this_hour == 1
 
@@ -167,7 +167,7 @@ def test_limit_of_a_level_may_be_below_the_hard_limit(settings):
 
 
 def test_checking_counts_nothing_and_refusing_counts_a_refusal():
-    pace = Pace("echo", 1, timedelta(0))
+    pace = SkillPace("echo", 1, timedelta(0))
     assert (skill_refusal(pace, now=NOW), skill_count_refuse(pace, now=NOW)) == ("", "")
     assert not SkillCount.objects.exists()
     skill_count_take(pace, now=NOW)
@@ -177,13 +177,13 @@ def test_checking_counts_nothing_and_refusing_counts_a_refusal():
 
 
 def test_limit_of_zero_refuses_every_call():
-    refusal = skill_count_take(Pace("echo", 0, timedelta(0)), now=NOW)
+    refusal = skill_count_take(SkillPace("echo", 0, timedelta(0)), now=NOW)
     assert refusal == "echo has a limit of 0 calls per hour"
 
 
 @pytest.mark.parametrize("seconds", [3600, 10_000])
 def test_cooldown_continues_in_the_next_hour(seconds):
-    pace, end_of_hour = Pace("echo", None, timedelta(seconds=seconds)), NOW.replace(minute=59, second=59)
+    pace, end_of_hour = SkillPace("echo", None, timedelta(seconds=seconds)), NOW.replace(minute=59, second=59)
     assert skill_count_take(pace, now=end_of_hour) == ""
     for later in (0, 1, seconds - 1):
         refusal = skill_count_take(pace, now=end_of_hour + timedelta(seconds=later))
@@ -193,7 +193,7 @@ def test_cooldown_continues_in_the_next_hour(seconds):
 
 def test_concurrent_call_is_refused():
     """Another call is made between the check and the count."""
-    pace = Pace("echo", 1, timedelta(seconds=60))
+    pace = SkillPace("echo", 1, timedelta(seconds=60))
     skill_count_take(pace, now=NOW)
     with patch.object(registry, "_is_cooling_down", return_value=False):
         assert "ran 1 times" in skill_count_take(pace, now=NOW)
