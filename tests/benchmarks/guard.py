@@ -9,8 +9,9 @@ the act, in two.
 import argparse
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
 
@@ -30,7 +31,7 @@ from agents.guard.tools import Tool  # noqa: E402
 from agents.models import AgentSession, ModelPrice  # noqa: E402
 from agents.policy.brakes import PHASE_GRANTS  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
-from agents.types import Capability, Usage  # noqa: E402
+from agents.types import Capability, SkillPace, Usage  # noqa: E402
 from tests.benchmarks.paired import measure, report  # noqa: E402
 from tests.benchmarks.peers import peers  # noqa: E402
 from tests.serving import serving  # noqa: E402
@@ -38,6 +39,7 @@ from tests.serving import serving  # noqa: E402
 MODEL = "benchmark"
 LONG_RUN = 1_600  # calls of a run before its calls are compared with those of a new one
 NOT_GRANTED = next(intent for intent in ToolIntent if intent not in PHASE_GRANTS[Phase.TURN])
+STEP = {"step": "one of many"}
 ASK = {"model": MODEL, "prompt": "Is it in order?", "max_tokens": 100}
 TABLES = (
     "CREATE TABLE IF NOT EXISTS bench_session (id BIGINT PRIMARY KEY, halt TEXT, cost BIGINT, cap BIGINT, at TEXT)",
@@ -129,20 +131,23 @@ def main() -> None:
     tool = Capability("act", level=Level.SAFE)
     remote = Tool(lambda context, params: {"done": True}, tool, remote=True)
     local = Tool(lambda context, params: {"done": True}, tool)
+    pace = SkillPace("act", None, timedelta(0))
+    skill = Tool(lambda context, params: {"done": True}, tool, remote=True, pace=pace, is_skill=True)
 
-    def act(session: AgentSession, made: Tool, key: str = "") -> None:
+    def act(session: AgentSession, made: Tool, key: str = "", params: Mapping[str, object] = STEP) -> None:
         with override({ToolIntent.RUN_SKILL: made}):
-            assert guarded_tool_call(session, ToolIntent.RUN_SKILL, {"step": "one of many"}, key=key).ok
+            assert guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key=key).ok
 
     def refuse(session: AgentSession) -> None:
         with suppress(ToolNotGranted):
-            guarded_tool_call(session, NOT_GRANTED, {"step": "one of many"})
+            guarded_tool_call(session, NOT_GRANTED, STEP)
 
     contenders = {
         "raw.one": lambda: step("acted"),
         "raw.two": lambda: _unused((step("started"), step("success"))),
         "guard.local": lambda: act(free, local),
         "guard.remote": lambda: act(free, remote),
+        "guard.skill": lambda: act(free, skill, params={"skill": "act", "arguments": STEP}),
         "guard.priced": lambda: _unused(guarded_tool_call(priced, ToolIntent.RUN_SKILL, ASK)),
         "guard.replay": lambda: act(free, remote, key="done"),
         "guard.refused": lambda: refuse(free),
