@@ -4,6 +4,7 @@ The tests are collected once, and each worker is a fork of the process that coll
 runs its tests and reports them, until no file is left. Files are given out in the order of their first tests.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -208,6 +209,9 @@ def _become_worker(config, connection, folder):
     if capture := plugins.get_plugin("capturemanager"):  # it writes into a file that all workers would share
         capture.stop_global_capturing()
         capture.start_global_capturing()
+        for handler in logging.getLogger().handlers:  # or each record would be a traceback of the closed file
+            if getattr(getattr(handler, "stream", None), "closed", False):
+                handler.stream = sys.stderr
     if reporter := plugins.get_plugin("terminalreporter"):
         plugins.unregister(reporter)
         plugins.register(SimpleNamespace(_tw=reporter._tw), "terminalreporter")  # a timeout writes to it

@@ -48,6 +48,17 @@ def test_reports_of_all_workers_are_summed_up(folder):
     assert "no need" in text
 
 
+def test_record_of_a_log_set_up_before_is_shown(folder):
+    there = folder(logs="import logging\ndef test_bad():\n    logging.warning('told')\n    assert False\n")
+    (there / "conftest.py").write_text(
+        "import logging\nlogging.basicConfig(format='%(levelname)s by itself: %(message)s')\n"
+    )
+    code, text = run(there)
+    assert code == 1, text
+    assert "WARNING by itself: told" in text
+    assert "Logging error" not in text
+
+
 def test_worker_that_ends_fails_its_test_and_those_it_leaves(folder):
     code, text = run(
         folder(
