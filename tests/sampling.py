@@ -1,8 +1,9 @@
 """Which tests `make test` leaves to `make test-long`, and how those are divided into parts.
 
 `@pytest.mark.long` leaves out a test, or one row of it. `@pytest.mark.sampled(3)` keeps three rows of a test and
-leaves out the others. In the rooms that stand above tested services, whose tests render pages or play whole runs, two
-rows of every table stay; `sampled` may name another number.
+leaves out the others. In the rooms that stand above tested services two rows of every table stay; `sampled` may name
+another number. Where a row renders a page or plays a whole run, a table of three or more is a list of one kind and
+leaves one row; a table of two shows both sides of something and keeps them.
 """
 
 from collections import Counter, defaultdict
@@ -16,6 +17,10 @@ ABOVE_SERVICES = tuple(
     for room in ("admin", "api", "ask", "builtin_skills", "definitions", "engine", "loop", "management", "roster",
                  "sensors", "walk")
 )  # fmt: skip
+OF_PAGES_AND_RUNS = tuple(f"tests/agents/{room}/" for room in ("admin", "engine", "loop", "walk"))
+# Files whose rows differ in what is approved, refused, stopped or trusted.
+OF_SAFETY = ("approval", "deciding", "guardrails", "halt", "hostile", "limits", "money", "parsing", "refusals", "stale",
+             "stuck", "untrusted")  # fmt: skip
 # Who may see and do which: every row, whatever it costs.
 PERMISSIONS = ("test_access.py", "test_isolation.py", "test_matrix.py", "test_view_audit.py")
 LEFT_OUT = ("long", "stress", "redis", "postgres", "browser")
@@ -33,7 +38,7 @@ def mark_long_rows(items: Sequence[pytest.Item]) -> None:
             assert len(rows) > count, f"{name}: a sample of {count} leaves nothing out"
         else:
             rows = [item for item in table if not any(map(item.get_closest_marker, LEFT_OUT))]
-            count = _rows_kept(name)
+            count = _rows_kept(name, len(rows))
             if count is None or len(rows) <= count:
                 continue
         kept = sample([item.callspec.indices for item in rows], count)
@@ -42,10 +47,13 @@ def mark_long_rows(items: Sequence[pytest.Item]) -> None:
                 item.add_marker("long")
 
 
-def _rows_kept(test: str) -> int | None:
+def _rows_kept(test: str, count: int) -> int | None:
     """How many rows of a test stay that does not say so itself; None: all of them."""
-    is_above = test.startswith(ABOVE_SERVICES) and not test.partition("::")[0].endswith(PERMISSIONS)
-    return ROWS_KEPT if is_above else None
+    file = test.partition("::")[0]
+    if not file.startswith(ABOVE_SERVICES) or file.endswith(PERMISSIONS):
+        return None
+    is_list = count > ROWS_KEPT and file.startswith(OF_PAGES_AND_RUNS) and not any(part in file for part in OF_SAFETY)
+    return 1 if is_list else ROWS_KEPT
 
 
 def sample(rows: Sequence[Mapping[str, int]], count: int) -> set[int]:
