@@ -20,7 +20,7 @@ PATIENCE = 150  # seconds: a machine that is busy with other things is no failur
 ROOT = Path(__file__).resolve().parents[2]
 started: list["Worker"] = []
 _forking = multiprocessing.get_context("forkserver")
-_forking.set_forkserver_preload(["tests.flows.workers"])
+_forking.set_forkserver_preload(["tests.flows.workers", "agents.management.supervisor"])
 
 
 def database_url() -> str:
