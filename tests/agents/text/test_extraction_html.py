@@ -6,6 +6,7 @@ from agents.exceptions import Invalid
 from agents.text import extraction
 from agents.text.extraction import extract
 from agents.text.formats.html import html_text
+from tests.agents.text.reading import extract_here
 from tests.table import every_row
 
 PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }</style>
@@ -26,7 +27,7 @@ def test_html_text_of_a_page():
     [{"name": "page.htm"}, {"media_type": "text/html; charset=utf-8"}, {"name": "page"}, {"name": "page.xhtml"}],
 )
 def test_a_page_is_known_by_its_name_its_type_or_its_start(fields):
-    assert extract(PAGE, **fields).media_type == "text/html"
+    assert extract_here(PAGE, **fields).media_type == "text/html"
 
 
 def test_a_text_file_stays_text_although_it_holds_tags():
@@ -77,17 +78,17 @@ def test_the_layout_becomes_lines(page, text):
 
 def test_a_page_in_another_encoding():
     page = "<p>the caf\xe9 owes us money</p>".encode("cp1252")
-    assert extract(page, name="a.html").text == "the caf\xe9 owes us money"
+    assert extract_here(page, name="a.html").text == "the caf\xe9 owes us money"
 
 
 def test_a_page_of_scripts_alone_holds_no_text():
     with pytest.raises(Invalid, match="holds no text"):
-        extract(b"<html><script>x()</script></html>", name="a.html")
+        extract_here(b"<html><script>x()</script></html>", name="a.html")
 
 
 def test_a_page_that_breaks_the_parser_is_refused():
     with pytest.raises(Invalid, match="could not be read as HTML"):
-        extract(b"<![orders[ x ]]> words", name="a.html")
+        extract_here(b"<![orders[ x ]]> words", name="a.html")
 
 
 def test_a_page_that_takes_too_long_is_refused(monkeypatch):
