@@ -79,10 +79,22 @@ def test_files_beside_a_new_sqlite_database_are_private(tmp_path):
 
 
 ENTRY_POINT = "import os; os.umask(0); import lqops.asgi; print(oct(os.umask(0)))"
+UNTIL_SETTINGS = """
+import os, sys, django
+def setup(**_):
+    print(oct(os.umask(0)))
+    sys.exit()
+os.umask(0)
+django.setup = setup
+import lqops.asgi
+"""
 
 
-def test_server_creates_private_files(tmp_path):
-    done = run_python(ENTRY_POINT, env=environment(tmp_path / "var"))
+@pytest.mark.parametrize(
+    "code", [UNTIL_SETTINGS, pytest.param(ENTRY_POINT, marks=pytest.mark.long)], ids=["before settings", "loaded"]
+)
+def test_server_creates_private_files(tmp_path, code):
+    done = run_python(code, env=environment(tmp_path / "var"))
 
     assert done.stdout.splitlines() == ["0o77"], done.stderr
 
