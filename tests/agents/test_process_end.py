@@ -1,15 +1,15 @@
 """Processes do not outlive their parent, however it ends."""
 
 import multiprocessing
-import os
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from django.conf import settings
 
 from agents.process_end import ForkEvent
-from tests.flows.processes import is_alive, until
+from tests.flows.processes import Program, is_alive, until
 
 STARTS_A_CHILD = """
 import subprocess, sys, time
@@ -23,8 +23,6 @@ time.sleep(600)
 """
 RUNS_A_SKILL = """
 import sys, threading, types, uuid
-import django
-django.setup()
 from agents.skills import running
 from tests.agents.skills.samples import linger
 context = types.SimpleNamespace(session_pk=1, session_id=uuid.uuid4(), owner_id=1, call_id=uuid.uuid4(),
@@ -39,11 +37,6 @@ print("started", flush=True)
 def start(code, *arguments):
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
-        env={
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "LQOPS_SKILL_MODULES": "tests.agents.skills.samples",
-        },
         cwd=settings.BASE_DIR,
         stdout=subprocess.PIPE,
         text=True,
@@ -70,16 +63,16 @@ def test_process_whose_parent_has_ended_before_ends_at_once():
 
 def test_process_of_a_skill_ends_when_its_worker_is_killed(tmp_path):
     written = tmp_path / "pid"
-    worker = start(RUNS_A_SKILL, str(written))
-    assert worker.stdout.readline() == "started\n"
-    until(lambda: written.exists() and written.read_text() != "")
-    skill = int(written.read_text())
-    assert is_alive(skill)
+    with closing(Program(RUNS_A_SKILL, str(written))) as worker:
+        assert worker.stdout.readline() == "started\n"
+        until(lambda: written.exists() and written.read_text() != "")
+        skill = int(written.read_text())
+        assert is_alive(skill)
 
-    worker.kill()
-    worker.communicate()
+        worker.kill()
+        worker.wait()
 
-    until(lambda: not is_alive(skill))
+        until(lambda: not is_alive(skill))
 
 
 def test_event_that_a_forked_process_sets_is_noticed_until_it_is_cleared():
