@@ -93,7 +93,7 @@ from agents.process_end import sort_free_memory
 
 def copied():
     database = sqlite3.connect(":memory:")
-    for number in range(3000):
+    for number in range(1500):
         database.execute(f"CREATE TABLE table_{number} (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
     above = bytearray(50_000)  # what is freed is not given back
     database.close()
