@@ -7,7 +7,7 @@ from django.db import connection
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agents.knowledge import search
+from agents.knowledge import scope, words_postgresql
 from agents.knowledge.documents import collection_delete, document_delete, document_detach
 from agents.knowledge.search import MAX_WORDS, search_chunks
 from agents.models import Chunk
@@ -21,6 +21,16 @@ LATER = NOW + timedelta(hours=1)
 TERMINATION = "Either party may terminate this agreement by giving ninety days of notice in writing."
 PAYMENT = "Invoices are payable within thirty days. Late payment bears interest of 12.5 percent."
 COURTS = "The courts of Vienna decide. Notices go to legal@example.org. Müller signs for the supplier."
+
+
+@pytest.fixture(params=["few documents", "newest chunks", "whole index"], autouse=True)
+def reach(request, monkeypatch):
+    """Wherever chunks are looked for, the same are found."""
+    if request.param != "few documents":
+        monkeypatch.setattr(scope, "MOST_DOCUMENTS", 0)
+    if request.param == "whole index":
+        monkeypatch.setattr(words_postgresql, "NEWEST", 0)
+    return request.param
 
 
 @pytest.fixture
@@ -219,7 +229,7 @@ def test_index_follows_changes_of_the_rows(owner, library):
 
 
 def test_of_very_many_matches_the_newest_are_ranked(owner, monkeypatch):
-    monkeypatch.setattr(search, "MOST_RANKED", 3)
+    monkeypatch.setattr(scope, "MOST_RANKED", 3)
     for number in range(6):
         make_document(
             owner, f"Notice of the landlord, {'notice, ' * (6 - number)} letter {number}", name=f"{number}.txt"
@@ -229,7 +239,7 @@ def test_of_very_many_matches_the_newest_are_ranked(owner, monkeypatch):
 
 
 def test_old_match_with_more_of_the_words_is_found_among_very_many(owner, monkeypatch):
-    monkeypatch.setattr(search, "MOST_RANKED", 2)
+    monkeypatch.setattr(scope, "MOST_RANKED", 2)
     make_document(owner, "The deposit is returned after the inspection of the premises.", name="all.txt")
     make_document(owner, "The deposit is due before the inspection.", name="half.txt")
     for number in range(5):
@@ -240,7 +250,7 @@ def test_old_match_with_more_of_the_words_is_found_among_very_many(owner, monkey
 
 
 def test_old_match_with_all_words_is_before_very_many_with_most(owner, monkeypatch):
-    monkeypatch.setattr(search, "MOST_RANKED", 3)
+    monkeypatch.setattr(scope, "MOST_RANKED", 3)
     make_document(owner, "Nothing of note stands in this sentence at all. " * 2_000)  # bm25 weighs words that are rare
     words = ("deposit", "inspection", "premises", "landlord", "tenancy", "broker")
     make_document(owner, f"About {', '.join(words)}.", name="all.txt")
