@@ -8,6 +8,7 @@ the installation, NEWEST of them, or twice as many for one word, and in the newe
 import json
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Final
 
@@ -15,8 +16,7 @@ from agents.knowledge import scope as bounds
 from agents.knowledge.scope import COLUMNS, OWNED, SNIPPET_WORDS, Row, Scope, most_ranked, parts_of, read
 
 NEWEST = 10_000
-ENOUGH: Final = 100  # of the newest chunks: the newest documents are not read
-MOST_JOINED: Final = 20_000  # chunks with the rarest word of a group
+MOST_JOINED: Final = 20_000  # chunks with each word of a group that all stand in more than MOST_FOLLOWED
 UNKNOWN: Final = "qqxxqqxx"  # stands for every word of which the planner knows nothing
 
 Groups = Sequence[tuple[str, ...]]
@@ -45,58 +45,68 @@ SELECT id FROM chunk ORDER BY id DESC LIMIT %s
 _HEADLINE = f'StartSel="", StopSel="", MaxFragments=1, MaxWords={SNIPPET_WORDS}, MinWords=16'
 # Snippets are made only for the rows returned.
 _RANKED = f"""
-SELECT id, document_id, public_id, name, start, "end", ts_headline('english', text, {{any}}, '{_HEADLINE}')
+SELECT {COLUMNS}, ts_headline('english', chunk.text, {{any}}, '{_HEADLINE}')
 FROM (
-    SELECT {COLUMNS}, chunk.text, ts_rank(chunk.words, {{any}}) AS fit, ts_rank_cd(chunk.words, {{any}}) AS near
-    FROM agents_chunk AS chunk JOIN agents_document AS document ON document.id = chunk.document_id
-    WHERE chunk.id = ANY(%s)
-    ORDER BY fit DESC, near DESC, chunk.id
+    SELECT id, document_id, start, "end", text, ts_rank(words, {{any}}) AS fit, ts_rank_cd(words, {{any}}) AS near
+    FROM agents_chunk WHERE id = ANY(%s)
+    ORDER BY fit DESC, near DESC, id
     LIMIT %s
-) AS best
-ORDER BY fit DESC, near DESC, id
+) AS chunk
+JOIN agents_document AS document ON document.id = chunk.document_id
+ORDER BY fit DESC, near DESC, chunk.id
 """  # noqa: S608 as above
 
 
 def find(scope: Scope, words: Sequence[str], limit: int) -> list[Row]:
     """Return the best chunks, ranked together."""
-    found = _candidates(scope, words, most_ranked(limit))
+    found = _candidates(scope, words, limit)
     ranked = _RANKED.format(any=_tsquery([(word,) for word in words]))
     return read(ranked, [*words, *words, *words, list(found), limit]) if found else []
 
 
-def _candidates(scope: Scope, words: Sequence[str], most: int) -> set[int]:
+def _candidates(scope: Scope, words: Sequence[str], limit: int) -> set[int]:
     """Return the newest chunks with all of the words, with half of them and with any."""
-    documents = scope.newest_documents()
-    parts = parts_of(words)
+    most, documents, parts = most_ranked(limit), scope.newest_documents(), parts_of(words)
     if len(documents) <= bounds.MOST_DOCUMENTS:
         return {pk for groups in parts for pk in _read(groups, documents, most)} if documents else set()
-    is_rare = _Expected(words).is_rare
+    expected = _Expected(words)
     found: set[int] = set()
     for groups in parts:
-        rare = [group for group in groups if is_rare(group)]
-        often = [group for group in groups if not is_rare(group)]
-        found |= _indexed(scope, rare, most) if rare else set()
-        newest = _newest(scope, often, most) if often else set()
-        found |= newest
-        if often and len(newest) < ENOUGH:
-            found |= _read(often, documents[: bounds.MOST_DOCUMENTS], most)
+        rare = [group for group in groups if expected.is_rare(group)]
+        often = [group for group in groups if not expected.is_rare(group)]
+        if rare:
+            found |= _indexed(scope, rare, expected, most)
+        if often:
+            newest = _newest(scope, often, expected, most)
+            found |= newest if len(newest) >= limit else newest | _read(often, documents[: bounds.MOST_DOCUMENTS], most)
     return found
 
 
-def _indexed(scope: Scope, groups: Groups, most: int) -> set[int]:
+def _indexed(scope: Scope, groups: Groups, expected: "_Expected", most: int) -> set[int]:
+    """Return the newest chunks that match, by the index. It joins words only if none of them is rare."""
+    followed = [group for group in groups if expected.is_followed(group)]
+    conditions = [_matching(followed, expected)] if followed else []
     # One condition for each: GIN is slow with a query that has both AND and OR.
-    matches = " OR ".join(_MATCHES.format(query=_tsquery([group])) for group in groups)
-    sql = _INDEXED.format(matches=matches, within=scope.each_within)
-    return {pk for (pk,) in read(sql, [*chain(*groups), *scope.parameters, most])}
+    conditions += [(_MATCHES.format(query=_tsquery([group])), [*group]) for group in groups if group not in followed]
+    sql = _INDEXED.format(matches=" OR ".join(sql for sql, _ in conditions), within=scope.each_within)
+    return {pk for (pk,) in read(sql, [*chain(*(words for _, words in conditions)), *scope.parameters, most])}
 
 
-def _newest(scope: Scope, groups: Groups, most: int) -> set[int]:
-    alone = len(groups[0]) == 1
-    matches = (_MATCHES if alone else _WALKED).format(query=_tsquery(groups))
+def _newest(scope: Scope, groups: Groups, expected: "_Expected", most: int) -> set[int]:
+    """Return those of the newest chunks that match."""
+    matches, words = _matching(groups, expected)
     sql = _NEWEST.format(matches=matches, within=scope.each_within)
-    [(last,)] = read("SELECT max(id) FROM agents_chunk", [])
-    above = (last or 0) - (NEWEST * 2 if alone else NEWEST)
-    return {pk for (pk,) in read(sql, [*chain(*groups), above, *scope.parameters, most])}
+    above = expected.last - (NEWEST * 2 if len(groups[0]) == 1 else NEWEST)
+    return {pk for (pk,) in read(sql, [*words, above, *scope.parameters, most])}
+
+
+def _matching(groups: Groups, expected: "_Expected") -> tuple[str, list[str]]:
+    """Return a condition, and its words: the index is asked for one word of each group alone, if at all."""
+    rarest = [*{expected.rarest(group) for group in groups}]
+    any_of = _MATCHES.format(query=_tsquery([(word,) for word in rarest]))
+    if len(groups[0]) == 1:
+        return any_of, rarest
+    return f"({any_of} AND {_WALKED.format(query=_tsquery(groups))})", [*rarest, *chain(*groups)]
 
 
 def _read(groups: Groups, documents: Sequence[int], most: int) -> set[int]:
@@ -115,12 +125,23 @@ class _Expected:
         self.chunks, self.unknown, *rows = [node["Plan Rows"] for node in plan["Plan"]["Plans"]]
         self.rows = dict(zip(words, rows, strict=True))
 
+    @cached_property
+    def last(self) -> int:
+        [(last,)] = read("SELECT max(id) FROM agents_chunk", [])
+        return last or 0
+
+    def rarest(self, group: Sequence[str]) -> str:
+        return min(group, key=self.rows.__getitem__)
+
+    def is_followed(self, group: Sequence[str]) -> bool:
+        """Say whether few chunks have one of the words."""
+        return self.rows[self.rarest(group)] <= max(self.unknown, bounds.MOST_FOLLOWED)
+
     def is_rare(self, group: Sequence[str]) -> bool:
+        """Say whether few chunks have these words, and the index finds them soon."""
         rows = [self.rows[word] for word in group]
-        if min(rows) <= self.unknown:
-            return True
         together = self.chunks * math.prod(number / self.chunks for number in rows)
-        return min(rows) <= MOST_JOINED and together <= bounds.MOST_FOLLOWED
+        return self.is_followed(group) or (together <= bounds.MOST_FOLLOWED and max(rows) <= MOST_JOINED)
 
 
 def _tsquery(groups: Groups) -> str:

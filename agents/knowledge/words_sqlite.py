@@ -21,7 +21,7 @@ from agents.knowledge.scope import COLUMNS, GAP, OWNED, SNIPPET_WORDS, Row, Scop
 from agents.text.stems import stem
 
 MOST_READ = 1_000  # chunks of documents in which a common word is looked for
-_AT_ONCE: Final = 1_000
+_AT_ONCE: Final = 500
 
 _FOLLOWED = "SELECT rowid FROM chunk_fts WHERE chunk_fts MATCH %s ORDER BY rowid DESC LIMIT %s"
 _IN_DOCUMENTS = "SELECT id FROM agents_chunk WHERE document_id IN (SELECT value FROM json_each(%s))"
@@ -122,17 +122,24 @@ class _Query:
         beginnings = "|".join(sorted({re.escape(one[:2]) for one in self.stems}))
         self.token = re.compile(rf"(?<![^\W_])(?:{beginnings})[^\W_]*")
 
-    def count(self, text: str) -> Counter[str]:
+    def count(self, text: str) -> dict[str, int]:
         """Return how often each word stands in the text."""
         plain = _plain(text)
-        found = [(match, stem(match[0])) for match in self.token.finditer(plain)]
-        alone = Counter(one for _, one in found)
-        counts: Counter[str] = Counter()
+        found = [*map(stem, self.token.findall(plain))]
+        counts = {}
         for word, stems in self.words.items():
-            times = alone[stems[0]] if len(stems) == 1 else _in_a_row(found, stems, plain)
-            if times:
+            if times := found.count(stems[0]) if len(stems) == 1 else self._in_a_row(stems, plain):
                 counts[word] = times
         return counts
+
+    def _in_a_row(self, stems: Sequence[str], plain: str) -> int:
+        """Return how often these words follow one another, with no others between them."""
+        found, times = [*self.token.finditer(plain)], 0
+        for at in range(len(found) - len(stems) + 1):
+            some = found[at : at + len(stems)]
+            gaps = (plain[one.end() : other.start()] for one, other in pairwise(some))
+            times += [stem(match[0]) for match in some] == stems and not any(map(_TOKEN.search, gaps))
+        return times
 
     def part(self, counts: Mapping[str, int]) -> int:
         """Return 2 if a chunk has all of the words, 1 if it has half of them."""
@@ -154,16 +161,6 @@ class _Query:
         last = first + SNIPPET_WORDS
         shown = " ".join(pieces[first:last])
         return (GAP.lstrip() if first else "") + shown + (GAP.rstrip() if last < len(pieces) else "")
-
-
-def _in_a_row(found: Sequence[tuple[re.Match[str], str]], stems: Sequence[str], text: str) -> int:
-    """Return how often these words follow one another, with no others between them."""
-    times = 0
-    for at in range(len(found) - len(stems) + 1):
-        some = found[at : at + len(stems)]
-        gaps = (text[one.end() : other.start()] for (one, _), (other, _) in pairwise(some))
-        times += [one for _, one in some] == stems and not any(map(_TOKEN.search, gaps))
-    return times
 
 
 def _bm25(counts: Mapping[int, Mapping[str, int]], lengths: Mapping[int, int]) -> dict[int, float]:
