@@ -72,7 +72,8 @@ class Scope:
 def read(sql: str, parameters: Sequence[Any]) -> list[Row]:
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
-        return cursor.fetchall()
+        rows: list[Row] = cursor.fetchall()
+    return rows
 
 
 def most_ranked(limit: int) -> int:

@@ -1,8 +1,8 @@
 """Search by words on PostgreSQL.
 
 GIN reads all chunks with a word before the newest are known, and takes long to join common words. So the index is asked
-for groups of words that few chunks have, as the planner expects. The others are looked for among the newest chunks of
-the installation, NEWEST of them, or twice as many for one word, and in the newest documents of what is searched.
+for groups of words that few chunks have, as the planner expects. The others are looked for among the NEWEST chunks of
+the installation, and in the newest documents of what is searched, if those have fewer than are asked for.
 """
 
 import json
@@ -53,6 +53,7 @@ FROM (
     LIMIT %s
 ) AS chunk
 JOIN agents_document AS document ON document.id = chunk.document_id
+WHERE {OWNED} {{within}}
 ORDER BY fit DESC, near DESC, chunk.id
 """  # noqa: S608 as above
 
@@ -60,8 +61,8 @@ ORDER BY fit DESC, near DESC, chunk.id
 def find(scope: Scope, words: Sequence[str], limit: int) -> list[Row]:
     """Return the best chunks, ranked together."""
     found = _candidates(scope, words, limit)
-    ranked = _RANKED.format(any=_tsquery([(word,) for word in words]))
-    return read(ranked, [*words, *words, *words, list(found), limit]) if found else []
+    ranked = _RANKED.format(any=_tsquery([(word,) for word in words]), within=scope.each_within)
+    return read(ranked, [*words, *words, *words, list(found), limit, *scope.parameters]) if found else []
 
 
 def _candidates(scope: Scope, words: Sequence[str], limit: int) -> set[int]:
@@ -96,7 +97,7 @@ def _newest(scope: Scope, groups: Groups, expected: "_Expected", most: int) -> s
     """Return those of the newest chunks that match."""
     matches, words = _matching(groups, expected)
     sql = _NEWEST.format(matches=matches, within=scope.each_within)
-    above = expected.last - (NEWEST * 2 if len(groups[0]) == 1 else NEWEST)
+    above = expected.last - NEWEST
     return {pk for (pk,) in read(sql, [*words, above, *scope.parameters, most])}
 
 
@@ -135,7 +136,7 @@ class _Expected:
 
     def is_followed(self, group: Sequence[str]) -> bool:
         """Say whether few chunks have one of the words."""
-        return self.rows[self.rarest(group)] <= max(self.unknown, bounds.MOST_FOLLOWED)
+        return bool(self.rows[self.rarest(group)] <= max(self.unknown, bounds.MOST_FOLLOWED))
 
     def is_rare(self, group: Sequence[str]) -> bool:
         """Say whether few chunks have these words, and the index finds them soon."""
