@@ -298,7 +298,7 @@ def _deep(client: Any, page: str, rows: int) -> str:
     if "cursor=" not in following:
         return page.format(last=last)
     model = apps.get_model("agents", "ToolCall" if "tool-calls" in page else "AgentSession")
-    before = model.objects.order_by("pk").values_list("public_id", flat=True)[ROWS_OF_A_PAGE + 1]
+    before = model.objects.order_by("pk").values_list("pk", flat=True)[ROWS_OF_A_PAGE + 1]
     return f"{page.format(last=last)}&cursor=after-{before}"
 
 
