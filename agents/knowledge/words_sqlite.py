@@ -33,6 +33,7 @@ ORDER BY chunk.id DESC
 LIMIT %s
 """  # noqa: S608 made of constants; what people enter is passed as parameters
 _TOKEN = re.compile(r"[^\W_]+")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
 # The usual constants of BM25: how soon a word that stands often counts no more, and how much long chunks lose.
 _SATURATION: Final = 1.2
 _LENGTH: Final = 0.75
@@ -118,9 +119,10 @@ class _Query:
         self.stems = {one for stems in self.words.values() for one in stems}
         longest, self.half = half_of(words)
         self.longest = set(longest)
-        # Words with other beginnings are passed over: a stem begins like its word.
-        beginnings = "|".join(sorted({re.escape(one[:2]) for one in self.stems}))
-        self.token = re.compile(rf"(?<![^\W_])(?:{beginnings})[^\W_]*")
+        # Words with other beginnings are passed over: a stem begins like its word. Letters come first, for they are
+        # found sooner than the beginning of any word.
+        beginnings = sorted({re.escape(one[:2]) for one in self.stems})
+        self.token = re.compile("|".join(rf"{one}(?<![^\W_]{one})[^\W_]*" for one in beginnings))
 
     def count(self, text: str) -> dict[str, int]:
         """Return how often each word stands in the text."""
@@ -178,5 +180,4 @@ def _bm25(counts: Mapping[int, Mapping[str, int]], lengths: Mapping[int, int]) -
 def _plain(text: str) -> str:
     if text.isascii():
         return text.lower()
-    apart = unicodedata.normalize("NFD", text.lower())
-    return "".join(letter for letter in apart if not unicodedata.combining(letter))
+    return _ACCENTS.sub("", unicodedata.normalize("NFD", text.lower()))
