@@ -22,6 +22,12 @@ MOST_COUNTED: Final = 10_000  # rows that are counted: a list takes as long with
 PAGE_PARAMETERS: Final = frozenset({"page", "page_size", "cursor"})
 
 
+def _counted(rows: QuerySet[Any], most: int) -> int:
+    """Count rows by their keys: SQLite would work out other columns of all of them."""
+    is_of_rows = not rows.query.values_select and rows.query.group_by is None
+    return (rows.order_by().values("pk") if is_of_rows else rows.order_by())[:most].count()
+
+
 class RowsInTurn:
     """The rows of one queryset after those of another, each in an order for which it has an index."""
 
@@ -41,7 +47,7 @@ class RowsInTurn:
         return [*found.values()]
 
     def count(self) -> int:
-        return min(sum(part.order_by()[:MOST_COUNTED].count() for part in self._parts), MOST_COUNTED)
+        return min(sum(_counted(part, MOST_COUNTED) for part in self._parts), MOST_COUNTED)
 
 
 Listed = QuerySet[Any] | Sequence[Any] | RowsInTurn
@@ -130,7 +136,7 @@ class PagePagination(BasePagination):
             case RowsInTurn():
                 return listed.count()
             case QuerySet():
-                return listed.order_by()[: self.most_counted].count()
+                return _counted(listed, self.most_counted)
             case _:
                 return len(listed)
 

@@ -62,6 +62,14 @@ PAGES = {
     "api.search.more": "/api/v1/search?q=lot7",
     "api.search.words": "/api/v1/search?q=term+of+lot7+years+batch7+clause",
     "api.search.often": "/api/v1/search?q=term+years",
+    "api.search.apart": "/api/v1/search?q=lot7+lot8",
+    "api.search.none": "/api/v1/search?q=elephant",
+    "api.search.in_fifty": "/api/v1/search?q=batch7&collection={fifty}",
+    "api.search.in_fifty.words": "/api/v1/search?q=term+of+lot7+years+batch7+clause&collection={fifty}",
+    "api.search.in_fifty.often": "/api/v1/search?q=term+years&collection={fifty}",
+    "api.search.in_everything": "/api/v1/search?q=batch7&collection={everything}",
+    "api.search.in_everything.words": "/api/v1/search?q=term+of+lot7+years+batch7+clause&collection={everything}",
+    "api.search.in_everything.often": "/api/v1/search?q=term+years&collection={everything}",
     "api.collections": "/api/v1/collections",
     "api.events": "/api/v1/events",
     "api.memories": "/api/v1/memories",
@@ -100,6 +108,7 @@ EVERY_CHAT = 10  # every tenth run is a message of a chat, every tenth event is 
 PENDING = 50  # approvals and questions that wait for a person, however many there were before
 # Words of chunks: "term" stands in all of them, "lot7" in every two hundredth, "batch7" in fifty of any number.
 LOTS = 200
+COLLECTED = ("fifty", "everything")  # documents of two collections
 ENDED = {"status": "completed", "run_result": "ok", "terminal_reason": "completed"}
 
 
@@ -134,6 +143,21 @@ def fill(rows: int) -> None:
         with connection.cursor() as cursor:
             cursor.execute("RESET session_replication_role")
             cursor.execute("ANALYZE")
+
+
+def collect() -> None:
+    """Put fifty documents, old and new ones, into one collection, and all documents into another."""
+    from agents.models import AgentSession, Attachment, Collection, Document
+
+    owner = AgentSession.objects.order_by("pk")[:1].get().owner
+    documents = list(Document.objects.filter(owner=owner).order_by("pk").values_list("pk", flat=True))
+    for name, step in (("fifty", len(documents) // 50), ("everything", 1)):
+        collection, created = Collection.objects.get_or_create(owner=owner, name=name)
+        inside = documents[::step][: len(documents) if step == 1 else 50]
+        if created:
+            Attachment.objects.bulk_create(
+                [Attachment(document_id=pk, collection=collection) for pk in inside], batch_size=1_000
+            )
 
 
 def _number(name: str, rows: int) -> int:
@@ -242,6 +266,7 @@ def serve() -> None:
 
     call_command("migrate", verbosity=0)
     fill(int(sys.argv[2]))
+    collect()
     client = Client(headers={"host": "localhost"})
     user = AgentSession.objects.order_by("pk")[:1].get().owner  # the API shows everybody their own rows alone
     user.is_staff = user.is_superuser = True
@@ -264,9 +289,13 @@ def serve() -> None:
 
 def _deep(client: Any, page: str, rows: int) -> str:
     """Return the address of the last full page: as `next` names it, by the row before it, if it does so."""
-    if "{last}" not in page:
-        return page
     from django.apps import apps
+
+    if "{last}" not in page:
+        found = dict(
+            apps.get_model("agents", "Collection").objects.filter(name__in=COLLECTED).values_list("name", "public_id")
+        )
+        return page.format(**found)
 
     last = rows // ROWS_OF_A_PAGE
     following = client.get(page.format(last=1)).json()["next"]

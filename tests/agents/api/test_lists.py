@@ -246,6 +246,15 @@ def test_filters_by_several_values_do_not_sort_all_rows(api, person, query):
     assert not any("DISTINCT" in found["sql"] for found in seen.captured_queries)
 
 
+@pytest.mark.parametrize("listed", ["collections", "sessions"])
+def test_rows_are_counted_without_what_is_shown_of_them(api, person, listed):
+    with CaptureQueriesContext(connection) as seen:
+        assert api.get(f"/api/v1/{listed}").status_code == 200
+    [counting] = [found["sql"] for found in seen.captured_queries if found["sql"].startswith("SELECT COUNT(*) FROM (")]
+    assert "agents_attachment" not in counting
+    assert "agents_toolcall" not in counting
+
+
 # --- how often ---
 
 

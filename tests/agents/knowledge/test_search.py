@@ -4,10 +4,11 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agents.knowledge import search
+from agents.knowledge import scope, words_postgresql, words_sqlite
 from agents.knowledge.documents import collection_delete, document_delete, document_detach
 from agents.knowledge.search import MAX_WORDS, search_chunks
 from agents.models import Chunk
@@ -21,6 +22,16 @@ LATER = NOW + timedelta(hours=1)
 TERMINATION = "Either party may terminate this agreement by giving ninety days of notice in writing."
 PAYMENT = "Invoices are payable within thirty days. Late payment bears interest of 12.5 percent."
 COURTS = "The courts of Vienna decide. Notices go to legal@example.org. Müller signs for the supplier."
+
+
+@pytest.fixture(params=["few documents", "newest chunks", "whole index"], autouse=True)
+def reach(request, monkeypatch):
+    """Wherever chunks are looked for, the same are found."""
+    if request.param != "few documents":
+        monkeypatch.setattr(scope, "MOST_DOCUMENTS", 0)
+    if request.param == "whole index":
+        monkeypatch.setattr(words_postgresql, "NEWEST", 0)
+    return request.param
 
 
 @pytest.fixture
@@ -219,7 +230,7 @@ def test_index_follows_changes_of_the_rows(owner, library):
 
 
 def test_of_very_many_matches_the_newest_are_ranked(owner, monkeypatch):
-    monkeypatch.setattr(search, "MOST_RANKED", 3)
+    monkeypatch.setattr(scope, "MOST_RANKED", 3)
     for number in range(6):
         make_document(
             owner, f"Notice of the landlord, {'notice, ' * (6 - number)} letter {number}", name=f"{number}.txt"
@@ -229,7 +240,7 @@ def test_of_very_many_matches_the_newest_are_ranked(owner, monkeypatch):
 
 
 def test_old_match_with_more_of_the_words_is_found_among_very_many(owner, monkeypatch):
-    monkeypatch.setattr(search, "MOST_RANKED", 2)
+    monkeypatch.setattr(scope, "MOST_RANKED", 2)
     make_document(owner, "The deposit is returned after the inspection of the premises.", name="all.txt")
     make_document(owner, "The deposit is due before the inspection.", name="half.txt")
     for number in range(5):
@@ -240,7 +251,7 @@ def test_old_match_with_more_of_the_words_is_found_among_very_many(owner, monkey
 
 
 def test_old_match_with_all_words_is_before_very_many_with_most(owner, monkeypatch):
-    monkeypatch.setattr(search, "MOST_RANKED", 3)
+    monkeypatch.setattr(scope, "MOST_RANKED", 3)
     make_document(owner, "Nothing of note stands in this sentence at all. " * 2_000)  # bm25 weighs words that are rare
     words = ("deposit", "inspection", "premises", "landlord", "tenancy", "broker")
     make_document(owner, f"About {', '.join(words)}.", name="all.txt")
@@ -258,3 +269,97 @@ def test_old_match_with_all_words_is_before_very_many_with_most(owner, monkeypat
 def test_each_chunk_is_found_once(owner, library):
     found = [hit.chunk_id for hit in search_chunks(owner_id=owner.pk, query="days notice writing party")]
     assert len(found) == len(set(found)) == 3
+
+
+# --- A time that does not grow ---
+
+
+@pytest.fixture
+def common_words(monkeypatch):
+    """Every word is a common one: of no word more than three chunks are followed."""
+    monkeypatch.setattr(scope, "MOST_FOLLOWED", 3)
+    monkeypatch.setattr(words_postgresql, "NEWEST", 3)
+    monkeypatch.setattr(words_postgresql._Expected, "is_rare", lambda self, group: False)
+
+
+@pytest.fixture
+def many_letters(owner, common_words, monkeypatch):
+    """One person has ten letters, the oldest of them in a collection."""
+    collection = make_collection(owner)
+    make_document(owner, "Notice of the landlord about the deposit.", name="old.txt", collection=collection)
+    for number in range(9):
+        make_document(owner, f"Notice of the landlord, letter {number}", name=f"{number}.txt")
+    monkeypatch.setattr(scope, "MOST_DOCUMENTS", 1)
+    return collection
+
+
+def test_common_word_is_looked_for_in_the_newest_chunks(owner, many_letters):
+    assert sorted(names(owner, "notice", limit=3)) == ["6.txt", "7.txt", "8.txt"]
+
+
+def test_common_word_is_found_in_an_old_document_of_a_small_collection(owner, many_letters):
+    assert names(owner, "notice", collection_ids=[many_letters.pk]) == ["old.txt"]
+    assert names(owner, "notices of landlords", collection_ids=[many_letters.pk]) == ["old.txt"]
+    assert names(owner, "broker", collection_ids=[many_letters.pk]) == []
+
+
+def test_common_word_is_found_in_the_documents_of_one_owner_among_many(many_letters):
+    other = make_user()
+    for number in range(2):
+        make_document(other, f"Notice of the tenant {number}", name=f"tenant {number}.txt")
+    for number in range(4):
+        make_document(make_user(), f"Notice of the broker {number}")
+
+    assert names(other, "notice")[0] == "tenant 1.txt"
+
+
+@pytest.mark.sqlite  # PostgreSQL joins a rare word with others by its index
+def test_old_chunk_with_a_rare_word_is_before_newer_ones_with_common_words(owner, many_letters, monkeypatch):
+    monkeypatch.setattr(scope, "MOST_RANKED", 2)
+    assert names(owner, "deposit notice landlord")[0] == "old.txt"
+
+
+def test_no_statement_returns_more_rows_with_more_chunks(owner, many_letters, monkeypatch):
+    monkeypatch.setattr(scope, "MOST_RANKED", 3)
+    with CaptureQueriesContext(connection) as few:
+        before = rows_read(monkeypatch, owner, "notice landlord letter")
+    for number in range(9, 30):
+        make_document(owner, f"Notice of the landlord, letter {number}", name=f"{number}.txt")
+    with CaptureQueriesContext(connection) as many:
+        after = rows_read(monkeypatch, owner, "notice landlord letter")
+
+    assert len(many) <= len(few)
+    assert max(after) <= max(before)
+
+
+def rows_read(monkeypatch, owner, query):
+    """Search, and return how many rows each statement has returned."""
+    numbers, read = [], scope.read
+
+    def counted(*given):
+        found = read(*given)
+        numbers.append(len(found))
+        return found
+
+    with monkeypatch.context() as patched:
+        for module in (scope, words_postgresql, words_sqlite):
+            patched.setattr(module, "read", counted)
+        assert names(owner, query)
+    return numbers
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no planner that counts words")
+def test_planner_knows_which_words_are_common(owner, monkeypatch):
+    for number in range(40):
+        make_document(owner, f"Notice of the landlord, letter {number}.")
+    make_document(owner, "Notice of the deposit.")
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE agents_chunk")
+    monkeypatch.setattr(scope, "MOST_FOLLOWED", 5)
+    expected = words_postgresql._Expected(["notice", "landlord", "deposit", "broker"])
+
+    assert not expected.is_rare(("notice",))
+    assert expected.is_rare(("deposit",))
+    assert expected.is_rare(("notice", "deposit"))
+    assert expected.is_rare(("broker",))
+    assert expected.rarest(("notice", "deposit")) == "deposit"
