@@ -2,7 +2,7 @@
 
 Any text is a query: it is split into words, a chunk with any of them matches, the best match comes first. Nothing in a
 query is an operator. Of very many matches the newest with all of the words are compared, with half of them, and with
-any; which these are is said in by_words.py.
+any; which these are is said in scope.py.
 SQLite lists chunks with all of the words first, then those with half of them, then those with any, each by BM25 over
 what is compared. PostgreSQL ranks all of them by ts_rank, which prefers several of the words to one word often, then by
 ts_rank_cd, which prefers words close together. If the vector of the query is at hand (vectors.py), the chunks nearest

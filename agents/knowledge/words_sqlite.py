@@ -13,15 +13,18 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Final
 
+import snowballstemmer
+
 from agents.knowledge import scope as bounds
 from agents.knowledge.scope import COLUMNS, GAP, OWNED, SNIPPET_WORDS, Row, Scope, half_of, most_ranked, read
-from agents.text.stems import stem
 
 MOST_READ = 1_000  # chunks of documents in which a common word is looked for
 _AT_ONCE: Final = 500
+SHORTEST: Final = 3  # shorter words have no endings
 
 _FOLLOWED = "SELECT rowid FROM chunk_fts WHERE chunk_fts MATCH %s ORDER BY rowid DESC LIMIT %s"
 _IN_DOCUMENTS = "SELECT id FROM agents_chunk WHERE document_id IN (SELECT value FROM json_each(%s))"
@@ -112,10 +115,10 @@ def _read(scope: Scope, ids: Sequence[int], most: int) -> dict[int, Row]:
 
 
 class _Query:
-    """The words of a query as FTS5 has them: small letters, no accents, no endings. Of some it makes several."""
+    """The words of a query much as FTS5 has them: small letters, no accents, no endings. Of some it makes several."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.words = {word: [stem(token) for token in _TOKEN.findall(_plain(word))] for word in words}
+        self.words = {word: [_stem(token) for token in _TOKEN.findall(_plain(word))] for word in words}
         self.stems = {one for stems in self.words.values() for one in stems}
         longest, self.half = half_of(words)
         self.longest = set(longest)
@@ -127,7 +130,7 @@ class _Query:
     def count(self, text: str) -> dict[str, int]:
         """Return how often each word stands in the text."""
         plain = _plain(text)
-        found = [*map(stem, self.token.findall(plain))]
+        found = [*map(_stem, self.token.findall(plain))]
         counts = {}
         for word, stems in self.words.items():
             if times := found.count(stems[0]) if len(stems) == 1 else self._in_a_row(stems, plain):
@@ -140,7 +143,7 @@ class _Query:
         for at in range(len(found) - len(stems) + 1):
             some = found[at : at + len(stems)]
             gaps = (plain[one.end() : other.start()] for one, other in pairwise(some))
-            times += [stem(match[0]) for match in some] == stems and not any(map(_TOKEN.search, gaps))
+            times += [_stem(match[0]) for match in some] == stems and not any(map(_TOKEN.search, gaps))
         return times
 
     def part(self, counts: Mapping[str, int]) -> int:
@@ -155,7 +158,7 @@ class _Query:
         found = [
             (len(plain[: match.start() + 1].split()) - 1, one)
             for match in self.token.finditer(plain)
-            if (one := stem(match[0])) in self.stems
+            if (one := _stem(match[0])) in self.stems
         ]
         before = SNIPPET_WORDS // 4
         different = [len({one for at, one in found if 0 <= at - first < SNIPPET_WORDS - before}) for first, _ in found]
@@ -175,6 +178,13 @@ def _bm25(counts: Mapping[int, Mapping[str, int]], lengths: Mapping[int, int]) -
         slow = _SATURATION * (1 - _LENGTH + _LENGTH * lengths[pk] / average)
         scores[pk] = sum(weights[word] * times / (times + slow) for word, times in found.items())
     return scores
+
+
+@lru_cache(maxsize=20_000)
+def _stem(word: str) -> str:
+    if len(word) < SHORTEST:
+        return word
+    return str(snowballstemmer.stemmer("porter").stemWord(word))  # one of its own: threads would disturb each other
 
 
 def _plain(text: str) -> str:

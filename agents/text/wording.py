@@ -26,7 +26,6 @@ _MARKS: Final = str.maketrans({**dict.fromkeys(_QUOTES, "'"), **dict.fromkeys(_D
 _AROUND_DASH: Final = re.compile(r"\s*-\s*")
 _EDGES: Final = " '.,;:!?…"
 _WORD: Final = re.compile(r"[^\W_]+")
-_stemmer = snowballstemmer.stemmer("english")
 
 
 def normalised(text: str) -> str:
@@ -48,7 +47,7 @@ def label(text: str, *, limit: int) -> str:
 
 @lru_cache(maxsize=65_536)
 def _stem(word: str) -> str:
-    return str(_stemmer.stemWord(word))
+    return str(snowballstemmer.stemmer("english").stemWord(word))  # one of its own: threads would disturb each other
 
 
 def stems(text: str) -> frozenset[str]:

@@ -34,7 +34,6 @@ _FORMS: Final = {
 _ENGLISH_SHARE: Final = 8  # one word in so many is a stop word
 _FEW_WORDS: Final = 12
 _WORD: Final = re.compile(r"\d++(?:[.,]\d++)*+|[^\W\d_]++(?:['\u2019][^\W\d_]++)?")
-_stemmer = snowballstemmer.stemmer("english")
 
 
 class Word(NamedTuple):
@@ -54,7 +53,8 @@ def stem(word: str) -> str:
     """Return the stem of a word; empty for a number and for a word that says nothing about the subject."""
     if word in STOP or word in _NUMBER_WORDS or word[:1].isdigit():
         return ""
-    return str(_stemmer.stemWord(_FORMS.get(word, word)))
+    stemmer = snowballstemmer.stemmer("english")  # one of its own: threads would disturb each other
+    return str(stemmer.stemWord(_FORMS.get(word, word)))
 
 
 def stems_of(text: str) -> frozenset[str]:

@@ -1,10 +1,17 @@
 """Texts that say the same in other marks, and the words that two texts share."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from agents.knowledge import words_sqlite
+from agents.providers.offline import text as offline
+from agents.text import wording
 from agents.text.wording import label, likeness, normalised, shared_weights, stems, text_key
 from tests.table import every_row
 
+ENDINGS = ("", "s", "ing", "ed", "izations", "fulness", "ational", "ities", "ously", "ement")
 SAME = [
     ("Liability is not capped", "liability is not capped."),
     ("Liability is not capped", "  Liability\n is  not capped!? "),
@@ -57,3 +64,19 @@ def test_words_are_compared_by_their_stems_without_fillers():
 def test_rare_word_weighs_more_than_a_common_one():
     texts = [stems("rent and parking"), stems("rent and notice"), stems("rent"), stems("nothing else")]
     assert shared_weights(stems("the rent of the parking"), texts) == [1 + 1 / 3, 1 / 3, 1 / 3, 0]
+
+
+@pytest.mark.parametrize(
+    "stem", [wording._stem, words_sqlite._stem, offline.stem], ids=["wording", "search", "offline"]
+)
+def test_threads_do_not_disturb_the_stems_of_each_other(stem):
+    words = [f"{start}{end}" for start in ("general", "organ", "hope", "relat", "formal") for end in ENDINGS]
+    alone = [stem.__wrapped__(word) for word in words]
+    between = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = [*pool.map(lambda _: [stem.__wrapped__(word) for word in words], range(8))]
+    finally:
+        sys.setswitchinterval(between)
+    assert found == [alone] * 8
