@@ -41,7 +41,7 @@ from agents.exceptions import (
     UnpricedModel,
 )
 from agents.guard import dispatch
-from agents.guard.calls import Call, plan_call, skill_audit, usable
+from agents.guard.calls import Call, plan_call, usable
 from agents.guard.consent import consent, denied, may_pass_unasked, refuse_edited, use_ticket
 from agents.guard.metering import Meter, ModelAway, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_too_dear, refuse_unaffordable
@@ -250,6 +250,7 @@ def _act_at_once(call: Call) -> ToolResult | None:
     """Make a local call between two statements. None: nothing was written, the steps decide.
 
     Its whole effect is rows, so a tool that fails is undone and made again by the steps, which keep what it came to.
+    A skill that nobody is asked about has no row for people who may see content (skill_audits.py).
     """
     if not call.is_free_and_local:
         return None
@@ -259,8 +260,7 @@ def _act_at_once(call: Call) -> ToolResult | None:
             if not begin_local(row, session=call.session, now=call.now, pace=call.tool.pace):
                 return None
             result = _acted(call.but(row=row, is_undone_whole=True))
-            audited = skill_audit(call, result, now=call.now)
-            if not end_local(row, session=call.session, now=call.now, skill_call=audited):
+            if not end_local(row, session=call.session, now=call.now):
                 raise _Undone
     except (_Undone, IntegrityError, InternalError, TransactionManagementError):
         return None  # another writer of the chain was faster, or the tool went on after an error of the database

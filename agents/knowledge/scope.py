@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-MOST_RANKED = 150  # chunks of each part, for each hundred of hits that are asked for
+MOST_RANKED = 500  # chunks of each part, for each hundred of hits that are asked for
 MOST_FOLLOWED = 1_000  # chunks that are followed through the whole index, the newest of a word that stands in more
 MOST_DOCUMENTS = 100  # that are read one by one: all of a small scope, or the newest
 MOST_JOINED: Final = 6  # words of which chunks with half of them are looked for

@@ -51,19 +51,20 @@ _HELD: Final = """
       AND s.current_phase = %(phase)s
       AND NOT EXISTS (SELECT 1 FROM agents_toolcall c WHERE c.session_id = s.id AND c.key = %(key)s)"""
 
-# Of a skill's call also: no rule might fit it, and in its hour there is room for one more.
+# Of a skill's call also: no rule might fit it, and in its hour there is room for one more. The steps make the row of an
+# hour, and wait while somebody else counts: a statement that has waited could miss a halt.
 _NO_RULE: Final = """
       AND NOT EXISTS (
           SELECT 1 FROM agents_approvalrule r
           WHERE r.replaced_at IS NULL AND r.enabled AND (r.agent_id IS NULL OR r.agent_id = s.agent_id)
             AND r.skill IN ('', %(skill)s))"""
+_ROOM_IN_ITS_HOUR: Final = """
+    SELECT k.id FROM {source}
+    WHERE k.skill = %(skill)s AND k.hour = %(hour)s
+      AND (%(hourly_limit)s::bigint IS NULL OR k.used < %(hourly_limit)s::bigint)"""
 _COUNT: Final = """
-    INSERT INTO agents_skillcount (skill, hour, used, refused, last_used_at)
-    SELECT %(skill)s, %(hour)s::timestamptz, 1, 0, %(event_at)s::timestamptz {source}
-    WHERE %(hourly_limit)s::bigint IS NULL OR %(hourly_limit)s::bigint > 0
-    ON CONFLICT (skill, hour) DO UPDATE SET used = agents_skillcount.used + 1, last_used_at = excluded.last_used_at
-    WHERE %(hourly_limit)s::bigint IS NULL OR agents_skillcount.used < %(hourly_limit)s::bigint
-    RETURNING used"""
+    UPDATE agents_skillcount AS k SET used = k.used + 1, last_used_at = %(event_at)s
+    {source} k.id {ids}"""
 
 # R4: the estimate fits beside what was approved, and the worst case beside what may be billed; no budget comes to the
 # part of its cap at which people are warned.
@@ -141,7 +142,10 @@ _OPEN_VALUES: Final = ", ".join(_NO_END.get(name) or _marks([name]) for name in 
 
 def _counted(source: str, *, counted: bool) -> list[str]:
     """A call that cannot be recorded is not counted, so it is counted where all that its event needs is there."""
-    return [f"counted AS ({_COUNT.format(source=f'FROM {source}')})"] if counted else []
+    hour = _ROOM_IN_ITS_HOUR.format(source=f"agents_skillcount k, {source}")
+    count = _COUNT.format(source="FROM hour WHERE", ids="= hour.id")
+    parts = [f"hour AS ({hour} FOR NO KEY UPDATE OF k SKIP LOCKED)", f"counted AS ({count} RETURNING k.id)"]
+    return parts if counted else []
 
 
 def _open_sql(*, priced: bool, counted: bool) -> str:
@@ -193,7 +197,9 @@ WITH held AS ({_PRICED_HELD}{_NO_RULE if counted else ""}), applying AS ({APPLYI
 SELECT head.seq, head.hash, room.ids FROM held, room, head"""
     for counted in _BOTH
 }
-_SQLITE_COUNT: Final = _COUNT.format(source="")
+_SQLITE_COUNT: Final = _COUNT.format(
+    source="WHERE", ids=f"IN ({_ROOM_IN_ITS_HOUR.format(source='agents_skillcount k')}) RETURNING id"
+)
 _SQLITE_RESERVE: Final = """
 UPDATE agents_agentsession
 SET cost_reserved_usd = cost_reserved_usd + %(estimate)s, cost_held_usd = cost_held_usd + %(worst)s
@@ -210,15 +216,6 @@ _STAMP: Final = """
     UPDATE agents_agentsession SET last_activity_at = %(event_at)s
     {source} id = %(session)s AND last_activity_at <= %(noted_before)s"""
 
-_AUDITED: Final = tuple(
-    field.attname
-    for field in SkillAudit._meta.concrete_fields
-    if not field.primary_key and field.name not in {"chain", "seq"}
-)
-_AUDIT: Final = f"INSERT INTO audit_skillaudit ({', '.join(_AUDITED)}, chain, seq)"
-_AUDIT_VALUES: Final = _marks(f"skill_{name}" for name in _AUDITED)
-_AUDITED_PART: Final = f"audited AS ({_AUDIT} SELECT {_AUDIT_VALUES}, %(chain)s, written.seq FROM written)"
-
 # --- A local call: its two events around its effect, in the transaction of the effect ---
 
 
@@ -232,20 +229,16 @@ def _begin_sql(*, counted: bool) -> str:
     return f"WITH {', '.join(parts)} SELECT seq, hash FROM written"
 
 
-def _end_sql(*, audited: bool) -> str:
-    """A halt of all work since the verdict undoes the call."""
-    parts = [
-        f"held AS ({_HELD})",
-        f"head AS ({LAST_LINK})",
-        f"written AS ({NEXT_LINK.format(source='held, head')})",
-        f"stamped AS ({_STAMP.format(source=_FROM_WRITTEN)})",
-        *([_AUDITED_PART] if audited else []),
-    ]
-    return f"WITH {', '.join(parts)} {_INSERT_CALL} SELECT {_CALL_VALUES}, '[]'::jsonb FROM written RETURNING id"
-
-
 _BEGIN_LOCAL: Final = {counted: _begin_sql(counted=counted) for counted in _BOTH}
-_END_LOCAL: Final = {audited: _end_sql(audited=audited) for audited in _BOTH}
+# A halt of all work since the verdict undoes the call.
+_END_LOCAL: Final = f"""
+WITH held AS ({_HELD}
+), head AS ({LAST_LINK}
+), written AS ({NEXT_LINK.format(source="held, head")}
+), stamped AS (
+    {_STAMP.format(source=_FROM_WRITTEN)}
+)
+{_INSERT_CALL} SELECT {_CALL_VALUES}, '[]'::jsonb FROM written RETURNING id"""
 
 # --- Settling ---
 
@@ -289,6 +282,15 @@ _LOGGED: Final = (
 )
 _LOG_VALUES: Final = _marks(f"log_{name}" for name in _LOGGED)
 _LOG: Final = f"INSERT INTO agents_inferencelog ({', '.join(_LOGGED)})"
+_AUDITED: Final = tuple(
+    field.attname
+    for field in SkillAudit._meta.concrete_fields
+    if not field.primary_key and field.name not in {"chain", "seq"}
+)
+_AUDIT: Final = f"INSERT INTO audit_skillaudit ({', '.join(_AUDITED)}, chain, seq)"
+_AUDIT_VALUES: Final = _marks(f"skill_{name}" for name in _AUDITED)
+
+
 _STARTED: Final = f"'{Outcome.STARTED}'"
 
 
@@ -311,7 +313,7 @@ def _settle_sql(*, priced: bool, logged: bool, audited: bool) -> str:
             else []
         ),
         *([f"logged AS ({_LOG} SELECT {_LOG_VALUES} FROM written)"] if logged else []),
-        *([_AUDITED_PART] if audited else []),
+        *([f"audited AS ({_AUDIT} SELECT {_AUDIT_VALUES}, %(chain)s, written.seq FROM written)"] if audited else []),
         f"closed AS ({_CLOSE.format(source=_FROM_WRITTEN)} RETURNING c.id)",
     ]
     return f"WITH {', '.join(parts)} SELECT closed.id FROM closed"
@@ -419,14 +421,12 @@ def begin_local(row: ToolCall, *, session: AgentSession, now: datetime, pace: Sk
     return _link(_SQLITE_FREE[counted], adapted(params), counted=counted) is not None
 
 
-def end_local(row: ToolCall, *, session: AgentSession, now: datetime, skill_call: SkillAudit | None) -> bool:
+def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
     """Write a local call whole. False: the session was stopped meanwhile, and the caller undoes the effect."""
     row.settle(now)
-    audited = skill_call is not None
-    noted = {SKILL_AUDIT: skill_digest(vars(skill_call))} if audited else {}
-    params = {**_params(row, session, now=now, **noted), "noted_before": now - NOTED_EVERY, **_audit_params(skill_call)}
+    params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
     is_postgres = connection.vendor == "postgresql"
-    found = run_on_postgres(_END_LOCAL[audited], params) if is_postgres else _end_on_sqlite(params, audited=audited)
+    found = run_on_postgres(_END_LOCAL, params) if is_postgres else _end_on_sqlite(params)
     if found is None:
         return False
     row.pk = int(found[0])
@@ -475,7 +475,8 @@ def settle_call(
     if log is not None:
         params |= {f"log_{name}": value for name, value in log.items()}
         params |= {f"log_{name}": _micro(log[name]) for name in ("approved_usd", "cost_estimate")}
-    params |= _audit_params(skill_call)
+    if skill_call is not None:
+        params |= {f"skill_{name}": getattr(skill_call, name) for name in _AUDITED}
     kind = (bool(row.model), log is not None, skill_call is not None)
     settled = _settle_on_postgres if connection.vendor == "postgresql" else _settle_on_sqlite
     done = False
@@ -485,10 +486,6 @@ def settle_call(
         if not done:
             vars(row).update(before)
     return done
-
-
-def _audit_params(skill_call: SkillAudit | None) -> dict[str, Any]:
-    return {f"skill_{name}": getattr(skill_call, name) for name in _AUDITED} if skill_call else {}
 
 
 # --- The databases ---
@@ -517,13 +514,10 @@ def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool, counted: bool) -
     return opened[0], head, json.loads(given["budget_ids"]) if priced else []
 
 
-def _end_on_sqlite(params: Mapping[str, Any], *, audited: bool) -> tuple[Any, ...] | None:
+def _end_on_sqlite(params: Mapping[str, Any]) -> tuple[Any, ...] | None:
     given = adapted(params)
-    linked = _link(_SQLITE_FREE[False], given)
-    if linked is None:
+    if _link(_SQLITE_FREE[False], given) is None:
         return None
-    if audited:
-        run_on_sqlite(_SQLITE_AUDIT, {**given, "seq": linked[0].seq})
     run_on_sqlite(_SQLITE_STAMP, given)
     return run_on_sqlite(_SQLITE_WHOLE, {**given, "budget_ids": "[]"})
 

@@ -121,7 +121,10 @@ HOURLY_LIMIT = 2
 # What there is about a skill: of its hour, and of rules.
 SKILLS = {
     "usual": lambda session: None,
+    "first of its hour": lambda session: SkillCount.objects.all().delete(),
     "called before": lambda session: counted_calls(1),
+    "called an hour ago": lambda session: counted_calls(1, hour=HOUR - timedelta(hours=1)),
+    "another called before": lambda session: counted_calls(1, skill="other"),
     "at its limit": lambda session: counted_calls(HOURLY_LIMIT),
     "at its limit an hour ago": lambda session: counted_calls(HOURLY_LIMIT, hour=HOUR - timedelta(hours=1)),
     "another at its limit": lambda session: counted_calls(HOURLY_LIMIT, skill="other"),
@@ -157,7 +160,8 @@ REPLIES = {
 
 
 def counted_calls(used, skill="act", hour=None):
-    SkillCount.objects.create(skill=skill, hour=hour or HOUR, used=used, last_used_at=NOW - timedelta(minutes=1))
+    found = {"used": used, "last_used_at": NOW - timedelta(minutes=1)}
+    SkillCount.objects.update_or_create(skill=skill, hour=hour or HOUR, defaults=found)
 
 
 def make_rule(**fields):
@@ -243,6 +247,7 @@ class World:
             ModelOutage.objects.create(model=MODEL, since=NOW, next_try_at=NOW + timedelta(minutes=1), error="503")
         if case.all_work:
             halt_all_work(by=None, reason="test", now=NOW)
+        counted_calls(0)  # there was a call in this hour, which was refused
         SKILLS[case.skill](self.session)
 
     def estimated(self):
@@ -295,7 +300,7 @@ class World:
         if kind == "priced skill":
             asked = request_of(ask())
             return Tool(
-                lambda context, params: context.infer(asked).text,
+                lambda context, params: context.infer().text,
                 capability,
                 remote=True,
                 request=lambda params: asked,
@@ -462,8 +467,9 @@ def test_usual_call_takes_the_short_way(kind):
 def test_skill_is_called_and_counted_or_refused_the_same_both_ways(kind, skill):
     plain, short, written = judged(Case(kind=kind, skill=skill), 0)
     assert plain == short
-    may_be_short = skill in {"usual", "called before", "without a limit"} or "hour ago" in skill or "other" in skill
-    assert written == (may_be_short or "off" in skill or "old" in skill)
+    refused = {"at its limit", "of no calls"}
+    ruled = {name for name in SKILLS if "by a rule" in name} - {"denied by a rule that is off"}
+    assert written == (skill not in {*refused, *ruled, "first of its hour", "with a pause between two calls"})
 
 
 @pytest.mark.sampled(4)
@@ -562,6 +568,34 @@ def test_call_that_another_writer_of_the_chain_overtakes_is_made_and_recorded_on
     told = [row.details.get("outcome", "") for row in rows]
     assert told == (["", "started", "", "success"] if overtaken == "settling" else ["", "", "started", "success"])
     assert verify_chain(session.chain).problems == []
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="on SQLite whoever writes waits for the one who does")
+@pytest.mark.django_db(transaction=True)
+def test_skill_that_waits_for_its_count_while_all_work_is_halted_is_not_called():
+    world = World(Case(kind="skill"), 0)
+    is_locked, is_halted, acts = threading.Event(), threading.Event(), []
+    world.act = lambda context, params: acts.append(params)
+
+    def count_elsewhere():
+        with transaction.atomic():
+            SkillCount.objects.select_for_update().get(skill="act")
+            is_locked.set()
+            assert is_halted.wait(PATIENCE)
+
+    def halt():
+        assert is_locked.wait(PATIENCE)
+        until(somebody_waits)
+        halt_all_work(by=None, reason="meanwhile", now=NOW)
+        is_halted.set()
+
+    def call():
+        assert is_locked.wait(PATIENCE)
+        return world.call()[0]
+
+    *_, seen = in_threads(3, lambda number: (count_elsewhere, halt, call)[number]())
+    assert (seen[0], acts) == ("SessionHalted", [])
+    assert SkillCount.objects.get(skill="act").used == 0
 
 
 def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeypatch):

@@ -113,11 +113,12 @@ SKILLS = [
     ("AND r.skill IN ('', %(skill)s)", "", Case(**SKILL, skill="another denied")),
     ("IN ('', %(skill)s)", "IN (%(skill)s)", Case(**SKILL, skill="denied by a rule")),
     ("IN ('', %(skill)s)", "IN ('')", Case(**SKILL, skill="denied by a rule of its name")),
-    ("OR %(hourly_limit)s::bigint > 0", "OR 1 = 1", Case(**SKILL, skill="of no calls")),
-    ("OR agents_skillcount.used < %(hourly_limit)s::bigint", "OR 1 = 1", Case(**SKILL, skill="at its limit")),
-    ("%(hourly_limit)s::bigint IS NULL OR agents", "agents", Case(**SKILL, skill="without a limit")),
-    ("used = agents_skillcount.used + 1", "used = 1", Case(**SKILL, skill="called before")),
-    (", last_used_at = excluded.last_used_at", "", Case(**SKILL, skill="called before")),
+    ("k.skill = %(skill)s AND", "", Case(**SKILL, skill="another called before")),
+    ("AND k.hour = %(hour)s", "", Case(**SKILL, skill="called an hour ago")),
+    ("OR k.used < %(hourly_limit)s::bigint", "OR 1 = 1", Case(**SKILL, skill="at its limit")),
+    ("%(hourly_limit)s::bigint IS NULL OR", "", Case(**SKILL, skill="without a limit")),
+    ("used = k.used + 1", "used = 1", Case(**SKILL, skill="called before")),
+    (", last_used_at = %(event_at)s", "", Case(**SKILL, skill="called before")),
 ]
 # Which rows are changed: without it, all are.
 WHICH = (
@@ -125,6 +126,7 @@ WHICH = (
         ("FROM written WHERE s.id = %(session)s", "FROM written", Case()),
         ("FROM written WHERE id = %(session)s", "FROM written", Case()),
         ("WHERE b.id = budgets.id", "", Case(**AGENT, budget="of another")),
+        ("WHERE k.id = hour.id", "", Case(**SKILL, skill="another called before")),
         ("WHERE agents_budget.id = budgets.id", "", Case(**AGENT, budget="of another")),
         ("FROM written WHERE c.id = %(call)s AND", "FROM written WHERE", Case(made_before=BY_ANOTHER)),
     ]
