@@ -1,6 +1,6 @@
-"""What a search by words covers, and how much of it is compared. Both databases search within these bounds.
+"""The documents of a search by words, and the limits within which both databases look for and compare their chunks.
 
-All of them hold the time of a search where it is, however many chunks there are.
+With these limits a search takes about as long however many chunks there are.
 """
 
 import math
@@ -43,7 +43,7 @@ LIMIT %s
 
 @dataclass(frozen=True)
 class Scope:
-    """What is searched: an owner's documents, all or those with an attachment that meets the condition."""
+    """An owner's documents: all of them, or those with an attachment that meets the condition."""
 
     owner_id: int
     which: str = ""
