@@ -1,5 +1,7 @@
 """HTML: the visible text of a page, and nothing else."""
 
+from html.parser import HTMLParser
+
 import pytest
 
 from agents.exceptions import Invalid
@@ -86,7 +88,13 @@ def test_a_page_of_scripts_alone_holds_no_text():
         extract_here(b"<html><script>x()</script></html>", name="a.html")
 
 
-def test_a_page_that_breaks_the_parser_is_refused():
+def test_a_page_that_breaks_the_parser_is_refused(monkeypatch):
+    """Some versions of Python break at `<![orders[`, others read on."""
+
+    def break_off(*given, **named):
+        raise AssertionError("unknown status keyword")
+
+    monkeypatch.setattr(HTMLParser, "parse_html_declaration", break_off)
     with pytest.raises(Invalid, match="could not be read as HTML"):
         extract_here(b"<![orders[ x ]]> words", name="a.html")
 
@@ -94,4 +102,4 @@ def test_a_page_that_breaks_the_parser_is_refused():
 def test_a_page_that_takes_too_long_is_refused(monkeypatch):
     monkeypatch.setitem(extraction.MAX_SECONDS, "html", 1)
     with pytest.raises(Invalid, match="longer than 1 seconds"):
-        extract(b"<!--" * 2_000_000, name="a.html")
+        extract(b"<p a=b>x" * 1_000_000, name="a.html")
