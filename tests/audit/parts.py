@@ -1,6 +1,7 @@
 """Work for processes that read a part of the audit log, as audit.parallel calls it."""
 
 import os
+import sys
 
 from django.db import DatabaseError
 
@@ -19,3 +20,8 @@ def fail(bounds, add):
 
 def end(bounds, add):
     os._exit(3)
+
+
+def how_begun(bounds, add):
+    """Whether it has what the process that verifies has loaded."""
+    return "forked" if "tests.conftest" in sys.modules else "started"

@@ -1,6 +1,7 @@
 """Verification by several processes finds what one finds, and says it in the same words."""
 
 import json
+import threading
 from io import StringIO
 
 import pytest
@@ -16,6 +17,12 @@ from tests.audit.samples import edit, hash_again, later, record_session, record_
 
 transactional = pytest.mark.django_db(transaction=True)
 RUNS = [f"run-{number:02}" for number in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """Threads that other tests have left would make every process start anew, which takes a second each."""
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
 
 
 @pytest.fixture
@@ -113,6 +120,15 @@ def test_transaction_is_verified_with_what_it_has_written(db):
     record_session()
     record_session("another")
     assert verify_log(processes=2).rows == AuditEvent.objects.count()
+
+
+@transactional
+def test_beside_another_thread_the_processes_start_anew(monkeypatch):
+    """A fork would copy whatever that thread holds."""
+    monkeypatch.setattr(threading, "active_count", lambda: 2)
+    assert read_parts([Bounds()], "tests.audit.parts.how_begun", lambda rows: None) == ["started"]
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    assert read_parts([Bounds()], "tests.audit.parts.how_begun", lambda rows: None) == ["forked"]
 
 
 @transactional
