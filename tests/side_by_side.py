@@ -15,7 +15,11 @@ from types import SimpleNamespace
 
 import pytest
 
-TOGETHER = ("tests/browser/",)  # the files of these folders share an installation, so one worker runs them all
+# One worker runs the files that share an installation: a furnished one, or another of those that a browser looks at.
+TOGETHER = (
+    tuple(f"tests/browser/test_{name}" for name in ("accessibility", "jobs", "narrow")),
+    ("tests/browser/",),
+)
 
 
 class Hooks:
@@ -145,8 +149,8 @@ def _files(items):
     """Group the tests by file, in the order of the first test of each."""
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
-        name = next((folder for folder in TOGETHER if item.nodeid.startswith(folder)), item.nodeid.partition("::")[0])
-        files.setdefault(name, []).append(item)
+        file = item.nodeid.partition("::")[0]
+        files.setdefault(next((names[0] for names in TOGETHER if file.startswith(names)), file), []).append(item)
     return [*files.values()]
 
 

@@ -132,10 +132,16 @@ class Item:
         self.nodeid = nodeid
 
 
-def test_tests_of_a_file_and_those_of_the_browser_stay_together():
-    items = [
-        Item(f"tests/{name}")
-        for name in ("browser/test_a.py::x", "b.py::x", "browser/test_c.py::x", "d.py::x", "b.py::y")
+def test_tests_of_a_file_and_those_that_share_an_installation_stay_together():
+    names = ("browser/test_a.py::x", "b.py::x", "browser/test_jobs.py::x", "browser/test_c.py::x", "d.py::x", "b.py::y",
+             "browser/test_narrow.py::x")  # fmt: skip
+    groups = [
+        [item.nodeid.removeprefix("tests/") for item in group]
+        for group in _files([Item(f"tests/{name}") for name in names])
     ]
-    groups = [[item.nodeid.removeprefix("tests/") for item in group] for group in _files(items)]
-    assert groups == [["browser/test_a.py::x", "browser/test_c.py::x"], ["b.py::x", "b.py::y"], ["d.py::x"]]
+    assert groups == [
+        ["browser/test_a.py::x", "browser/test_c.py::x"],
+        ["b.py::x", "b.py::y"],
+        ["browser/test_jobs.py::x", "browser/test_narrow.py::x"],
+        ["d.py::x"],
+    ]
