@@ -101,6 +101,7 @@ class Call:
     simulation: str = ""
     fallback: str = ""  # the model to ask because the one in the arguments does not serve
     has_fallback: bool = False  # another model is asked if this one does not serve
+    is_new: bool = False  # nothing can stand at its place of the run yet
 
     # Decided: what R5, R6 and consent let through, and the estimate that R4 judges
     phase: str = ""  # of the session as the worker knows it, until the guard has read it
@@ -226,7 +227,9 @@ def plan_call(
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
     tool, arguments = usable(known, params)
+    is_new = not key
     if session.called_keys is not None:
+        is_new = is_new or key not in session.called_keys
         session.called_keys.add(key)
     return Call(
         session,
@@ -238,6 +241,7 @@ def plan_call(
         risk=risk,
         simulation=simulation,
         phase=session.current_phase,
+        is_new=is_new,
     )
 
 

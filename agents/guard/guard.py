@@ -3,8 +3,9 @@
 R5 (is it halted?) → R6 (does the phase grant it?) → a person's approval where one is needed → R4 (can it be paid?).
 A paused session is put aside after R6: nobody is asked for it, and nothing is paid.
 The first that refuses wins, and an error refuses. A refusal leaves an audit row and no effect. An allowed call is
-written down and paid for before it happens, and settled when its outcome is known. The guard never commits for its
-caller, and no transaction is open while a remote call is out.
+written down and paid for before it happens, and settled when its outcome is known; where all that happens is rows of
+ours, they and their record are one transaction. The guard never commits for its caller, and no transaction is open
+while a remote call is out.
 """
 
 import time
@@ -48,7 +49,7 @@ from agents.guard.refusals import Refusal, refuse_stopped, refuse_too_dear, refu
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
 from agents.guard.spans import outcome_attributes, traced
 from agents.guard.tools import most_tries
-from agents.ledger.at_once import begin_local, end_local, keep_price_row, known_price_row, open_call
+from agents.ledger.at_once import begin_local, end_local, keep_price_row, known_price_row, open_call, record_local
 from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked, was_in_the_way
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.halt_watch import watching
@@ -56,6 +57,7 @@ from agents.ledger.journal import (
     HALTED,
     KEY_REFUSED,
     RETRY_LATER,
+    call_details,
     journal_holds,
     journal_local_all,
     journal_open,
@@ -243,24 +245,34 @@ def _open_at_once(call: Call) -> Call:
 
 
 class _Undone(Exception):
-    """A local call failed, or its session was stopped between the two statements."""
+    """A local call failed, or its session was stopped."""
 
 
 def _act_at_once(call: Call) -> ToolResult | None:
-    """Make a local call between two statements. None: nothing was written, the steps decide.
+    """Make a local call by one statement after its effect, or by two around it. None: nothing is left of it.
 
-    Its whole effect is rows, so a tool that fails is undone and made again by the steps, which keep what it came to.
-    A skill that nobody is asked about has no row for people who may see content (skill_audits.py).
+    Its whole effect is rows, so a tool that fails is undone and made again by the steps, which keep what it came to. A
+    tool of our own is undone also if the statement after it refuses, so none has to come before; the code of a skill
+    does not run until R5 has let it. A skill that nobody is asked about has no row for people who may see content
+    (skill_audits.py).
     """
     if not call.is_free_and_local:
         return None
     row = journal_row(call)
+    opened = call.but(row=row, is_undone_whole=True)
+    session, now = call.session, call.now
     try:
         with transaction.atomic():
-            if not begin_local(row, session=call.session, now=call.now, pace=call.tool.pace):
+            if call.tool.undoable and call.is_new:
+                started = call_details(row)
+                result = _acted(opened)
+                is_written = record_local(row, session=session, now=now, started=started)
+            elif begin_local(row, session=session, now=now, pace=call.tool.pace):
+                result = _acted(opened)
+                is_written = end_local(row, session=session, now=now)
+            else:
                 return None
-            result = _acted(call.but(row=row, is_undone_whole=True))
-            if not end_local(row, session=call.session, now=call.now):
+            if not is_written:
                 raise _Undone
     except (_Undone, IntegrityError, InternalError, TransactionManagementError):
         return None  # another writer of the chain was faster, or the tool went on after an error of the database

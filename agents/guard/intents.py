@@ -265,7 +265,7 @@ def skill_tool(params: Params, intent: ToolIntent = ToolIntent.RUN_SKILL) -> Too
 
 
 def _local(intent: ToolIntent, handler: Callable[[SkillContext, Params], Any], **more: Any) -> Tool:
-    return Tool(handler, Capability(intent, level=Level.SAFE), **more)
+    return Tool(handler, Capability(intent, level=Level.SAFE), undoable=True, **more)
 
 
 def _model(intent: ToolIntent) -> Tool:
@@ -276,7 +276,9 @@ def _model(intent: ToolIntent) -> Tool:
 _TOOLS: Mapping[ToolIntent, Tool] = MappingProxyType(
     {
         ToolIntent.RETRIEVE_CHUNKS: Tool(
-            retrieve_chunks, Capability(ToolIntent.RETRIEVE_CHUNKS, level=Level.SAFE, side_effects=False)
+            retrieve_chunks,
+            Capability(ToolIntent.RETRIEVE_CHUNKS, level=Level.SAFE, side_effects=False),
+            undoable=True,
         ),
         ToolIntent.RUN_SKILL: _model(ToolIntent.RUN_SKILL),
         ToolIntent.RUN_PLAYBOOK: _model(ToolIntent.RUN_PLAYBOOK),

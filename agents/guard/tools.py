@@ -71,6 +71,9 @@ class Tool:
     `pace` is that of a skill: it is asked before an approval is requested, and the call is counted last, in the
     transaction that authorises it. `together` is entered around several calls that are made in one block, so that
     their rows can be written at once: the other calls of that block do not see them.
+
+    `undoable` is a local tool of our own that leaves nothing if its transaction is undone and adds no audit event: it
+    runs first, and one statement judges it and writes both its events, or all of it is undone.
     """
 
     handler: Callable[[SkillContext, Params], Any]
@@ -80,6 +83,7 @@ class Tool:
     pace: SkillPace | None = None
     is_skill: bool = False
     together: Callable[[], AbstractContextManager[None]] | None = None
+    undoable: bool = False
 
 
 # --- Parameters ---

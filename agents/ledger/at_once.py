@@ -11,8 +11,9 @@ PostgreSQL does it in one round trip and one commit, SQLite in a transaction of 
 # ruff: noqa: S608 the statements are put together from names of our own columns
 
 import json
+import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -216,7 +217,10 @@ _STAMP: Final = """
     UPDATE agents_agentsession SET last_activity_at = %(event_at)s
     {source} id = %(session)s AND last_activity_at <= %(noted_before)s"""
 
-# --- A local call: its two events around its effect, in the transaction of the effect ---
+# --- A local call, in the transaction of its effect ---
+#
+# Its two events stand around its effect. If its tool may be undone, the effect comes first, and one statement judges it
+# and writes both events.
 
 
 def _begin_sql(*, counted: bool) -> str:
@@ -235,6 +239,19 @@ _END_LOCAL: Final = f"""
 WITH held AS ({_HELD}
 ), head AS ({LAST_LINK}
 ), written AS ({NEXT_LINK.format(source="held, head")}
+), stamped AS (
+    {_STAMP.format(source=_FROM_WRITTEN)}
+)
+{_INSERT_CALL} SELECT {_CALL_VALUES}, '[]'::jsonb FROM written RETURNING id"""
+
+# What differs between the two events.
+_OF_ONE_EVENT: Final = re.compile(r"%\((event_details|hash_\d)\)s")
+_BEGAN: Final = _OF_ONE_EVENT.sub(r"%(began_\1)s", NEXT_LINK.format(source="held, head"))
+_LOCAL: Final = f"""
+WITH held AS ({_HELD} FOR NO KEY UPDATE OF s SKIP LOCKED
+), head AS ({LAST_LINK}
+), began AS ({_BEGAN}
+), written AS ({NEXT_LINK.format(source="began AS head")}
 ), stamped AS (
     {_STAMP.format(source=_FROM_WRITTEN)}
 )
@@ -426,7 +443,26 @@ def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
     row.settle(now)
     params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
     is_postgres = connection.vendor == "postgresql"
-    found = run_on_postgres(_END_LOCAL, params) if is_postgres else _end_on_sqlite(params)
+    return _has_id(row, run_on_postgres(_END_LOCAL, params) if is_postgres else _end_on_sqlite(params))
+
+
+def record_local(row: ToolCall, *, session: AgentSession, now: datetime, started: Mapping[str, Any]) -> bool:
+    """Write a local call whole if everything allows it, both events too. False: the caller undoes its effect.
+
+    It is the last statement of the transaction. `started` is what the first event tells. Raises IntegrityError if
+    another writer of the chain was faster.
+    """
+    row.settle(now)
+    first = recorder.link_params(session.chain, TOOL_CALL, now=now, details=started)
+    params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
+    if connection.vendor == "postgresql":
+        params |= {f"began_{name}": first[name] for name in ("event_details", "hash_1", "hash_2", "hash_3")}
+        return _has_id(row, run_on_postgres(_LOCAL, params, is_last=True))
+    return _has_id(row, _end_on_sqlite(params, first))
+
+
+def _has_id(row: ToolCall, found: Sequence[Any] | None) -> bool:
+    """Give the row the id with which it was written. False: it was not."""
     if found is None:
         return False
     row.pk = int(found[0])
@@ -514,10 +550,13 @@ def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool, counted: bool) -
     return opened[0], head, json.loads(given["budget_ids"]) if priced else []
 
 
-def _end_on_sqlite(params: Mapping[str, Any]) -> tuple[Any, ...] | None:
+def _end_on_sqlite(params: Mapping[str, Any], first: Mapping[str, Any] | None = None) -> tuple[Any, ...] | None:
     given = adapted(params)
-    if _link(_SQLITE_FREE[False], given) is None:
+    linked = _link(_SQLITE_FREE[False], given if first is None else {**given, **adapted(first)})
+    if linked is None:
         return None
+    if first is not None:
+        _insert_link(given, linked[0])
     run_on_sqlite(_SQLITE_STAMP, given)
     return run_on_sqlite(_SQLITE_WHOLE, {**given, "budget_ids": "[]"})
 
@@ -559,9 +598,13 @@ def _link(sql: str, params: Mapping[str, Any], *, counted: bool = False) -> tupl
     if found is None or (counted and run_on_sqlite(_SQLITE_COUNT, params) is None):
         return None
     seq, last, *more = found
-    linked = recorder.linked(params, Head(seq, last))
+    return _insert_link(params, Head(seq, last)), more
+
+
+def _insert_link(params: Mapping[str, Any], head: Head) -> Head:
+    linked = recorder.linked(params, head)
     run_on_sqlite(recorder.INSERT_LINKED, {**params, **linked})
-    return Head(linked["seq"], linked["hash"]), more
+    return Head(linked["seq"], linked["hash"])
 
 
 def _micro(amount: Decimal | None) -> int | None:

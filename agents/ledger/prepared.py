@@ -28,14 +28,17 @@ _DONE: Final = (1, 2)  # COMMAND_OK and TUPLES_OK
 _TYPES: Final = {date: 1082}  # the number of the type; the server finds out all others by itself
 
 
-def run_on_postgres(sql: str, params: Mapping[str, Any]) -> list[Any] | None:
-    """Run the statement and return its first row, as text. Outside of a transaction it is one of its own."""
+def run_on_postgres(sql: str, params: Mapping[str, Any], *, is_last: bool = False) -> list[Any] | None:
+    """Run the statement and return its first row, as text. Outside of a transaction it is one of its own.
+
+    So is the last statement of a block in which no other was run: the server need not begin and commit besides.
+    """
     database = connections[DEFAULT_DB_ALIAS]
     database.validate_no_broken_transaction()
     database.ensure_connection()
     opened = database.connection
     with database.wrap_database_errors:
-        if not opened.autocommit and _is_idle(opened):
+        if not is_last and not opened.autocommit and _is_idle(opened):
             _checked(opened, opened.pgconn.exec_(b"BEGIN"))
         result = _run(opened, sql, params)
         if _sqlstate(result) == _UNKNOWN_NAME and _is_idle(opened):

@@ -53,7 +53,7 @@ SQLITE_ONE = (
     "UPDATE bench_session SET cost = cost + 1, at = ? WHERE id = ? AND halt = 'running' AND cost < cap",
     "INSERT INTO bench_audit (session, kind, details) VALUES (?, ?, ?)",
 )
-ALONE = {"guard.local", "guard.long"}  # not compared with two statements
+ALONE = {"guard.local", "guard.local.skill", "guard.long"}  # not compared with two statements
 DETAILS = '{"call_id":"0c1f0d1e-1f3a-4b62-a7f4-9a0d4f3b1c11","outcome":"started","phase":"turn","tool":"run_skill"}'
 
 
@@ -130,8 +130,9 @@ def main() -> None:
     long = running(owner)
     tool = Capability("act", level=Level.SAFE)
     remote = Tool(lambda context, params: {"done": True}, tool, remote=True)
-    local = Tool(lambda context, params: {"done": True}, tool)
+    local = Tool(lambda context, params: {"done": True}, tool, undoable=True)
     pace = SkillPace("act", None, timedelta(0))
+    local_skill = Tool(lambda context, params: {"done": True}, tool, pace=pace, is_skill=True)
     skill = Tool(lambda context, params: {"done": True}, tool, remote=True, pace=pace, is_skill=True)
 
     def act(session: AgentSession, made: Tool, key: str = "", params: Mapping[str, object] = STEP) -> None:
@@ -147,6 +148,7 @@ def main() -> None:
         "raw.two": lambda: _unused((step("started"), step("success"))),
         "guard.local": lambda: act(free, local),
         "guard.remote": lambda: act(free, remote),
+        "guard.local.skill": lambda: act(free, local_skill, params={"skill": "act", "arguments": STEP}),
         "guard.skill": lambda: act(free, skill, params={"skill": "act", "arguments": STEP}),
         "guard.priced": lambda: _unused(guarded_tool_call(priced, ToolIntent.RUN_SKILL, ASK)),
         "guard.replay": lambda: act(free, remote, key="done"),
@@ -166,6 +168,7 @@ def main() -> None:
         references={
             "raw.two": ("raw.two", "raw.one"),
             "guard.local": ("guard.local", "raw.one"),
+            "guard.local.skill": ("guard.local.skill", "raw.one"),
             "guard.growth": ("guard.long", "guard.remote"),
             **others,
         },

@@ -27,7 +27,7 @@ SECONDS = 1.0
 STEPS = 5
 LATE = {"guard.call_50": 50, "guard.call_1600": 1_600}
 TOOLS = {
-    "guard.local": Tool(lambda context, params: {"done": True}, Capability("act", level=Level.SAFE)),
+    "guard.local": Tool(lambda context, params: {"done": True}, Capability("act", level=Level.SAFE), undoable=True),
     "guard.remote": Tool(lambda context, params: {"done": True}, Capability("act", level=Level.SAFE), remote=True),
 }
 

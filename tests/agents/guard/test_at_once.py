@@ -189,7 +189,7 @@ class Case:
 def cases(count, seed):
     """Cases that differ from the usual one in up to three ways, those that differ in one first."""
     ways = {
-        "kind": ("priced", "remote", "local", "controlled", "skill", "priced skill", "local skill"),
+        "kind": ("priced", "remote", "local", "undoable", "controlled", "skill", "priced skill", "local skill"),
         "skill": tuple(SKILLS),
         "state": tuple(STATES),
         "scope": tuple(BudgetScope),
@@ -283,7 +283,7 @@ class World:
                 ModelPrice.objects.all().delete()
 
     def act(self, context, params):
-        if self.case.more_events:
+        if self.case.more_events and self.case.kind != "undoable":  # which adds none
             recorder.append(self.session.chain, "budget.warned", now=NOW, details={"budget": "session"})
         MEANWHILE[self.case.within](AgentSession.objects.filter(pk=self.session.pk))
         if self.case.result == "failing":
@@ -294,7 +294,7 @@ class World:
         kind = self.case.kind
         capability = Capability("act", level=Level.CONTROLLED if kind == "controlled" else Level.SAFE)
         if "skill" not in kind:
-            return Tool(self.act, capability, remote=kind != "local")
+            return Tool(self.act, capability, remote=kind not in ("local", "undoable"), undoable=kind == "undoable")
         usual = {"name": "act", "limit": HOURLY_LIMIT, "cooldown": timedelta(0)}
         pace = SkillPace(**usual | PACES.get(self.case.skill, {}))
         if kind == "priced skill":
@@ -327,6 +327,8 @@ class World:
             try:
                 if self.case.made_before:
                     self.make_before(held, params)
+                if self.case.kind == "undoable":
+                    held.called_keys = set()  # its worker believes that nothing stands there
                 result = guarded_tool_call(held, ToolIntent.RUN_SKILL, params, key="here", now=NOW)
                 seen = (result.outcome, result.data, result.error, result.detail, result.cost_usd, result.replayed)
             except RetryLater:  # at a moment that the clock has a part in
@@ -407,7 +409,7 @@ def judged(case, number, during_the_short_way=nullcontext):
     """Return both ways of a case, and how often the short one wrote something."""
     world = World(case, number)
     written = []
-    real = {name: getattr(guard, name) for name in ("open_call", "end_local")}
+    real = {name: getattr(guard, name) for name in ("open_call", "end_local", "record_local")}
 
     def counted(name):
         def do(*args, **kwargs):
@@ -421,8 +423,7 @@ def judged(case, number, during_the_short_way=nullcontext):
     plain = undone(lambda: step_by_step(world))
     at_once._price_rows |= known  # the short way goes by the price that it last saw
     with (
-        patch.object(guard, "open_call", counted("open_call")),
-        patch.object(guard, "end_local", counted("end_local")),
+        patch.multiple(guard, **{name: counted(name) for name in real}),
         during_the_short_way(),
     ):
         short = undone(world.call)
@@ -456,7 +457,7 @@ def test_both_ways_come_to_the_same_in_thousands_of_cases():
     assert compare(4_000, seed=random.SystemRandom().randrange(2**32)) > 1_000
 
 
-@pytest.mark.parametrize("kind", ["priced", "remote", "local", "skill", "priced skill", "local skill"])
+@pytest.mark.parametrize("kind", ["priced", "remote", "local", "undoable", "skill", "priced skill", "local skill"])
 def test_usual_call_takes_the_short_way(kind):
     plain, short, written = judged(Case(kind=kind), 0)
     assert (plain, written) == (short, 1)
@@ -497,8 +498,9 @@ def test_call_beyond_any_cap_is_refused_by_both_ways_and_names_it(scope, period,
     assert ("2026-04-01" in told) is (period == BudgetPeriod.MONTH)
 
 
-def test_local_call_that_a_halt_of_all_work_overtakes_leaves_nothing():
-    plain, short, written = judged(Case(kind="local", within="all work is halted"), 0)
+@pytest.mark.parametrize("kind", ["local", "undoable"])
+def test_local_call_that_a_halt_of_all_work_overtakes_leaves_nothing(kind):
+    plain, short, written = judged(Case(kind=kind, within="all work is halted"), 0)
     assert (plain, written) == (short, 0)
     assert plain[0][0] == "SessionHalted"
     assert [row["key"] for row in plain[1]["calls"] if row["key"] == "here"] == []
@@ -620,12 +622,13 @@ def test_statement_that_may_have_waited_is_followed_by_a_look_for_a_halt(monkeyp
         ("remote", ["WITH", "WITH"]),
         ("skill", ["WITH", "WITH"]),
         ("priced skill", ["WITH", "WITH"]),
+        ("undoable", ["WITH"]),
         ("local", ["BEGIN", "WITH", "WITH", "COMMIT"]),
         ("local skill", ["BEGIN", "WITH", "WITH", "COMMIT"]),
     ],
 )
 @pytest.mark.django_db(transaction=True)
-def test_call_is_two_statements_as_the_server_counts_them(kind, told, monkeypatch):
+def test_call_is_one_or_two_statements_as_the_server_counts_them(kind, told, monkeypatch):
     monkeypatch.setattr(at_once, "WAITED_SECONDS", 60)  # a busy machine makes nobody look for a halt
     real, heard = guarded_tool_call, []
 
@@ -642,6 +645,36 @@ def test_call_is_two_statements_as_the_server_counts_them(kind, told, monkeypatc
     ToolCall.objects.all().delete()
     world.call()
     assert heard[1] == told
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite takes several short statements")
+@pytest.mark.django_db(transaction=True)
+def test_local_call_with_rows_is_one_statement_more_than_its_rows():
+    world = World(Case(kind="undoable"), 0)
+    world.act = lambda context, params: {"made": Group.objects.create(name=str(context.call_id)).pk}
+    world.call()
+    ToolCall.objects.all().delete()
+    with executed_statements() as words, patch.object(World, "rows"):
+        world.call()
+    assert [word for word in words if word not in {"SET", "RESET", "SELECT"}] == ["BEGIN", "INSERT", "WITH", "COMMIT"]
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="on SQLite nobody halts while a transaction is open")
+@pytest.mark.django_db(transaction=True)
+def test_rows_of_a_tool_that_is_judged_last_go_with_it_if_its_session_was_halted_meanwhile():
+    world = World(Case(kind="undoable"), 0)
+    seen = []
+
+    def act(context, params):
+        if not seen:  # the steps find the halt before they act
+            halted = AgentSession.objects.filter(pk=world.session.pk)
+            in_threads(1, lambda _: halted.update(halt_state=HaltState.HALT_REQUESTED))
+        seen.append(Group.objects.create(name="made too late").pk)
+
+    world.act = act
+    outcome, rows = world.call()
+    assert (outcome[0], len(seen), Group.objects.filter(pk__in=seen).count()) == ("SessionHalted", 1, 0)
+    assert [row for row in rows["calls"] if row["key"] == "here"] == []
 
 
 def test_settling_a_call_changes_no_column_of_an_index():
