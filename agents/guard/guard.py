@@ -258,24 +258,34 @@ def _act_at_once(call: Call) -> ToolResult | None:
     """
     if not call.is_free_and_local:
         return None
-    row = journal_row(call)
-    opened = call.but(row=row, is_undone_whole=True)
-    session, now = call.session, call.now
+    opened = call.but(row=journal_row(call), is_undone_whole=True)
     try:
-        with transaction.atomic():
-            if call.tool.undoable and call.is_new:
-                started = call_details(row)
-                result = _acted(opened)
-                is_written = record_local(row, session=session, now=now, started=started)
-            elif begin_local(row, session=session, now=now, pace=call.tool.pace):
-                result = _acted(opened)
-                is_written = end_local(row, session=session, now=now)
-            else:
-                return None
-            if not is_written:
-                raise _Undone
+        return (_act_then_record if call.tool.undoable and call.is_new else _act_between)(opened)
     except (_Undone, IntegrityError, InternalError, TransactionManagementError):
         return None  # another writer of the chain was faster, or the tool went on after an error of the database
+
+
+def _act_then_record(call: Call) -> ToolResult:
+    """Run the tool, then judge and record it. What only reads does so before: no lock is held for a search."""
+    row = call.journal
+    started = call_details(row)
+    result = None if call.capability.side_effects else _acted(call)
+    with transaction.atomic():
+        if result is None:
+            result = _acted(call)
+        if not record_local(row, session=call.session, now=call.now, started=started):
+            raise _Undone
+    return result
+
+
+def _act_between(call: Call) -> ToolResult:
+    row = call.journal
+    with transaction.atomic():
+        if not begin_local(row, session=call.session, now=call.now, pace=call.tool.pace):
+            raise _Undone
+        result = _acted(call)
+        if not end_local(row, session=call.session, now=call.now):
+            raise _Undone
     return result
 
 

@@ -25,7 +25,7 @@ from agents.enums import (
     TerminalReason,
     ToolIntent,
 )
-from agents.exceptions import RetryLater
+from agents.exceptions import RetryLater, SessionHalted
 from agents.guard import guard, guarded_tool_call, settlement
 from agents.guard.calls import plan_call
 from agents.guard.intents import override, request_of
@@ -657,6 +657,25 @@ def test_local_call_with_rows_is_one_statement_more_than_its_rows():
     with executed_statements() as words, patch.object(World, "rows"):
         world.call()
     assert [word for word in words if word not in {"SET", "RESET", "SELECT"}] == ["BEGIN", "INSERT", "WITH", "COMMIT"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_search_of_a_run_keeps_nobody_waiting_and_is_refused_if_it_was_halted_meanwhile():
+    session = make_session(status=Status.RUNNING, current_phase=Phase.TURN)
+    recorder.append(session.chain, "autonomous_session.started", now=NOW)
+    halted = AgentSession.objects.filter(pk=session.pk)
+    seen = []
+
+    def look(context, params):
+        seen.append(params)
+        in_threads(1, lambda _: halted.update(halt_state=HaltState.HALT_REQUESTED))
+        return {"found": "much"}
+
+    tool = Tool(look, Capability("look", level=Level.SAFE, side_effects=False), undoable=True)
+    with override({ToolIntent.RUN_SKILL: tool}), pytest.raises(SessionHalted):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, {}, now=NOW)
+    assert (len(seen), ToolCall.objects.count()) == (1, 0)
+    assert verify_chain(session.chain).problems == []
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="on SQLite nobody halts while a transaction is open")
