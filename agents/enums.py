@@ -1,5 +1,7 @@
 """Closed sets of values. They are a contract: rows, receipts and the API contain them."""
 
+from functools import cached_property
+
 from django.db import models
 
 TextChoices = models.TextChoices  # for the policy, which imports no Django
@@ -8,7 +10,7 @@ TextChoices = models.TextChoices  # for the policy, which imports no Django
 class _Ranked(models.TextChoices):
     """Values in ascending order."""
 
-    @property
+    @cached_property
     def rank(self) -> int:
         return list(type(self)).index(self)
 

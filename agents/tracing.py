@@ -4,7 +4,7 @@ Spans carry ids, labels, counts and amounts, never texts. While LQOPS_OTEL is of
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.conf import settings
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Tracer
 
 Attributes = dict[str, str | int | float]
 
@@ -21,6 +21,11 @@ current_call_id: ContextVar[str] = ContextVar("current_call_id", default="")
 
 OUTCOME: Final = "lqops.outcome"
 FAILED: Final = "error.type"
+
+
+def makes_spans() -> bool:
+    """Return whether spans are on; without them nobody reads attributes."""
+    return _tracer() is not None
 
 
 @contextmanager
@@ -32,36 +37,35 @@ def working_on(name: str, *, run: str, call: str = "", attributes: Mapping[str, 
     tokens = current_run_id.set(run), current_call_id.set(call)
     found: Attributes = {}
     try:
-        with _span(name, {"gen_ai.conversation.id": run, **attributes}) as span:
-            try:
+        tracer = _tracer()
+        if tracer is None:
+            yield found
+        else:
+            with _span(tracer, name, {"gen_ai.conversation.id": run, **attributes}, found):
                 yield found
-            except BaseException as error:
-                found.setdefault(FAILED, type(error).__name__)
-                raise
-            finally:
-                if span is not None:
-                    _close(span, found)
     finally:
         current_run_id.reset(tokens[0])
         current_call_id.reset(tokens[1])
 
 
-def _span(name: str, attributes: Mapping[str, Any]) -> Any:
-    """Return a span as a context manager; None inside it when spans are off."""
-    tracer = _tracer()
-    if tracer is None:
-        return nullcontext()
-    known = {key: value for key, value in attributes.items() if value not in {None, ""}}
-    # An exception's text may quote content: its type alone is kept.
-    return tracer.start_as_current_span(name, attributes=known, record_exception=False, set_status_on_exception=False)
-
-
-def _close(span: "Span", found: Attributes) -> None:
+@contextmanager
+def _span(tracer: "Tracer", name: str, attributes: Mapping[str, Any], found: Attributes) -> Iterator[None]:
     from opentelemetry.trace import StatusCode
 
-    span.set_attributes(found)
-    if FAILED in found:
-        span.set_status(StatusCode.ERROR)
+    known = {key: value for key, value in attributes.items() if value not in {None, ""}}
+    # An exception's text may quote content: its type alone is kept.
+    with tracer.start_as_current_span(
+        name, attributes=known, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield
+        except BaseException as error:
+            found.setdefault(FAILED, type(error).__name__)
+            raise
+        finally:
+            span.set_attributes(found)
+            if FAILED in found:
+                span.set_status(StatusCode.ERROR)
 
 
 @cache

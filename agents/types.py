@@ -215,6 +215,7 @@ class ToolResult:
     call_id: str = ""
     replayed: bool = False
     took_ms: int = field(default=0, compare=False)
+    data_json: str = field(default="", compare=False, repr=False)  # the data as canonical JSON, if it was written
 
     @property
     def ok(self) -> bool:

@@ -320,21 +320,18 @@ def checked_details(kind: str, details: Mapping[str, Any]) -> dict[str, Any]:
     declared = KINDS.get(kind)
     if declared is None:
         raise UnknownAuditKind(f"{kind!r} is not an audit kind; audit/kinds.py lists them all.")
+    known, is_label = declared.details, LABEL.fullmatch
     for key, value in details.items():
-        if key not in declared.details:
+        if key not in known:
             raise AuditDetailRefused(f"{kind}: {key!r} is not declared for this kind.")
-        for item in value if isinstance(value, list) else [value]:
-            if not _is_plain(item):
+        if type(value) is str and is_label(value):
+            continue  # as most are
+        for item in value if isinstance(value, list) else (value,):
+            if not (is_label(item) if isinstance(item, str) else item is None or isinstance(item, int)):
                 raise AuditDetailRefused(
                     f"{kind}: {key!r} must be a count, id, label or cost, not {type(item).__name__}."
                 )
     return dict(details)
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, str):
-        return LABEL.fullmatch(value) is not None
-    return value is None or isinstance(value, int)
 
 
 def sentence(kind: str, details: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from audit.models import SYSTEM_CHAIN, AuditEvent, PendingEvent, SealedChain, Sk
 from audit.rows import GENESIS, canonical, event_hash, hash_parts
 from audit.skill_audits import SKILL_AUDIT, skill_digest
 
+SYSTEM: Final = "system"  # the actor of what nobody did
 FREE_TRIES: Final = 2
 MAX_TRIES: Final = 1_000
 
@@ -100,7 +101,7 @@ def append(
     kind: str,
     *,
     now: datetime,
-    actor: str = "system",
+    actor: str = SYSTEM,
     subject: str = "",
     request_id: str = "",
     details: Mapping[str, Any] | None = None,
@@ -131,14 +132,14 @@ def append_all(
 
     None, if another writer was faster or the chain is empty: not all of them are written, and the caller undoes it.
     """
-    rows = [_fields(chain, kind, now=now, actor="system", subject="", request_id="", details=one) for one in details]
+    rows = [_fields(chain, kind, now=now, actor=SYSTEM, subject="", request_id="", details=one) for one in details]
     head = after or chain_head(chain)
     return _insert(rows, head) if head.seq else None
 
 
 def link_params(chain: str, kind: str, *, now: datetime, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of NEXT_LINK and NEXT_LINK_IF_FREE for an event of the system."""
-    return _link_params(_fields(chain, kind, now=now, actor="system", subject="", request_id="", details=details))
+    return _link_params(_fields(chain, kind, now=now, actor=SYSTEM, subject="", request_id="", details=details))
 
 
 def _link_params(fields: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def linked(params: Mapping[str, Any], head: Head) -> dict[str, Any]:
 
 
 def append_soon(
-    chain: str, kind: str, *, now: datetime, actor: str = "system", subject: str = "", details: Mapping[str, Any]
+    chain: str, kind: str, *, now: datetime, actor: str = SYSTEM, subject: str = "", details: Mapping[str, Any]
 ) -> None:
     """Write an event in the caller's transaction without waiting for other writers of the chain.
 
@@ -221,13 +222,14 @@ def _fields(
     request_id: str,
     details: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
+    request_id = request_id or current_request_id.get()
     return {
         "chain": chain,
         "kind": kind,
         "at": now,
-        "actor": _label("actor", actor),
-        "subject": _label("subject", subject),
-        "request_id": _label("request_id", request_id or current_request_id.get()),
+        "actor": actor if actor == SYSTEM else _label("actor", actor),
+        "subject": subject and _label("subject", subject),
+        "request_id": request_id and _label("request_id", request_id),
         "details": checked_details(kind, details or {}),
     }
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from json.encoder import encode_basestring_ascii
+from json.encoder import c_make_encoder, encode_basestring_ascii
 from typing import Any, Final, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -29,11 +29,14 @@ CHUNK: Final = 2_000
 GENESIS = "0" * 64
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+# What `encode` makes anew for each value, in twice the time of encoding a small one: sorted, no name skipped, no NaN.
+_HOW = True, False, False
+_CHUNKS = c_make_encoder and c_make_encoder(None, _ENCODER.default, encode_basestring_ascii, None, ":", ",", *_HOW)
 
 
 def canonical(value: object) -> str:
     """Encode as JSON with sorted keys, no spaces, ASCII; refuse floats that JSON does not know."""
-    return _ENCODER.encode(value)
+    return "".join(_CHUNKS(value, 0)) if _CHUNKS else _ENCODER.encode(value)
 
 
 def digest(value: object) -> str:
@@ -43,7 +46,7 @@ def digest(value: object) -> str:
 
 def microseconds(moment: datetime) -> int:
     """Return whole microseconds since 1970, exact where a float would round."""
-    return (moment - EPOCH) // timedelta(microseconds=1)
+    return (moment - EPOCH) // _MICROSECOND
 
 
 def event_hash(*, at: datetime, **columns: Any) -> str:
@@ -59,9 +62,9 @@ def hash_parts(*, at: datetime, details: str, **columns: str) -> tuple[str, str,
     `prev_hash` stands between the first and the second, `seq` between the second and the third: a database that reads
     the last link itself puts the text together and hashes it.
     """
-    actor, chain, kind, request_id, subject = (
-        encode_basestring_ascii(columns[name]) for name in ("actor", "chain", "kind", "request_id", "subject")
-    )
+    quoted = encode_basestring_ascii
+    actor, chain, kind = quoted(columns["actor"]), quoted(columns["chain"]), quoted(columns["kind"])
+    request_id, subject = quoted(columns["request_id"]), quoted(columns["subject"])
     first = f'{{"actor":{actor},"at":{microseconds(at)},"chain":{chain},"details":{details},"kind":{kind}'
     return f'{first},"prev_hash":"', f'","request_id":{request_id},"seq":', f',"subject":{subject}}}'
 

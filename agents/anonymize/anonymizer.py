@@ -116,6 +116,8 @@ class Vault(NotCopyable):
 
     def cut(self, text: str) -> int:
         """Return where a placeholder begins that the next text may complete; the end of the text if none does."""
+        if not self._originals:
+            return len(text)
         done = max((end for _, end, _ in self.found(text)), default=0)
         tail = UNFINISHED.search(text, max(done, len(text) - LONGEST))
         return tail.start() if tail else len(text)
@@ -131,6 +133,8 @@ class Vault(NotCopyable):
 
     def restore(self, text: str, escaped: Callable[[str], str] = str) -> str:
         """Return the text with its placeholders replaced; restored text is not searched again."""
+        if not self._originals:
+            return text
         pieces: list[str] = []
         at = 0
         for start, end, token in self.found(text):

@@ -8,10 +8,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
+from django.core.signals import setting_changed
 from django.db import DatabaseError
+from django.dispatch import receiver
 
 from agents.models import DeclaredModel
 from agents.policy.model_catalogue import CONSOLE, EMBEDDINGS, JUDGES, MAIN, ROLES, SMALL, Models, overridden
@@ -19,6 +22,7 @@ from agents.policy.model_catalogue import CONSOLE, EMBEDDINGS, JUDGES, MAIN, ROL
 logger = logging.getLogger(__name__)
 
 KEPT_SECONDS = 1.0
+_NONE: Mapping[str, str] = MappingProxyType({})
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -36,10 +40,15 @@ _seen = _Seen()
 
 def file_models() -> Models:
     """Return what the deployment declares, by its file and its variables."""
-    declared, roles = settings.LQOPS_MODELS, settings.LQOPS_MODEL_ROLES
-    if _seen.file is None or _seen.file.declared is not declared or _seen.file.roles is not roles:
-        _seen.file = Models(declared, roles)
+    if _seen.file is None:
+        _seen.file = Models(settings.LQOPS_MODELS, settings.LQOPS_MODEL_ROLES)
     return _seen.file
+
+
+@receiver(setting_changed)  # as tests do
+def _forget_file(*, setting: str, **_: Any) -> None:
+    if setting in {"LQOPS_MODELS", "LQOPS_MODEL_ROLES"}:
+        _seen.file = None
 
 
 def models_in_force() -> Models:
@@ -92,15 +101,15 @@ def read_rows() -> Rows:
     return _seen.rows
 
 
-def _in_force() -> tuple[Models, dict[str, str]]:
+def _in_force() -> tuple[Models, Mapping[str, str]]:
     if time.monotonic() - _seen.read_at >= KEPT_SECONDS and not _is_in_event_loop():
         try:
             read_rows()
         except DatabaseError as error:
             logger.warning("what is set of models could not be read (%s); it stays as it was", type(error).__name__)
-    base, rows, merged = file_models(), _seen.rows, _seen.merged
+    base, rows, merged = _seen.file or file_models(), _seen.rows, _seen.merged
     if not rows:
-        return base, {}
+        return base, _NONE
     if merged is None or merged[:2] != (base, rows):
         merged = _seen.merged = base, rows, overridden(base, rows)
     return merged[2]

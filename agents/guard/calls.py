@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from agents.anonymize import Anonymizer
 from agents.enums import Level, Purpose, Risk, ToolIntent
@@ -29,7 +29,7 @@ from agents.types import ZERO, Capability, Ledger, ModelReply, ModelRequest, Pri
 from audit.kinds import LABEL
 from audit.models import SkillAudit
 from audit.recorder import Head
-from audit.redaction import StreamRedactor, contains_marker, redact, redact_data, redaction_state
+from audit.redaction import MARKER_WORD, StreamRedactor, contains_marker, redact, redact_data, redaction_state
 from audit.rows import canonical
 from audit.skill_audits import skill_call
 
@@ -178,9 +178,14 @@ class Call:
         """Such a call is never seen open, so its journal row is written once, with its end."""
         return not self.tool.remote and self.tool.request is None
 
+    @cached_property
+    def arguments_json(self) -> str:
+        """The arguments as canonical JSON."""
+        return canonical(self.arguments)
+
     @property
     def holds_a_secret(self) -> bool:
-        return _holds_a_secret(self.tool, self.arguments)
+        return MARKER_WORD in self.arguments_json and _holds_a_secret(self.tool, self.arguments)
 
     @cached_property
     def digest(self) -> str:
@@ -194,13 +199,14 @@ class Call:
 
     def _digest(self, key: str) -> str:
         return call_digest(
-            session_id=str(self.session.public_id),
+            session_id=self.session.chain,
             key=key,
             intent=self.intent,
             name=self.capability.name,
             version=self.capability.version,
             phase=self.phase,
             arguments=self.arguments,
+            arguments_json=self.arguments_json,
         )
 
 
@@ -208,6 +214,7 @@ _FIELDS = frozenset(field.name for field in fields(Call))
 # Computed once, and again if one of these fields changes.
 _COMPUTED_FROM = {
     "request": frozenset({"tool", "arguments", "fallback"}),
+    "arguments_json": frozenset({"arguments"}),
     "digest": frozenset({"tool", "arguments", "key", "phase", "intent", "session"}),
 }
 
@@ -226,12 +233,12 @@ def plan_call(
     known = ToolIntent(intent)
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
-    tool, arguments = usable(known, params)
+    tool, arguments, arguments_json, request = usable(known, params)
     is_new = not key
     if session.called_keys is not None:
         is_new = is_new or key not in session.called_keys
         session.called_keys.add(key)
-    return Call(
+    call = Call(
         session,
         known,
         tool,
@@ -243,24 +250,35 @@ def plan_call(
         phase=session.current_phase,
         is_new=is_new,
     )
+    vars(call).update(arguments_json=arguments_json, request=request)  # what they are computed from is the same
+    return call
 
 
-def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]]:
+class Usable(NamedTuple):
+    """Parameters that a call can be made with, as they are stored, its tool, and the model request that it makes."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    arguments_json: str
+    request: ModelRequest | None
+
+
+def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> Usable:
     """Return the tool of the intent and the parameters as they are stored, or raise BadParams."""
-    if not isinstance(params, Mapping):
+    if type(params) is not dict and not isinstance(params, Mapping):
         raise BadParams(f"the parameters of a call are an object, not {type(params).__name__}.")
     offers, offers_size = _usable_offers(params[OFFERS]) if OFFERS in params else (None, 0)
     given = json_safe(dict(params) if offers is None else {**params, OFFERS: None})
-    size = len(canonical(given)) + offers_size
+    written = canonical(given)
+    size = len(written) + offers_size
     if size > MAX_ARGUMENT_CHARS:
         raise BadParams(f"the parameters are {size} characters long; at most {MAX_ARGUMENT_CHARS} are taken.")
     arguments: dict[str, Any] = redact_data(given)
     if offers is not None:
         arguments[OFFERS] = offers
     tool = tool_for(ToolIntent(intent), arguments)
-    if tool.request is not None:
-        tool.request(arguments)
-    return tool, arguments
+    request = tool.request(arguments) if tool.request is not None else None
+    return Usable(tool, arguments, written if arguments == given else canonical(arguments), request)
 
 
 def _usable_offers(offers: Any) -> tuple[Any, int]:
@@ -288,7 +306,7 @@ def _stored_offers(written: bytes, _state: object) -> tuple[str, int]:
 
 def fitting(intent: ToolIntent | str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters as a call stores them, or raise if no call could be made with them."""
-    tool, arguments = usable(intent, params)
+    tool, arguments, *_ = usable(intent, params)
     if _holds_a_secret(tool, arguments):
         raise BadParams("they hold a secret, or its mask; pass secrets by handle.")
     return arguments

@@ -76,6 +76,7 @@ from agents.sessions.approvals import ticket_record
 from agents.skills.running import SkillStopped, SkillTimeout, run_parallel, timed
 from agents.skills.skill import SkillContext
 from agents.text.clean import json_safe
+from agents.tracing import makes_spans
 from agents.types import ZERO, Ledger, ModelRequest, Price, ToolResult
 from audit.redaction import redact, redact_data, redact_exception
 from audit.rows import canonical
@@ -334,8 +335,7 @@ def _acted(call: Call) -> ToolResult:
     result, _ = _dispatch(call, _never)
     if not result.ok:
         raise _Undone
-    row = call.journal
-    row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
+    call.journal.end(result)
     return result
 
 
@@ -413,7 +413,7 @@ def _as_approved(call: Call, ticket: Approval) -> Call | ToolResult:
         return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
     if not ticket.original_digest:
         return call
-    call = call.but(tool=usable(call.intent, ticket.arguments)[0])
+    call = call.but(tool=usable(call.intent, ticket.arguments).tool)
     return refuse_edited(call, ticket) or call
 
 
@@ -606,7 +606,8 @@ def _dispatch(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Mete
     """Run the handler as one span, and with the ids of run and call on every log line."""
     with traced(call) as span:
         result, meter = _handle(call, stopped)
-        span.update(outcome_attributes(result, meter.last))
+        if makes_spans():
+            span.update(outcome_attributes(result, meter.last))
     return result, meter
 
 
@@ -622,22 +623,22 @@ def _handle(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]
         stopped=stopped,
         tries=Tries(most=most_tries(), rate_limited=row.attempt - 1),
     )
+    session = call.session
     context = SkillContext(
-        session_pk=call.session.pk,
-        session_id=call.session.public_id,
-        owner_id=call.session.owner_id,
+        session_pk=session.pk,
+        session_id=session.public_id,
+        owner_id=session.owner_id,
         call_id=row.public_id,
-        idempotency_key=f"{call.session.public_id}:{call.key}",  # of every attempt: a server that honours it acts once
+        idempotency_key=f"{session.chain}:{call.key}",  # of every attempt: a server that honours it acts once
         now=call.now,
         infer=meter.infer,
         stopped=stopped,
     )
     outcome = Outcome.SUCCESS
     data = None
-    error = ""
-    detail = ""
+    data_json = error = detail = ""
     try:
-        if call.tool.remote and not call.is_fresh and is_halted(call.session):
+        if call.tool.remote and not call.is_fresh and is_halted(session):
             outcome = Outcome.DENIED
             error = "The session was halted."
             detail = "halted_before_dispatch"
@@ -645,11 +646,11 @@ def _handle(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]
             with nullcontext() if call.tool.remote or call.is_undone_whole else transaction.atomic():
                 data = dispatch.run(_make_pass(row.public_id), call.tool, context, deepcopy(call.arguments))
                 data = redact_data(json_safe(data))
-                canonical(data)  # what cannot be stored is the tool's fault, not the journal's
+                data_json = canonical(data)  # what cannot be stored is the tool's fault, not the journal's
     except Exception as raised:  # whatever a tool raises is its outcome, and the run can go on from it
         if not call.tool.remote and isinstance(raised, OperationalError | InterfaceError):
             raise  # the database failed, not the tool: this block is undone, and the run is left to be taken over
-        data = None
+        data, data_json = None, ""
         outcome, error, detail = _failure(call, meter, raised)
     finally:
         meter.close()
@@ -659,7 +660,8 @@ def _handle(call: Call, stopped: Callable[[], bool]) -> tuple[ToolResult, Meter]
         outcome, error = Outcome.GATEWAY_ERROR, meter.failure  # a handler may not turn a failed inference into success
     # Charged is the very Decimal that R4 approved: once, and only when the provider was reached.
     charged = row.approved_usd if meter.contacted and detail not in {RETRY_LATER, KEY_REFUSED} else ZERO
-    return ToolResult(charged, data, outcome, json_safe(error)[:2_000], detail, str(row.public_id)), meter
+    error = json_safe(error)[:2_000]
+    return ToolResult(charged, data, outcome, error, detail, row.call_id, data_json=data_json), meter
 
 
 def _failure(  # noqa: PLR0911 one line for each kind of failure

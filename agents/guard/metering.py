@@ -47,8 +47,10 @@ def outgoing_request(session: AgentSession, request: ModelRequest) -> OutgoingRe
     """
     if request.purpose == Purpose.EMBEDDING:
         return OutgoingRequest(_parties_of_owner(session).hide_for_good(request))
-    most = fitting_tokens(request.model, request.purpose, request.max_tokens)
-    request = in_form(replace(request, form=form_of(request.model), max_tokens=most))
+    most, form = fitting_tokens(request.model, request.purpose, request.max_tokens), form_of(request.model)
+    if (most, form) != (request.max_tokens, request.form):
+        request = replace(request, form=form, max_tokens=most)
+    request = in_form(request)
     if not request.anonymize or is_in_process(request.model):
         return OutgoingRequest(request)
     project = session.project

@@ -58,6 +58,7 @@ def journal_row(call: Call) -> ToolCall:
         version=call.capability.version,
         phase=call.phase,
         arguments=call.arguments,
+        arguments_json=call.arguments_json,
         digest=call.digest,
         asked_digest="" if call.asked_digest == call.digest else call.asked_digest,
         repeatable=call.capability.repeatable,
@@ -148,10 +149,7 @@ def _settled_at_once(call: Call, result: ToolResult, meter: Meter, *, now: datet
 def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
     """Close the call. Return its result, or the exception to raise after this transaction."""
     row = call.journal
-    row.outcome = result.outcome
-    row.detail = result.detail
-    row.error = result.error
-    row.result = result.data
+    row.end(result)
     audited = skill_audit(call, result, now=now)
     if call.is_free_and_local:
         journal_local(row, session=call.session, after=call.head, now=now, skill_call=audited)

@@ -5,13 +5,15 @@ from contextlib import AbstractContextManager
 from agents.enums import Outcome, ToolIntent
 from agents.guard.calls import Call
 from agents.ledger.journal import Attempt
-from agents.tracing import FAILED, OUTCOME, Attributes, working_on
+from agents.tracing import FAILED, OUTCOME, Attributes, makes_spans, working_on
 from agents.types import ToolResult
 
 
 def traced(call: Call) -> AbstractContextManager[Attributes]:
     """Mark the block as work on an open call."""
-    row = call.journal
+    row, run = call.journal, call.session.chain
+    if not makes_spans():
+        return working_on("", run=run, call=row.call_id, attributes={})
     operation = "execute_tool"
     if row.model and row.name == row.intent:
         operation = "embeddings" if row.intent == ToolIntent.RETRIEVE_CHUNKS else "chat"
@@ -19,14 +21,13 @@ def traced(call: Call) -> AbstractContextManager[Attributes]:
     attributes = {
         "gen_ai.operation.name": operation,
         "gen_ai.tool.name": row.name if operation == "execute_tool" else "",
-        "gen_ai.tool.call.id": str(row.public_id),
+        "gen_ai.tool.call.id": row.call_id,
         "gen_ai.request.model": row.model,
         "gen_ai.request.max_tokens": row.max_tokens or None,
         "lqops.intent": row.intent,
         "lqops.phase": row.phase,
     }
-    run = str(call.session.public_id)
-    return working_on(f"{operation} {subject}", run=run, call=str(row.public_id), attributes=attributes)
+    return working_on(f"{operation} {subject}", run=run, call=row.call_id, attributes=attributes)
 
 
 def outcome_attributes(result: ToolResult, attempt: Attempt | None) -> Attributes:

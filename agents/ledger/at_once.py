@@ -20,15 +20,22 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from django.db import IntegrityError, connection
+from django.db import IntegrityError
 
 from agents.enums import Outcome
 from agents.ledger.budgets import APPLYING, THEIR_BUDGETS
 from agents.ledger.journal import call_details
-from agents.ledger.prepared import adapted, run_on_postgres, run_on_sqlite, short_transaction
+from agents.ledger.prepared import (
+    adapted,
+    database_of_thread,
+    on_postgres,
+    run_on_postgres,
+    run_on_sqlite,
+    short_transaction,
+)
 from agents.ledger.prices import longest_prefix_sql
 from agents.models import AgentSession, ToolCall
-from agents.models.shared_texts import stored
+from agents.models.shared_texts import stored_json
 from agents.policy.costs import WARN_FRACTION
 from agents.policy.schedule import hour_of
 from agents.types import SkillPace, ToolResult
@@ -393,7 +400,7 @@ def open_call(
             "worst": params["held_usd"],
             "price": "" if price_row[0] is None else " ".join(str(part) for part in price_row),
         }
-    opened = _open_on_postgres if connection.vendor == "postgresql" else _open_on_sqlite
+    opened = _open_on_postgres if on_postgres() else _open_on_sqlite
     found = opened(params, priced=price_row is not None, counted=pace is not None)
     if found is None:
         return None
@@ -410,8 +417,8 @@ def _params(row: ToolCall, session: AgentSession, *, now: datetime, **more: Any)
         **recorder.link_params(session.chain, TOOL_CALL, now=now, details={**call_details(row), **more}),
         **{name: _micro(columns[name]) for name in ("approved_usd", "held_usd", "charged_usd", "actual_usd")},
         "session": session.pk,
-        "arguments": json.dumps(stored(row.arguments)),
-        "result": None if row.result is None else json.dumps(stored(row.result)),
+        "arguments": stored_json(row.arguments, row.arguments_json),
+        "result": None if row.result is None else stored_json(row.result, row.result_json),
     }
 
 
@@ -433,16 +440,16 @@ def begin_local(row: ToolCall, *, session: AgentSession, now: datetime, pace: Sk
         **_count_params(pace, now),
     }
     counted = pace is not None
-    if connection.vendor == "postgresql":
+    if on_postgres():
         return run_on_postgres(_BEGIN_LOCAL[counted], params) is not None
-    return _link(_SQLITE_FREE[counted], adapted(params), counted=counted) is not None
+    return _link(database_of_thread(), _SQLITE_FREE[counted], adapted(params), counted=counted) is not None
 
 
 def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
     """Write a local call whole. False: the session was stopped meanwhile, and the caller undoes the effect."""
     row.settle(now)
     params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
-    is_postgres = connection.vendor == "postgresql"
+    is_postgres = on_postgres()
     return _has_id(row, run_on_postgres(_END_LOCAL, params) if is_postgres else _end_on_sqlite(params))
 
 
@@ -455,7 +462,7 @@ def record_local(row: ToolCall, *, session: AgentSession, now: datetime, started
     row.settle(now)
     first = recorder.link_params(session.chain, TOOL_CALL, now=now, details=started)
     params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
-    if connection.vendor == "postgresql":
+    if on_postgres():
         params |= {f"began_{name}": first[name] for name in ("event_details", "hash_1", "hash_2", "hash_3")}
         return _has_id(row, run_on_postgres(_LOCAL, params, is_last=True))
     return _has_id(row, _end_on_sqlite(params, first))
@@ -484,7 +491,7 @@ def settle_call(
 ) -> bool:
     """Close an open call in the ledgers, the journal and the audit log, if this worker holds it. Else write nothing."""
     before = dict(vars(row))
-    row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
+    row.end(result)
     row.charged_usd, row.actual_usd, row.tokens = charged, row.actual_usd + booked, row.tokens + tokens
     row.settle(now)
     details = call_details(row)
@@ -499,7 +506,7 @@ def settle_call(
         "unknown_since": row.unknown_since,
         "detail": row.detail,
         "error": row.error,
-        "result": None if row.result is None else json.dumps(stored(row.result)),
+        "result": None if row.result is None else stored_json(row.result, row.result_json),
         "estimate": _micro(row.approved_usd),
         "worst": _micro(row.held_usd),
         "charged": _micro(charged),
@@ -514,7 +521,7 @@ def settle_call(
     if skill_call is not None:
         params |= {f"skill_{name}": getattr(skill_call, name) for name in _AUDITED}
     kind = (bool(row.model), log is not None, skill_call is not None)
-    settled = _settle_on_postgres if connection.vendor == "postgresql" else _settle_on_sqlite
+    settled = _settle_on_postgres if on_postgres() else _settle_on_sqlite
     done = False
     try:
         done = settled(kind, params)
@@ -537,28 +544,29 @@ def _open_on_postgres(params: Mapping[str, Any], *, priced: bool, counted: bool)
 
 def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool, counted: bool) -> tuple[int, Head, list[int]] | None:
     given = adapted(params)
-    with short_transaction():
-        linked = _link((_SQLITE_ROOM if priced else _SQLITE_FREE)[counted], given, counted=counted)
+    with short_transaction() as database:
+        linked = _link(database, (_SQLITE_ROOM if priced else _SQLITE_FREE)[counted], given, counted=counted)
         if linked is None:
             return None
         head, (given["budget_ids"],) = linked
         if priced:
-            run_on_sqlite(_SQLITE_RESERVE, given)
-            run_on_sqlite(_SQLITE_RESERVE_SHARED, given)
-        opened = run_on_sqlite(_SQLITE_OPEN, given)
+            run_on_sqlite(_SQLITE_RESERVE, given, database)
+            run_on_sqlite(_SQLITE_RESERVE_SHARED, given, database)
+        opened = run_on_sqlite(_SQLITE_OPEN, given, database)
     assert opened is not None  # noqa: S101 a row was inserted
     return opened[0], head, json.loads(given["budget_ids"]) if priced else []
 
 
 def _end_on_sqlite(params: Mapping[str, Any], first: Mapping[str, Any] | None = None) -> tuple[Any, ...] | None:
     given = adapted(params)
-    linked = _link(_SQLITE_FREE[False], given if first is None else {**given, **adapted(first)})
+    database = database_of_thread()
+    linked = _link(database, _SQLITE_FREE[False], given if first is None else {**given, **adapted(first)})
     if linked is None:
         return None
     if first is not None:
-        _insert_link(given, linked[0])
-    run_on_sqlite(_SQLITE_STAMP, given)
-    return run_on_sqlite(_SQLITE_WHOLE, {**given, "budget_ids": "[]"})
+        _insert_link(database, given, linked[0])
+    run_on_sqlite(_SQLITE_STAMP, given, database)
+    return run_on_sqlite(_SQLITE_WHOLE, {**given, "budget_ids": "[]"}, database)
 
 
 def _settle_on_postgres(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) -> bool:
@@ -577,33 +585,35 @@ def _settle_on_sqlite(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) 
     priced, logged, audited = kind
     given = adapted(params)
     given["budget_ids"] = json.dumps(params["budget_ids"])
-    with short_transaction():
-        linked = _link(_SQLITE_OPEN_CALL, given)
+    with short_transaction() as database:
+        linked = _link(database, _SQLITE_OPEN_CALL, given)
         if linked is None:
             return False
-        run_on_sqlite(_SQLITE_BOOK if priced else _SQLITE_STAMP, given)
+        run_on_sqlite(_SQLITE_BOOK if priced else _SQLITE_STAMP, given, database)
         if priced:
-            run_on_sqlite(_SQLITE_BOOK_SHARED, given)
+            run_on_sqlite(_SQLITE_BOOK_SHARED, given, database)
         if logged:
-            run_on_sqlite(_SQLITE_LOG, given)
+            run_on_sqlite(_SQLITE_LOG, given, database)
         if audited:
-            run_on_sqlite(_SQLITE_AUDIT, {**given, "seq": linked[0].seq})
-        run_on_sqlite(_SQLITE_CLOSE, given)
+            run_on_sqlite(_SQLITE_AUDIT, {**given, "seq": linked[0].seq}, database)
+        run_on_sqlite(_SQLITE_CLOSE, given, database)
     return True
 
 
-def _link(sql: str, params: Mapping[str, Any], *, counted: bool = False) -> tuple[Head, list[Any]] | None:
+def _link(
+    database: Any, sql: str, params: Mapping[str, Any], *, counted: bool = False
+) -> tuple[Head, list[Any]] | None:
     """Append the event to the last link that the statement returns; here the transaction is the lock."""
-    found = run_on_sqlite(sql, params)
-    if found is None or (counted and run_on_sqlite(_SQLITE_COUNT, params) is None):
+    found = run_on_sqlite(sql, params, database)
+    if found is None or (counted and run_on_sqlite(_SQLITE_COUNT, params, database) is None):
         return None
     seq, last, *more = found
-    return _insert_link(params, Head(seq, last)), more
+    return _insert_link(database, params, Head(seq, last)), more
 
 
-def _insert_link(params: Mapping[str, Any], head: Head) -> Head:
+def _insert_link(database: Any, params: Mapping[str, Any], head: Head) -> Head:
     linked = recorder.linked(params, head)
-    run_on_sqlite(recorder.INSERT_LINKED, {**params, **linked})
+    run_on_sqlite(recorder.INSERT_LINKED, {**params, **linked}, database)
     return Head(linked["seq"], linked["hash"])
 
 

@@ -260,7 +260,7 @@ def journal_recover(row: AgentSession, *, now: datetime) -> bool:
 def call_details(call: ToolCall) -> dict[str, Any]:
     """Return what the audit log holds of a call: ids, labels and amounts."""
     details: dict[str, Any] = {
-        "call_id": str(call.public_id),
+        "call_id": call.call_id,
         "tool": call.intent,
         "phase": call.phase,
         "outcome": call.outcome,

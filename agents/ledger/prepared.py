@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,6 +26,12 @@ _NAMED: Final = re.compile(r"%\((\w+)\)s")
 _UNKNOWN_NAME: Final = "26000"
 _DONE: Final = (1, 2)  # COMMAND_OK and TUPLES_OK
 _TYPES: Final = {date: 1082}  # the number of the type; the server finds out all others by itself
+
+
+@cache
+def on_postgres() -> bool:
+    """Return whether the installation's database is PostgreSQL."""
+    return connections[DEFAULT_DB_ALIAS].vendor == "postgresql"
 
 
 def run_on_postgres(sql: str, params: Mapping[str, Any], *, is_last: bool = False) -> list[Any] | None:
@@ -59,22 +65,21 @@ def _run(opened: Any, sql: str, params: Mapping[str, Any]) -> Any:
         name = b"lqops_%s" % hashlib.sha256(numbered).hexdigest()[:32].encode()
         _checked(opened, opened.pgconn.prepare(name, numbered, [_TYPES.get(type(params[one]), 0) for one in names]))
         known[sql] = name
-    result = opened.pgconn.exec_prepared(name, [_as_text(params[one]) for one in names])
+    values = map(params.__getitem__, names)
+    texts = [None if value is None else _TEXTS.get(type(value), _as_text)(value) for value in values]
+    result = opened.pgconn.exec_prepared(name, texts)
     if _sqlstate(result) == _UNKNOWN_NAME:  # somebody deallocated it
         known.pop(sql)
     return result
 
 
-def _as_text(value: Any) -> bytes | None:
-    match value:
-        case None:
-            return None
-        case str():
-            return value.encode()
-        case list():
-            return f"{{{','.join(map(str, value))}}}".encode()
-        case _:
-            return str(value).encode()
+def _as_text(value: Any) -> bytes:
+    if isinstance(value, list):
+        return f"{{{','.join(map(str, value))}}}".encode()
+    return str(value).encode()
+
+
+_TEXTS: Final[Mapping[type, Callable[[Any], bytes]]] = {str: str.encode, int: b"%d".__mod__}  # most are
 
 
 def _is_idle(opened: Any) -> bool:
@@ -117,28 +122,38 @@ def _numbered(sql: str) -> tuple[bytes, list[str]]:
 _CAST: Final = re.compile(r"(?<=[)sL])::\w+")
 
 
-def run_on_sqlite(sql: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
+def database_of_thread() -> Any:
+    """Return the connection of this thread; to ask for it takes as long as a small statement."""
+    return connections[DEFAULT_DB_ALIAS]
+
+
+def run_on_sqlite(sql: str, params: Mapping[str, Any], database: Any) -> tuple[Any, ...] | None:
     """Run the statement, which the driver keeps prepared, and return its first row."""
-    database = connections[DEFAULT_DB_ALIAS]
     database.validate_no_broken_transaction()
-    with database.wrap_database_errors:
+    try:
         found: tuple[Any, ...] | None = database.connection.execute(_colons(sql), params).fetchone()
+    except sqlite3.Error:
+        with database.wrap_database_errors:
+            raise
     return found
 
 
 @contextmanager
-def short_transaction() -> Iterator[None]:
-    """A transaction of its own for statements of this module alone, in a third of the time of `transaction.atomic`."""
+def short_transaction() -> Iterator[Any]:
+    """A transaction of its own for statements of this module alone, in a third of the time of `transaction.atomic`.
+
+    It gives the connection.
+    """
     database = connections[DEFAULT_DB_ALIAS]
     if database.in_atomic_block:  # as tests are; elsewhere it is an error, which atomic raises
         with transaction.atomic(durable=True):
-            yield
+            yield database
         return
     database.ensure_connection()
     with database.wrap_database_errors:
         database.connection.execute("BEGIN IMMEDIATE")
     try:
-        yield
+        yield database
         with database.wrap_database_errors:
             database.connection.commit()
     except BaseException:

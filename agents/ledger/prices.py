@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
@@ -51,6 +51,21 @@ def declared_price(model: str, row: Sequence[Any] | None) -> Price:
     A model without a valid price is refused: an unknown cost cannot be bounded.
     """
     declared = models_in_force().declared
+    given = row and tuple(row), declared
+    judged = _judged.get(model)
+    if judged is None or judged[0] != given:
+        judged = given, _declared_price(model, row, declared)
+        if len(_judged) >= MOST_JUDGED:
+            _judged.clear()
+        _judged[model] = judged
+    return judged[1]
+
+
+MOST_JUDGED: Final = 256
+_judged: dict[str, tuple[tuple[Any, Any], Price]] = {}  # by model, what its price was last judged by, and the price
+
+
+def _declared_price(model: str, row: Sequence[Any] | None, declared: Mapping[str, Any]) -> Price:
     longest = max((name for name in declared if model.startswith(name)), key=len, default="")
     try:
         if row is not None and row[0] is not None and len(row[0]) >= len(longest):

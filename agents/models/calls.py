@@ -1,20 +1,23 @@
 """The journal: one row per guarded call, written before the call goes out and closed when its outcome is known."""
 
 import uuid
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.base import ModelState
 from django.db.models.functions import Now
 
 from agents.enums import ApprovalStatus, Level, Outcome, Phase, Purpose, QuestionStatus, Risk, ToolIntent
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import AgentSession
 from agents.models.shared_texts import SharedTextField, SharedTextJSONField
+from agents.types import ToolResult
 
 
 class ToolCallQuerySet(models.QuerySet["ToolCall"]):
@@ -71,6 +74,10 @@ class ToolCall(models.Model):
     resolved_at = models.DateTimeField(null=True, blank=True)
     unknown_since = models.DateTimeField(null=True, blank=True)
 
+    # Arguments and result as canonical JSON, if they were written so before.
+    arguments_json: str = ""
+    result_json: str = ""
+
     objects = ToolCallQuerySet.as_manager()
 
     class Meta:
@@ -98,19 +105,24 @@ class ToolCall(models.Model):
 
     @classmethod
     def begun(cls, session: AgentSession, **given: Any) -> "ToolCall":
-        """Build the row of a call that its worker is about to make.
-
-        It is the row that `ToolCall(...)` builds; given in the order of its fields, it takes a fifth of the time.
-        """
-        given |= {"session_id": session.pk, "fencing": session.fencing}
-        values = [
-            given[name] if name in given else default() if callable(default) else default
-            for name, default in _begun_as()
-        ]
-        make: Any = cls
-        row: ToolCall = make(*values)
-        row._state.fields_cache["session"] = session
+        """Build the row of a call that its worker is about to make, in a tenth of the time of `ToolCall(...)`."""
+        values, makers = _begun_as()
+        made = {name: maker() for name, maker in makers}
+        state = ModelState()
+        state.fields_cache["session"] = session
+        row = cls.__new__(cls)
+        vars(row).update(values, **made, **given, session_id=session.pk, fencing=session.fencing, _state=state)
         return row
+
+    @cached_property
+    def call_id(self) -> str:
+        """Its public id as text."""
+        return str(self.public_id)
+
+    def end(self, result: ToolResult) -> None:
+        """Take over what the call came to."""
+        self.outcome, self.detail, self.error = result.outcome, result.detail, result.error
+        self.result, self.result_json = result.data, result.data_json
 
     def settle(self, now: datetime) -> None:
         """Note when the call got its outcome. An unknown one is so until a person says what became of it."""
@@ -124,12 +136,16 @@ class ToolCall(models.Model):
 
 
 @cache
-def _begun_as() -> list[tuple[str, Any]]:
-    """Return the columns of a call in order, each with its default or what makes it."""
-    return [
-        (field.attname, field.default if field.has_default() else field.get_default())
-        for field in ToolCall._meta.concrete_fields
-    ]
+def _begun_as() -> tuple[dict[str, Any], list[tuple[str, Callable[[], Any]]]]:
+    """Return the columns of a call with their defaults, and those whose default is made for each call."""
+    values: dict[str, Any] = {}
+    made: list[tuple[str, Callable[[], Any]]] = []
+    for field in ToolCall._meta.concrete_fields:
+        if field.has_default() and callable(field.default):
+            made.append((field.attname, field.default))
+        else:
+            values[field.attname] = field.get_default()
+    return values, made
 
 
 # --- Approval tickets: evidence that a person allowed one exact call, once ---

@@ -3,6 +3,7 @@
 import uuid
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from django.conf import settings
@@ -262,7 +263,7 @@ class AgentSession(models.Model):
         """Whether it was started to read what a run before it did not."""
         return self.slot.startswith(RETRY)
 
-    @property
+    @cached_property
     def chain(self) -> str:
         """The name of this session's chain in the audit log."""
         return str(self.public_id)

@@ -5,6 +5,7 @@ written with the first row that holds them and never change. Messages are cut at
 document is the same text wherever it is quoted. What was sent to a model is put together again, to the character.
 """
 
+import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ LONG_CHARS: Final = 1_000
 KEPT: Final = 64  # texts that a process remembers
 # Begins what stands for texts: a character that no text should hold. A text that begins with it is stored apart, too.
 MARK: Final = "\ufdd0"
+_MARK_IN_JSON: Final = json.dumps(MARK)[1:-1]
 _HEADER: Final = re.compile(r"<<<[a-z0-9_]+ [A-Za-z0-9]{8,64}(?: [^\n]{0,1000})?>>>\n")
 _FOOTER: Final = re.compile(r"\n<<<end [A-Za-z0-9]{8,64}>>>")
 MOST_PIECES: Final = 50  # a text with more borders is not cut: whoever sends a document may write as many as they like
@@ -79,6 +81,13 @@ def _as_column(parts: Any, kind: str) -> Any:
     """Describe a field to migrations as an ordinary one: its column is the same."""
     name, _, args, kwargs = parts
     return name, f"django.db.models.{kind}", args, kwargs
+
+
+def stored_json(value: Any, text: str) -> str:
+    """Return the JSON of a value as its column holds it; `text` is the value as ASCII JSON, or empty."""
+    if text and len(text) < LONG_CHARS and _MARK_IN_JSON not in text:
+        return text  # none of its texts is a long one
+    return json.dumps(stored(value))
 
 
 def stored(value: Any) -> Any:

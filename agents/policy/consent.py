@@ -72,10 +72,13 @@ def call_digest(
     version: str,
     phase: str,
     arguments: Mapping[str, Any],
+    arguments_json: str = "",
 ) -> str:
-    """Return the digest of a call. With an empty key: its signature, the same anywhere in the run."""
+    """Return the digest of a call. With an empty key: its signature, the same anywhere in the run.
+
+    `arguments_json` is the canonical JSON of the arguments, if the caller has it.
+    """
     parts = {
-        "arguments": arguments,
         "intent": str(intent),
         "key": key,
         "name": name,
@@ -83,7 +86,8 @@ def call_digest(
         "session": session_id,
         "version": version,
     }
-    return hashlib.sha256(canonical(parts).encode("ascii")).hexdigest()
+    text = f'{{"arguments":{arguments_json or canonical(arguments)},{canonical(parts)[1:]}'  # the first by name
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def reshaped(asked: Mapping[str, Any], changed: Mapping[str, Any], within: str = "") -> str:

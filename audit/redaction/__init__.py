@@ -6,6 +6,7 @@ nothing. Must not be the only guard: a secret that looks like a word is found by
 """
 
 from audit.redaction.redactor import (
+    MARKER_WORD,
     RedactingFilter,
     StreamRedactor,
     configure_marker_key,
@@ -20,6 +21,7 @@ from audit.redaction.redactor import (
 )
 
 __all__ = [
+    "MARKER_WORD",
     "RedactingFilter",
     "StreamRedactor",
     "configure_marker_key",

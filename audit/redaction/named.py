@@ -96,7 +96,10 @@ QUOTED_MOST = 8192
 
 def assignment_spans(text: str, low: str) -> Iterator[Span]:
     """Yield the values behind the name of a credential."""
-    if not any(stem in low for stem in STEMS):
+    for stem in STEMS:
+        if stem in low:
+            break
+    else:
         return
     done = 0
     left = most_candidates(text)

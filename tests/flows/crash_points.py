@@ -93,15 +93,15 @@ class Points:
         self.reach(f"after {what}")
         return result
 
-    def execute_at_once(self, original: Callable, sql: str, params):
+    def execute_at_once(self, original: Callable, sql: str, params, *more, **how):
         """A statement that the driver is given directly: several writes, by themselves or in a transaction."""
         writes = [f"{verb.split()[0]} {table}" for verb, table in WRITES.findall(sql)]
         if connection.in_atomic_block or not writes:
             self._writes += writes
-            return original(sql, params)
+            return original(sql, params, *more, **how)
         what = ", ".join([params["kind"], *dict.fromkeys(writes)])
         self.reach(f"before {what}")
-        result = original(sql, params)
+        result = original(sql, params, *more, **how)
         self.reach(f"after {what}")
         return result
 
@@ -157,7 +157,7 @@ def drive(story: Story, folder: Path, points: Points, line) -> None:
     """Tell the story in this process, watched; say which points were passed."""
 
     def watched(watch: Callable, original: Callable) -> Callable:
-        return lambda *arguments: watch(original, *arguments)
+        return lambda *arguments, **how: watch(original, *arguments, **how)
 
     with (
         patch.object(CursorWrapper, "_execute", watched(points.execute, CursorWrapper._execute)),

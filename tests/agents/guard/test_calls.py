@@ -262,7 +262,7 @@ def test_offered_skills_are_stored_as_all_other_parameters_are():
     }  # fmt: skip
 
     def stored(**more):
-        _, arguments = calls.usable(ToolIntent.RUN_SKILL, ask(tools=[offer], **more))
+        arguments = calls.usable(ToolIntent.RUN_SKILL, ask(tools=[offer], **more)).arguments
         assert arguments == redact_data(json_safe(ask(tools=[offer], **more)))
         assert list(arguments) == list(ask(tools=[offer], **more))
         return arguments

@@ -159,11 +159,11 @@ def changed(change, seen):
     """
 
     def run_changed(real):
-        def run(sql, params, **how):
+        def run(sql, *given, **how):
             new = change(sql)
             seen.append(new != sql)
             try:
-                return real(new, params, **how)
+                return real(new, *given, **how)
             except IntegrityError:
                 raise
             except DatabaseError as error:

@@ -18,8 +18,8 @@ AGAIN = "INSERT INTO agents_installation SELECT * FROM agents_installation WHERE
 
 
 def test_it_is_committed_at_its_end():
-    with short_transaction():
-        assert run_on_sqlite(DELETE, {"id": 1}) == (1,)
+    with short_transaction() as database:
+        assert run_on_sqlite(DELETE, {"id": 1}, database) == (1,)
         assert connection.connection.in_transaction
     assert not connection.connection.in_transaction
     assert not Installation.objects.exists()
@@ -27,23 +27,23 @@ def test_it_is_committed_at_its_end():
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_an_error_undoes_it(error):
-    with pytest.raises(error), short_transaction():
-        run_on_sqlite(DELETE, {"id": 1})
+    with pytest.raises(error), short_transaction() as database:
+        run_on_sqlite(DELETE, {"id": 1}, database)
         raise error
     assert Installation.objects.exists()
 
 
 def test_a_statement_that_fails_undoes_it_with_an_error_of_django():
-    with pytest.raises(IntegrityError), short_transaction():
-        run_on_sqlite("UPDATE agents_installation SET halt_id = NULL WHERE id = %(id)s", {"id": 1})
-        run_on_sqlite(AGAIN, {"id": 1})
+    with pytest.raises(IntegrityError), short_transaction() as database:
+        run_on_sqlite("UPDATE agents_installation SET halt_id = NULL WHERE id = %(id)s", {"id": 1}, database)
+        run_on_sqlite(AGAIN, {"id": 1}, database)
     assert not connection.connection.in_transaction
 
 
 def test_an_error_at_its_end_is_an_error_of_django_and_undoes_it():
-    with pytest.raises(IntegrityError), short_transaction():
+    with pytest.raises(IntegrityError), short_transaction() as database:
         run_on_sqlite(
-            "UPDATE agents_installation SET halt_id = 4711 WHERE id = %(id)s", {"id": 1}
+            "UPDATE agents_installation SET halt_id = 4711 WHERE id = %(id)s", {"id": 1}, database
         )  # there is no such row
     assert Installation.objects.filter(halt=None).exists()
 
@@ -61,8 +61,8 @@ def test_a_connection_that_cannot_be_rolled_back_is_closed():
 
     connection.ensure_connection()
     connection.connection = Broken(connection.connection)
-    with pytest.raises(RuntimeError), short_transaction():
-        run_on_sqlite(DELETE, {"id": 1})
+    with pytest.raises(RuntimeError), short_transaction() as database:
+        run_on_sqlite(DELETE, {"id": 1}, database)
         raise RuntimeError
     assert connection.connection is None
     assert Installation.objects.exists()
@@ -70,8 +70,8 @@ def test_a_connection_that_cannot_be_rolled_back_is_closed():
 
 def test_a_new_connection_is_opened_for_it():
     connection.close()
-    with short_transaction():
-        assert run_on_sqlite("SELECT id FROM agents_installation WHERE id = %(id)s", {"id": 1}) == (1,)
+    with short_transaction() as database:
+        assert run_on_sqlite("SELECT id FROM agents_installation WHERE id = %(id)s", {"id": 1}, database) == (1,)
 
 
 def test_it_is_refused_in_a_transaction():
