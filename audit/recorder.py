@@ -143,16 +143,10 @@ def link_params(chain: str, kind: str, *, now: datetime, details: Mapping[str, A
 
 
 def _link_params(fields: dict[str, Any]) -> dict[str, Any]:
-    told = canonical(fields["details"])
-    first, second, third = hash_parts(**{**fields, "details": told})
-    return {
-        **fields,
-        "event_at": fields["at"],
-        "event_details": told,
-        "hash_1": first,
-        "hash_2": second,
-        "hash_3": third,
-    }
+    params = fields | {"details": canonical(fields["details"])}
+    params["hash_1"], params["hash_2"], params["hash_3"] = hash_parts(**params)
+    params["event_at"], params["event_details"] = params.pop("at"), params.pop("details")
+    return params
 
 
 def linked(params: Mapping[str, Any], head: Head) -> dict[str, Any]:

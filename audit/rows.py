@@ -8,7 +8,8 @@ import hashlib
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from json.encoder import c_make_encoder, encode_basestring_ascii
+from json import encoder
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -31,7 +32,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 # What `encode` makes anew for each value, in twice the time of encoding a small one: sorted, no name skipped, no NaN.
 _HOW = True, False, False
-_CHUNKS = c_make_encoder and c_make_encoder(None, _ENCODER.default, encode_basestring_ascii, None, ":", ",", *_HOW)
+_made: Any = getattr(encoder, "c_make_encoder", None)  # other Pythons have none
+_CHUNKS = _made and _made(None, _ENCODER.default, encode_basestring_ascii, None, ":", ",", *_HOW)
 
 
 def canonical(value: object) -> str:

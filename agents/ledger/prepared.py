@@ -170,7 +170,7 @@ def adapted(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _ADAPTED: Final[Mapping[type, Callable[[Any], Any]]] = {
-    datetime: lambda value: str(value.astimezone(UTC).replace(tzinfo=None)),
+    datetime: lambda value: str(value if value.tzinfo is UTC else value.astimezone(UTC))[: -len("+00:00")],
     date: str,
     UUID: lambda value: value.hex,
 }

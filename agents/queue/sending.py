@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import connection, models, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, models, transaction
 from django.db.models import Count, Min
 from django_q.brokers import get_broker
 from django_q.models import OrmQ, Task
@@ -86,5 +86,5 @@ def prepare_tasks() -> None:
 
 def in_open_transaction() -> bool:
     """True inside a transaction. The wrapper of a test case does not count, as for atomic(durable=True)."""
-    blocks = connection.atomic_blocks
+    blocks = connections[DEFAULT_DB_ALIAS].atomic_blocks
     return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)

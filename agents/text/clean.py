@@ -13,16 +13,19 @@ from typing import Any
 from audit.redaction import redact
 from audit.redaction.redactor import DEPTH
 
+_AS_THEY_ARE = {int, bool, type(None)}
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 MAX_DEPTH = DEPTH  # redaction cuts what is nested deeper
 
 
 def json_safe(value: Any, depth: int = 0) -> Any:
     """Make a value fit for JSON and both databases: NUL, lone surrogates and NaN are replaced."""
-    if depth >= MAX_DEPTH and isinstance(value, dict | list | tuple):
-        raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep.")
     if isinstance(value, str):
         return _UNSTORABLE.sub("\ufffd", value)
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if depth >= MAX_DEPTH and isinstance(value, dict | list | tuple):
+        raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep.")
     if isinstance(value, dict):
         return {json_safe(str(name)): json_safe(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list | tuple):

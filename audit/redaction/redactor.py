@@ -31,6 +31,8 @@ _FILL = "\ue000"
 
 def redact(text: str) -> str:
     """Mask every credential in `text`; redacting the result again changes nothing."""
+    if _WORD.fullmatch(text) and not (_Known.expression and _Known.expression.search(text)):
+        return text
     for _ in range(ROUNDS):
         spans = find_spans(text)
         if not spans:
@@ -47,7 +49,7 @@ _WORD = re.compile(r"[a-z_]{0,24}")
 def find_spans(text: str) -> list[Span]:
     """Return the credentials in `text`, sorted and disjoint, outside of existing markers."""
     if _WORD.fullmatch(text):
-        return _merged(_known_spans(text)) if _Known.expression else []
+        return _merged(_known_spans(text))
     markers: list[tuple[int, int]] = []
     hidden = text
     if MARKER_WORD in text:
@@ -67,7 +69,7 @@ def find_spans(text: str) -> list[Span]:
 def _search(text: str) -> list[Span]:
     low = lowered(text)
     return [
-        *_known_spans(text),
+        *(_known_spans(text) if _Known.expression else ()),
         *token_spans(text),
         *block_spans(text),
         *place_spans(text, low),
@@ -77,6 +79,8 @@ def _search(text: str) -> list[Span]:
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
     """Sort spans and join overlaps; the first and widest one names the kind."""
+    if not spans:
+        return []
     result: list[Span] = []
     for span in sorted(spans, key=lambda item: (item.start, -item.end)):
         if result and span.start < result[-1].end:
@@ -286,9 +290,10 @@ class _DataRedactor:
         return marker("password" if strength is Strength.PASSWORD else "secret", value)
 
     def _searched(self, text: str) -> str:
-        if text not in self._redacted:
-            self._redacted[text] = redact(text)
-        return self._redacted[text]
+        found = self._redacted.get(text)
+        if found is None:
+            found = self._redacted[text] = redact(text)
+        return found
 
     def _container(self, value: Any, strength: Strength, depth: int) -> Any:
         if isinstance(value, dict):
