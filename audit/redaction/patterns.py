@@ -58,6 +58,7 @@ def token_spans(text: str) -> Iterator[Span]:
 
 # The shortest token, prefix included, has this many characters.
 _RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
+RUN_SIGN = r"[a-z0-9_.+/=~$%:-]{15}"  # in a lowered text
 _MAY_HIDE_BOUNDARY = re.compile(r"[%\\\x1b\[]")
 
 
@@ -158,6 +159,9 @@ _OPEN_BODY = re.compile(
     rf"(?:{_BREAK}{{0,64}}+[A-Za-z0-9+/=_]{{1,64}}+(?=[\s\"'`]*+(?:\Z|[\n\\<}}])))?"
 )
 _PUTTY = re.compile(r"Private-Lines: ?\d{1,4}(?:\s|\\[nr])++(?:[A-Za-z0-9+/=]{1,80}+(?:\s|\\[nr])*+){1,400}+")
+
+
+BLOCK_SIGNS = ("private",)
 
 
 def block_spans(text: str) -> Iterator[Span]:

@@ -254,6 +254,8 @@ def _by_shared_part() -> dict[str, list[Place]]:
 
 PLACES = _places()
 _GROUPS = tuple(_by_shared_part().items())
+# No place is in a lowered text that has none of these.
+PLACE_SIGNS = ("cookie", *(part or place.anchor for part, places in _GROUPS for place in places))
 
 
 # --- Decoded readings: percent escapes, JSON and Python escapes, HTML entities ---

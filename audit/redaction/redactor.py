@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator
 from threading import Lock
 from typing import Any
 
-from audit.redaction.named import Strength, assignment_spans, looks_random, lowered, name_strength
-from audit.redaction.patterns import Span, block_spans, grouped, token_spans
-from audit.redaction.places import place_spans, readings
+from audit.redaction.named import STEMS, Strength, assignment_spans, looks_random, lowered, name_strength
+from audit.redaction.patterns import BLOCK_SIGNS, RUN_SIGN, Span, block_spans, grouped, token_spans
+from audit.redaction.places import PLACE_SIGNS, place_spans, readings
 
 # --- One text ---
 
@@ -44,12 +44,15 @@ def redact(text: str) -> str:
 
 # One short word, such as the name of a field: too short for a token, and beside no name or place of a credential.
 _WORD = re.compile(r"[a-z_]{0,24}")
+# What at least one of the finders has to see in a lowered text, or an escape. A long text has one of them anyway.
+_SIGN = re.compile(rf"{grouped(map(re.escape, (*PLACE_SIGNS, *STEMS, *BLOCK_SIGNS)))}|{RUN_SIGN}|[%\\&]")
+_SHORT = 48
 
 
 def find_spans(text: str) -> list[Span]:
     """Return the credentials in `text`, sorted and disjoint, outside of existing markers."""
-    if _WORD.fullmatch(text):
-        return _merged(_known_spans(text))
+    if _WORD.fullmatch(text) or (len(text) <= _SHORT and not _SIGN.search(lowered(text))):
+        return _merged([*_known_spans(text)])
     markers: list[tuple[int, int]] = []
     hidden = text
     if MARKER_WORD in text:
@@ -69,7 +72,7 @@ def find_spans(text: str) -> list[Span]:
 def _search(text: str) -> list[Span]:
     low = lowered(text)
     return [
-        *(_known_spans(text) if _Known.expression else ()),
+        *_known_spans(text),
         *token_spans(text),
         *block_spans(text),
         *place_spans(text, low),
@@ -77,7 +80,7 @@ def _search(text: str) -> list[Span]:
     ]
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def _merged(spans: list[Span]) -> list[Span]:
     """Sort spans and join overlaps; the first and widest one names the kind."""
     if not spans:
         return []

@@ -6,13 +6,14 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from audit.redaction import redact
+from audit.redaction.named import lowered
 from audit.redaction.places import readings
-from audit.redaction.redactor import _search
-from tests.audit.test_redaction_corpus import made
+from audit.redaction.redactor import _SHORT, _SIGN, _search
+from tests.audit.test_redaction_corpus import VENDORS, made
 from tests.table import every_row
 
 PROSE = """
@@ -396,3 +397,23 @@ def test_a_short_word_alone_is_no_credential(word):
     """`find_spans` does not search such a word any further."""
     assert _search(word) == []
     assert readings(word) == []
+
+
+@given(
+    st.lists(
+        st.sampled_from([*"aKz09 _-=:/.\"'(\n\u212a\u0130", "pa", "ss", "ke", "se", "cr", "u ", "?", "a1B2c3D4e5F6"]),
+        max_size=24,
+    )
+)
+def test_a_short_text_without_any_sign_of_a_credential_has_none(parts):
+    """`find_spans` does not search such a text any further."""
+    text = "".join(parts)[:_SHORT]
+    assume(not _SIGN.search(lowered(text)))
+    assert _search(text) == []
+    assert readings(text) == []
+
+
+def test_every_format_of_a_credential_has_a_sign():
+    source = random.Random(7)
+    values = [made(pattern, source) for pattern in VENDORS.values()]
+    assert [value for value in values if not _SIGN.search(lowered(value))] == []
