@@ -51,6 +51,7 @@ _INSERT_ON_SQLITE: Final = f"{_INTO} SELECT {_MARKS} WHERE NOT EXISTS ({_TAKEN})
 LAST_LINK: Final = f"SELECT seq, hash FROM {_TABLE} WHERE chain = %(chain)s ORDER BY seq DESC LIMIT 1"  # noqa: S608
 _LINKED: Final = "%(hash_1)s || head.hash || %(hash_2)s || (head.seq + 1)::text || %(hash_3)s"
 _HASHED: Final = f"encode(sha256(convert_to({_LINKED}, 'UTF8')), 'hex')"
+_HASHED_ON_SQLITE: Final = f"lqops_sha256({_LINKED})"
 _LINK: Final = f"""{_INTO}
         SELECT %(chain)s, head.seq + 1, %(kind)s, %(event_at)s, %(actor)s, %(subject)s, %(request_id)s,
                %(event_details)s::jsonb, head.hash, {_HASHED}
@@ -58,10 +59,8 @@ _LINK: Final = f"""{_INTO}
 NEXT_LINK: Final = f"{_LINK} RETURNING seq, hash"
 NEXT_LINK_IF_FREE: Final = f"{_LINK} ON CONFLICT (chain, seq) DO NOTHING RETURNING seq, hash"
 
-# The same where the transaction is the lock, as on SQLite: what `linked` returns beside what `link_params` does.
-INSERT_LINKED: Final = f"""{_INTO}
-        VALUES (%(chain)s, %(seq)s, %(kind)s, %(event_at)s, %(actor)s, %(subject)s, %(request_id)s,
-                %(event_details)s, %(prev_hash)s, %(hash)s)"""
+# SQLite has no such functions: `teach_sqlite` gives it one. There the transaction is the lock.
+NEXT_LINK_ON_SQLITE: Final = NEXT_LINK.replace(_HASHED, _HASHED_ON_SQLITE)
 
 _APPEND: Final = (
     f"WITH head AS ({LAST_LINK}), written AS ({NEXT_LINK_IF_FREE.format(source='head')}) SELECT seq, hash FROM written"  # noqa: S608
@@ -149,11 +148,14 @@ def _link_params(fields: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def linked(params: Mapping[str, Any], head: Head) -> dict[str, Any]:
-    """Return the columns that tie the event of `link_params` to the last link of its chain."""
-    seq = head.seq + 1
-    text = f"{params['hash_1']}{head.hash}{params['hash_2']}{seq}{params['hash_3']}"
-    return {"seq": seq, "prev_hash": head.hash, "hash": sha256(text.encode()).hexdigest()}
+def teach_sqlite(connection: Any, **_: Any) -> None:
+    """Give a new connection to SQLite the function by which NEXT_LINK_ON_SQLITE hashes a row."""
+    if connection.vendor == "sqlite":
+        connection.connection.create_function("lqops_sha256", 1, _sha256, deterministic=True)
+
+
+def _sha256(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def append_soon(

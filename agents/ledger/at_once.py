@@ -42,7 +42,7 @@ from agents.types import SkillPace, ToolResult
 from audit import recorder
 from audit.kinds import TOOL_CALL
 from audit.models import SkillAudit
-from audit.recorder import LAST_LINK, NEXT_LINK, Head
+from audit.recorder import LAST_LINK, NEXT_LINK, NEXT_LINK_ON_SQLITE, Head
 from audit.skill_audits import SKILL_AUDIT, skill_digest
 
 WAITED_SECONDS: Final = 0.01  # a statement that took longer may have waited for a lock
@@ -190,24 +190,38 @@ def _open_sql(*, priced: bool, counted: bool) -> str:
 _BOTH: Final = (False, True)
 _OPEN: Final = {(priced, counted): _open_sql(priced=priced, counted=counted) for priced in _BOTH for counted in _BOTH}
 
-_SQLITE_FREE: Final = {
-    counted: f"""
-WITH held AS ({_HELD}{_NO_RULE if counted else ""}), head AS ({LAST_LINK})
-SELECT head.seq, head.hash, '[]' FROM held, head"""
-    for counted in _BOTH
-}
-_SQLITE_ROOM: Final = {
-    counted: f"""
-WITH held AS ({_PRICED_HELD}{_NO_RULE if counted else ""}), applying AS ({APPLYING}), budgets AS ({_BUDGETS}), room AS (
-    SELECT json_group_array(b.id) AS ids FROM budgets b
-    HAVING count(*) = {_ALL_APPLYING} AND min(CASE WHEN {_BUDGET_FITS} THEN 1 ELSE 0 END) = 1
-), head AS ({LAST_LINK})
-SELECT head.seq, head.hash, room.ids FROM held, room, head"""
-    for counted in _BOTH
-}
-_SQLITE_COUNT: Final = _COUNT.format(
-    source="WHERE", ids=f"IN ({_ROOM_IN_ITS_HOUR.format(source='agents_skillcount k')}) RETURNING id"
-)
+# On SQLite the transaction is the lock, and rows are written by statements of their own.
+_SQLITE_HOUR: Final = _ROOM_IN_ITS_HOUR.format(source="agents_skillcount k")
+
+
+def _sqlite_sql(what: str, source: str, parts: Sequence[str], *, counted: bool) -> str:
+    hour = [f"hour AS ({_SQLITE_HOUR})"] if counted else []
+    return f"WITH {', '.join([*parts, *hour])} {what.format(source=source + (', hour' if counted else ''))}"
+
+
+def _sqlite_free(*, counted: bool) -> str:
+    """Put the statement together that appends the event of a call without a price, if everything allows it."""
+    parts = [f"held AS ({_HELD}{_NO_RULE if counted else ''})", f"head AS ({LAST_LINK})"]
+    return _sqlite_sql(NEXT_LINK_ON_SQLITE, "held, head", parts, counted=counted)
+
+
+def _sqlite_room(*, counted: bool) -> str:
+    """Put the statement together that reads the budgets which have room for a priced call, if all else allows it."""
+    fits = f"min(CASE WHEN {_BUDGET_FITS} THEN 1 ELSE 0 END) = 1"
+    room = f"SELECT json_group_array(b.id) AS ids FROM budgets b HAVING count(*) = {_ALL_APPLYING} AND {fits}"
+    parts = [
+        f"held AS ({_PRICED_HELD}{_NO_RULE if counted else ''})",
+        f"applying AS ({APPLYING})",
+        f"budgets AS ({_BUDGETS})",
+        f"room AS ({room})",
+    ]
+    return _sqlite_sql("SELECT room.ids FROM {source}", "held, room", parts, counted=counted)
+
+
+_SQLITE_FREE: Final = {counted: _sqlite_free(counted=counted) for counted in _BOTH}
+_SQLITE_ROOM: Final = {counted: _sqlite_room(counted=counted) for counted in _BOTH}
+_SQLITE_LINK: Final = _sqlite_sql(NEXT_LINK_ON_SQLITE, "head", [f"head AS ({LAST_LINK})"], counted=False)
+_SQLITE_COUNT: Final = _COUNT.format(source="WHERE", ids=f"IN ({_SQLITE_HOUR})")
 _SQLITE_RESERVE: Final = """
 UPDATE agents_agentsession
 SET cost_reserved_usd = cost_reserved_usd + %(estimate)s, cost_held_usd = cost_held_usd + %(worst)s
@@ -345,10 +359,10 @@ def _settle_sql(*, priced: bool, logged: bool, audited: bool) -> str:
 
 _kinds = [(priced, logged, audited) for priced in _BOTH for logged in _BOTH for audited in _BOTH]
 _SETTLE: Final = {kind: _settle_sql(priced=kind[0], logged=kind[1], audited=kind[2]) for kind in _kinds}
-_SQLITE_OPEN_CALL: Final = f"""
-WITH head AS ({LAST_LINK})
-SELECT head.seq, head.hash FROM head
-WHERE EXISTS ({_HOLDER} AND EXISTS (SELECT 1 FROM agents_toolcall WHERE id = %(call)s AND outcome = 'started'))"""
+_IS_OPEN: Final = f"EXISTS (SELECT 1 FROM agents_toolcall WHERE id = %(call)s AND outcome = {_STARTED})"
+_SQLITE_SETTLED: Final = _sqlite_sql(
+    NEXT_LINK_ON_SQLITE, f"head WHERE EXISTS ({_HOLDER} AND {_IS_OPEN})", [f"head AS ({LAST_LINK})"], counted=False
+)
 _SQLITE_STAMP: Final = _STAMP.format(source="WHERE")
 _SQLITE_BOOK: Final = _BOOK.format(source="WHERE")
 _SQLITE_BOOK_SHARED: Final = _BOOK_SHARED.format(source="WHERE", ids="IN (SELECT value FROM json_each(%(budget_ids)s))")
@@ -442,7 +456,7 @@ def begin_local(row: ToolCall, *, session: AgentSession, now: datetime, pace: Sk
     counted = pace is not None
     if on_postgres():
         return run_on_postgres(_BEGIN_LOCAL[counted], params) is not None
-    return _link(database_of_thread(), _SQLITE_FREE[counted], adapted(params), counted=counted) is not None
+    return _begin_on_sqlite(params, counted=counted)
 
 
 def end_local(row: ToolCall, *, session: AgentSession, now: datetime) -> bool:
@@ -462,10 +476,11 @@ def record_local(row: ToolCall, *, session: AgentSession, now: datetime, started
     row.settle(now)
     first = recorder.link_params(session.chain, TOOL_CALL, now=now, details=started)
     params = {**_params(row, session, now=now), "noted_before": now - NOTED_EVERY}
+    began = {name: first[name] for name in ("event_details", "hash_1", "hash_2", "hash_3")}  # the rest is the same
     if on_postgres():
-        params |= {f"began_{name}": first[name] for name in ("event_details", "hash_1", "hash_2", "hash_3")}
+        params |= {f"began_{name}": value for name, value in began.items()}
         return _has_id(row, run_on_postgres(_LOCAL, params, is_last=True))
-    return _has_id(row, _end_on_sqlite(params, first))
+    return _has_id(row, _end_on_sqlite(params, began))
 
 
 def _has_id(row: ToolCall, found: Sequence[Any] | None) -> bool:
@@ -544,29 +559,43 @@ def _open_on_postgres(params: Mapping[str, Any], *, priced: bool, counted: bool)
 
 def _open_on_sqlite(params: Mapping[str, Any], *, priced: bool, counted: bool) -> tuple[int, Head, list[int]] | None:
     given = adapted(params)
+    given["budget_ids"] = "[]"
     with short_transaction() as database:
-        linked = _link(database, (_SQLITE_ROOM if priced else _SQLITE_FREE)[counted], given, counted=counted)
+        if priced:
+            room = run_on_sqlite(_SQLITE_ROOM[counted], given, database)
+            if room is None:
+                return None
+            (given["budget_ids"],) = room
+        linked = run_on_sqlite(_SQLITE_LINK if priced else _SQLITE_FREE[counted], given, database)
         if linked is None:
             return None
-        head, (given["budget_ids"],) = linked
+        if counted:
+            run_on_sqlite(_SQLITE_COUNT, given, database)
         if priced:
             run_on_sqlite(_SQLITE_RESERVE, given, database)
             run_on_sqlite(_SQLITE_RESERVE_SHARED, given, database)
         opened = run_on_sqlite(_SQLITE_OPEN, given, database)
     assert opened is not None  # noqa: S101 a row was inserted
-    return opened[0], head, json.loads(given["budget_ids"]) if priced else []
+    return opened[0], Head(*linked), json.loads(given["budget_ids"])
 
 
-def _end_on_sqlite(params: Mapping[str, Any], first: Mapping[str, Any] | None = None) -> tuple[Any, ...] | None:
-    given = adapted(params)
-    database = database_of_thread()
-    linked = _link(database, _SQLITE_FREE[False], given if first is None else {**given, **adapted(first)})
-    if linked is None:
+def _begin_on_sqlite(params: Mapping[str, Any], *, counted: bool) -> bool:
+    given, database = adapted(params), database_of_thread()
+    if run_on_sqlite(_SQLITE_FREE[counted], given, database) is None:
+        return False
+    if counted:
+        run_on_sqlite(_SQLITE_COUNT, given, database)
+    return True
+
+
+def _end_on_sqlite(params: Mapping[str, Any], first: dict[str, Any] | None = None) -> tuple[Any, ...] | None:
+    given, database = adapted(params), database_of_thread()
+    if run_on_sqlite(_SQLITE_FREE[False], given if first is None else given | first, database) is None:
         return None
     if first is not None:
-        _insert_link(database, given, linked[0])
+        run_on_sqlite(_SQLITE_LINK, given, database)
     run_on_sqlite(_SQLITE_STAMP, given, database)
-    return run_on_sqlite(_SQLITE_WHOLE, {**given, "budget_ids": "[]"}, database)
+    return run_on_sqlite(_SQLITE_WHOLE, given | {"budget_ids": "[]"}, database)
 
 
 def _settle_on_postgres(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) -> bool:
@@ -586,7 +615,7 @@ def _settle_on_sqlite(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) 
     given = adapted(params)
     given["budget_ids"] = json.dumps(params["budget_ids"])
     with short_transaction() as database:
-        linked = _link(database, _SQLITE_OPEN_CALL, given)
+        linked = run_on_sqlite(_SQLITE_SETTLED, given, database)
         if linked is None:
             return False
         run_on_sqlite(_SQLITE_BOOK if priced else _SQLITE_STAMP, given, database)
@@ -595,26 +624,9 @@ def _settle_on_sqlite(kind: tuple[bool, bool, bool], params: Mapping[str, Any]) 
         if logged:
             run_on_sqlite(_SQLITE_LOG, given, database)
         if audited:
-            run_on_sqlite(_SQLITE_AUDIT, {**given, "seq": linked[0].seq}, database)
+            run_on_sqlite(_SQLITE_AUDIT, given | {"seq": linked[0]}, database)
         run_on_sqlite(_SQLITE_CLOSE, given, database)
     return True
-
-
-def _link(
-    database: Any, sql: str, params: Mapping[str, Any], *, counted: bool = False
-) -> tuple[Head, list[Any]] | None:
-    """Append the event to the last link that the statement returns; here the transaction is the lock."""
-    found = run_on_sqlite(sql, params, database)
-    if found is None or (counted and run_on_sqlite(_SQLITE_COUNT, params, database) is None):
-        return None
-    seq, last, *more = found
-    return _insert_link(database, params, Head(seq, last)), more
-
-
-def _insert_link(database: Any, params: Mapping[str, Any], head: Head) -> Head:
-    linked = recorder.linked(params, head)
-    run_on_sqlite(recorder.INSERT_LINKED, {**params, **linked}, database)
-    return Head(linked["seq"], linked["hash"])
 
 
 def _micro(amount: Decimal | None) -> int | None:

@@ -166,7 +166,11 @@ def short_transaction() -> Iterator[Any]:
 
 def adapted(params: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the values as Django does for SQLite."""
-    return {name: _ADAPTED[type(value)](value) if type(value) in _ADAPTED else value for name, value in params.items()}
+    found = dict(params)
+    for name, value in params.items():
+        if type(value) in _ADAPTED:
+            found[name] = _ADAPTED[type(value)](value)
+    return found
 
 
 _ADAPTED: Final[Mapping[type, Callable[[Any], Any]]] = {
