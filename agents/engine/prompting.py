@@ -5,6 +5,7 @@ the guard.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -131,11 +132,24 @@ def as_sent(transcript: Iterable[Message], *, nonce: str) -> list[dict[str, Any]
 
 def _native_calls(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     native = [
-        {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": _json_object(call)}}
+        {
+            "id": call["id"],
+            "type": "function",
+            "function": {"name": _usable_name(call), "arguments": _json_object(call)},
+        }
         for call in calls
         if call["native"]
     ]
     return {"tool_calls": native} if native else {}
+
+
+_UNUSABLE: Final = re.compile(r"[^A-Za-z0-9_-]")
+_NAME_CHARS: Final = 64
+
+
+def _usable_name(call: Mapping[str, Any]) -> str:
+    """Return a call's name as servers take it: they refuse the names that a model has made up of other characters."""
+    return _UNUSABLE.sub("_", call["name"])[:_NAME_CHARS] or "_"
 
 
 def _json_object(call: Mapping[str, Any]) -> str:

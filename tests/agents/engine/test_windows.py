@@ -71,19 +71,24 @@ def test_loop_instructions_are_not_taken_for_the_task(loop, messages):
     assert all(map(has_task, model.requests))
 
 
+def sent_back(**asked):
+    """The function of a call that a model has asked for, as it is sent to a server again."""
+    calls = [{"id": "c", "name": "look", "arguments": "{}", "native": True} | asked]
+    entry = SimpleNamespace(role="assistant", content="", calls=calls, call_id="", reason="")
+    [message] = as_sent([entry], nonce="0123456789abcdef")
+    return message["tool_calls"][0]["function"]
+
+
 def test_unreadable_call_is_sent_back_without_arguments():
     """Servers refuse arguments that are no JSON object."""
+    assert sent_back(arguments='{"place": "a"}')["arguments"] == '{"place": "a"}'
+    unreadable = ("{bad", "[1]", '{"a": 1} x', "[" * 100_000)
+    assert [sent_back(arguments=text)["arguments"] for text in unreadable] == ["{}"] * 4
 
-    def entry(arguments):
-        asked = [{"id": "c", "name": "look", "arguments": arguments, "native": True}]
-        return SimpleNamespace(role="assistant", content="", calls=asked, call_id="", reason="")
 
-    def sent(arguments):
-        [message] = as_sent([entry(arguments)], nonce="0123456789abcdef")
-        return message["tool_calls"][0]["function"]["arguments"]
-
-    assert sent('{"place": "a"}') == '{"place": "a"}'
-    assert [sent(text) for text in ("{bad", "[1]", '{"a": 1} x', "[" * 100_000)] == ["{}"] * 4
+def test_call_by_an_unusable_name_is_sent_back_by_one_that_servers_take():
+    names = ("look-up_2", "\uff43arry", "", "a b.c", "x" * 65)
+    assert [sent_back(name=name)["name"] for name in names] == ["look-up_2", "_arry", "_", "a_b_c", "x" * 64]
 
 
 @pytest.mark.parametrize("summary", ["Goals: find it.", ""], ids=["told", "none to be had"])
