@@ -71,6 +71,7 @@ def _is_numbering(text: str, found: re.Match[str]) -> bool:
 
 # --- IBAN ---
 
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 IBAN_HEAD = re.compile(r"\d(?<=[A-Za-z]{2}\d)(?<![^\W_][A-Za-z]{2}\d)\d(?=[ \u00a0-]?[A-Za-z0-9]{2})", re.ASCII)
 IBAN_BODY = {
     length: re.compile(rf"(?:[ \u00a0-]?[A-Z0-9]){{{length - 4}}}(?![A-Z0-9])", re.IGNORECASE | re.ASCII)
@@ -84,7 +85,15 @@ def ibans(text: str) -> Iterator[Span]:
         length = IBAN_LENGTHS.get(text[start : start + 2].upper())
         body = IBAN_BODY[length].match(text, head.end()) if length else None
         if body and _mod97("".join(filter(str.isalnum, body[0] + text[start : head.end()]))):
-            yield Span(start, body.end(), Kind.IBAN)
+            if not _ends_a_uuid(text, start, body.end()):
+                yield Span(start, body.end(), Kind.IBAN)
+
+
+def _ends_a_uuid(text: str, start: int, end: int) -> bool:
+    """Return whether these are the last groups of a UUID: one in some ten thousand reads like an IBAN."""
+    return any(
+        (found := UUID.match(text, start - before)) and found.end() == end for before in (9, 14, 19) if before <= start
+    )
 
 
 def _mod97(rotated: str) -> bool:

@@ -46,6 +46,15 @@ def test_ip_addresses(text, expected):
     assert hidden(text) == expected
 
 
+# Their last groups have the form, the length and the check digits of an IBAN of Belgium, Bosnia, Estonia and Andorra.
+UUIDS_LIKE_IBANS = (
+    "4dbd3dc9-8b53-c16b-be29-490bdfbaaafa",
+    "d67e8ecf-a9b5-ba45-57aa-5ae17139bed1",
+    "42553a33-2374-ee45-2008-749797f2a702",
+    "e4b06ce6-ad59-c7a8-7ce4-2c8218072e8c",
+)
+
+
 @every_row(
     ("text", "expected"),
     [
@@ -56,6 +65,8 @@ def test_ip_addresses(text, expected):
         ("DE88370400440532013000", "DE88370400440532013000"),
         ("ZZ89370400440532013000", "ZZ89370400440532013000"),
         ("IBAN: DE88370400440532013000", "IBAN: ACCT_1"),
+        *((uuid, uuid) for uuid in UUIDS_LIKE_IBANS),
+        ("12345678-DE89370400440532013000", "12345678-IBAN_1"),
         ("4111 1111 1111 1111 123", "CARD_1 123"),
         ("2024 4111 1111 1111 1111", "2024 CARD_1"),
         ("3782 822463 10005", "CARD_1"),
