@@ -84,9 +84,10 @@ def ibans(text: str) -> Iterator[Span]:
         start = head.start() - 2
         length = IBAN_LENGTHS.get(text[start : start + 2].upper())
         body = IBAN_BODY[length].match(text, head.end()) if length else None
-        if body and _mod97("".join(filter(str.isalnum, body[0] + text[start : head.end()]))):
-            if not _ends_a_uuid(text, start, body.end()):
-                yield Span(start, body.end(), Kind.IBAN)
+        if body is None or _ends_a_uuid(text, start, body.end()):
+            continue
+        if _mod97("".join(filter(str.isalnum, body[0] + text[start : head.end()]))):
+            yield Span(start, body.end(), Kind.IBAN)
 
 
 def _ends_a_uuid(text: str, start: int, end: int) -> bool:
