@@ -1,6 +1,6 @@
 """What a guarded call costs, against the least that a durable call can cost in the same database.
 
-`make bench`, or `python -m tests.benchmarks.guard [--rounds 60] [--steps 25]` on the database of LQOPS_DATABASE_URL,
+`make bench`, or `python -m tests.benchmarks.guard [--rounds 60] [--steps 15]` on the database of LQOPS_DATABASE_URL,
 which is created and migrated if need be; the rows stay there. The references are plain statements of the driver on
 tables of their own: `raw.one` writes a session row and an audit row in one commit, `raw.two` does so before and after
 the act, in two.
@@ -119,7 +119,7 @@ def running(owner: User, **more: object) -> AgentSession:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--steps", type=int, default=15)
     given = parser.parse_args()
     made()
     owner, _ = User.objects.get_or_create(username="benchmark")
