@@ -31,6 +31,8 @@ SLOW = (
     "tests/architecture/test_migrations",
     "tests/agents/text/test_extraction",
     "tests/agents/skills/test_isolation",
+    "tests/agents/sensors/",
+    "tests/agents/net/",
 )
 
 

@@ -16,7 +16,7 @@ from tests import flushing
 from tests.flows.processes import PATIENCE, ROOT, children_of, database_url, is_alive, name_of, until
 
 UNITS = {
-    "LQOPS_TICK_SECONDS": "0.1",
+    "LQOPS_TICK_SECONDS": "0.25",
     "LQOPS_WORKERS": "2",
     # Patient: on a busy machine a worker that stands still for a while is neither lost nor stuck.
     "LQOPS_STALL_SECONDS": "60",
