@@ -83,10 +83,9 @@ def test_request_that_waits_too_long_is_told_to_come_back(handler, monkeypatch):
 
 
 @pytest.mark.postgres
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="the server counts its connections")
 @pytest.mark.django_db(transaction=True)
 def test_connections_of_a_process_under_load_and_streams_are_bounded(http, settings):
-    if connection.vendor != "postgresql":
-        pytest.skip("the server counts its connections")
     owner = make_user(is_superuser=True)
     session = make_session(owner=owner)
     headers = {"Authorization": f"Bearer {key_of(owner)}"}
