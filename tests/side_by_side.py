@@ -18,6 +18,7 @@ import pytest
 # One worker runs the files that share an installation: a furnished one, or another of those that a browser looks at.
 TOGETHER = (
     tuple(f"tests/browser/test_{name}" for name in ("accessibility", "jobs", "narrow")),
+    ("tests/browser/test_levers",),  # has installations of its own, as long as the others together take
     ("tests/browser/",),
 )
 

@@ -4,11 +4,13 @@ The browser is started and stopped by fixtures of this folder: Playwright's own 
 running until the last test of the whole run, and Django refuses to touch its database where one runs.
 """
 
+import fcntl
 import os
 import shutil
 
 import pytest
 
+from tests import databases
 from tests.browser.product import printed_by, running
 from tests.browser.room import PATIENCE_SECONDS, Room
 from tests.browser.watch import Watch
@@ -39,10 +41,20 @@ def chromium():
 
 @pytest.fixture(scope="package")
 def migrated(chromium, tmp_path_factory):
-    """A var folder with an empty, up-to-date database: the installations of these tests begin as copies of it."""
-    var = tmp_path_factory.mktemp("migrated")
-    done = run("migrate", "--verbosity=0", env=environment(var))
-    assert done.returncode == 0, done.stderr
+    """A var folder with an empty, up-to-date database: the installations of these tests begin as copies of it.
+
+    Of the workers that run side by side the first one makes it, and the others wait for it.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if databases.worker else folder
+    var, made = folder / "migrated-for-browser", folder / "migrated-for-browser.made"
+    with (folder / "migrating-for-browser").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            var.mkdir(mode=0o700)
+            done = run("migrate", "--verbosity=0", env=environment(var))
+            assert done.returncode == 0, done.stderr
+            made.touch()
     return var
 
 
