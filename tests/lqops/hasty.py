@@ -10,7 +10,7 @@ sse, streams = (import_module(f"agents.api.{name}") for name in ("sse", "streams
 streams.IDLE_POLL_SECONDS = sse.POLL_SECONDS = 0.05
 streams.READ_LIMIT = 10
 sse.KEEP_ALIVE_SECONDS = 0.2
-sse.GRACE_SECONDS = 0.5
+sse.GRACE_SECONDS = 3.0  # a busy machine may need as long for the last read
 sse.MAX_OPEN_PER_USER = 2
 
 LIFETIME = "/lifetime/"
