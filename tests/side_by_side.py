@@ -15,11 +15,13 @@ from types import SimpleNamespace
 
 import pytest
 
-# One worker runs the files that share an installation: a furnished one, or another of those that a browser looks at.
+# One worker runs the files of a group: those that share an installation, furnished or otherwise, or need much of a server.
 TOGETHER = (
     tuple(f"tests/browser/test_{name}" for name in ("accessibility", "jobs", "narrow")),
     ("tests/browser/test_levers",),  # has installations of its own, as long as the others together take
     ("tests/browser/",),
+    # Up to fifty threads have a connection to PostgreSQL each: side by side they would need more than it gives.
+    ("tests/flows/test_races", "tests/flows/test_skills", "tests/flows/test_spawn_races"),
 )
 
 
