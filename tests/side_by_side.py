@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-# One worker runs the files of a group: those that share an installation, furnished or otherwise, or need much of a server.
+# One worker runs the files of a group: they share an installation, furnished or otherwise, or need much of a server.
 TOGETHER = (
     tuple(f"tests/browser/test_{name}" for name in ("accessibility", "jobs", "narrow")),
     ("tests/browser/test_levers",),  # has installations of its own, as long as the others together take
