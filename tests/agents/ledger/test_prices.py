@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 
 from agents.exceptions import UnpricedModel
+from agents.ledger import prices
 from agents.ledger.prices import (
     PRICE_COLUMNS,
     declared_price,
@@ -55,6 +56,23 @@ def test_the_longest_beginning_of_the_name_decides():
 def test_a_price_carries_the_name_of_the_model_that_is_called():
     make_price("gpt", input_usd="0.15", output_usd="0.6", overhead_tokens=99)
     assert price_of("gpt-5") == Price("gpt-5", USD("0.15"), USD("0.6"), 99)
+
+
+def test_prices_of_very_many_models_are_not_all_remembered(monkeypatch):
+    monkeypatch.setattr(prices, "MOST_JUDGED", 2)
+    monkeypatch.setattr(prices, "_judged", {})
+    make_price("gpt", input_usd="1", output_usd="2")
+    for number in range(5):
+        assert rates(f"gpt-{number}") == rates(f"gpt-{number}") == (1, 2, 0)
+        assert len(prices._judged) <= 2
+
+
+def test_a_changed_price_is_judged_anew():
+    price = make_price("gpt", input_usd="1", output_usd="2")
+    assert rates("gpt-5") == (1, 2, 0)
+    price.input_usd = USD(3)
+    price.save()
+    assert rates("gpt-5") == (3, 2, 0)
 
 
 @pytest.mark.parametrize("model", ["gp", "GPT", "a-gpt", "", "gp%", "g_t"])
