@@ -175,7 +175,7 @@ Change = Callable[[str, str], str]
 
 # Fields that servers read, which stay as they are.
 PROTOCOL_FIELDS = frozenset({"role", "type", "id", "tool_call_id"})
-LITERAL = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?|(?<![\w.+-])(\d{6,19})(?![\w.])')
+LITERAL = re.compile(r'("(?>(?:[^"\\]++|\\.)*)")(\s*:)?|(?<![\w.+-])(\d{6,19})(?![\w.])')
 
 
 def changed_message(value: Any, change: Change) -> Any:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from ssl import SSLContext, SSLError
+from ssl import SSLContext, SSLError, TLSVersion
 from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urljoin, urlsplit
 
@@ -285,7 +285,13 @@ class _Client:
 @cache
 def public_tls() -> SSLContext:
     """A context that checks certificates and names against the public authorities and ignores the environment."""
-    return httpx.create_ssl_context(trust_env=False)
+    return without_old_versions(httpx.create_ssl_context(trust_env=False))
+
+
+def without_old_versions(tls: SSLContext) -> SSLContext:
+    """Accept TLS 1.2 and newer. Distributions may build Python to leave that to a file of the system."""
+    tls.minimum_version = TLSVersion.TLSv1_2
+    return tls
 
 
 class Exchange:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import httpcore
 import httpx
 
+from agents.net.client import without_old_versions
 from agents.net.urls import check_url
 from agents.providers.base import LOOK_SECONDS
 from agents.providers.proxies import Proxy
@@ -155,7 +156,7 @@ def _in_helper(work: Callable[[], Result], deadline: float) -> Result:
 @cache
 def _tls() -> SSLContext:
     """Made once in a process: reading the public authorities takes longer than a call on loopback."""
-    return httpcore.default_ssl_context()
+    return without_old_versions(httpcore.default_ssl_context())
 
 
 class _Backend(httpcore.NetworkBackend):

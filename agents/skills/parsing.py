@@ -29,7 +29,7 @@ from agents.types import RequestedCall
 # backtick may follow a fence of backticks on its line.
 _MARK: Final = re.compile(
     r"(?<!\\)<(?P<tag>skill|parallel|/parallel)>"
-    r"|(?<![^\r\n])(?P<before>(?:[ \t>]|(?:[-+*]|\d{1,9}[.)])(?=[ \t]))*+)(?P<fence>`{3,}+(?![^`\r\n]*`)|~{3,}+)"
+    r"|(?<![^\r\n])(?P<before>(?>(?:[ \t>]|(?:[-+*]|\d{1,9}[.)])(?=[ \t]))*))(?P<fence>`{3,}+(?![^`\r\n]*`)|~{3,}+)"
 )
 _CLOSING_FENCE: Final = re.compile(r"(?<![^\r\n])(?P<before>[ \t>]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?![^\r\n])")
 _MAX_INDENT: Final = 3  # blanks before a fence; more are indented code, or the inside of a list

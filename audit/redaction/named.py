@@ -47,17 +47,17 @@ _NAMED = re.compile(
     rf"""(?:(?P<password>pass|pwd|pw(?![a-z])|psk|pswd|otp(?![a-z]))
         |(?:api|access|secret|private|encryption|signing|license|auth|account|master)[ ]key
         |secret|token|key|auth|cred|bearer|jwt|sid(?![a-z])|sess(?:ion)?id|csrf|xsrf|dsn|salt|pat(?![a-z])|licen[sc]e)
-    (?P<rest>[a-z0-9_.\-]{{0,48}}+(?:\[[a-z0-9_]{{0,24}}\])?+)
+    (?P<rest>[a-z0-9_.\-]{{0,48}}+(?>(?:\[[a-z0-9_]{{0,24}}\])?))
     (?:
         {_QUOTE}?\]?
         (?P<assign>
             [ \t]{{0,20}}+ :[ ]?[a-z][a-z0-9_\[\]|.]{{0,24}}+ [ ]?=[ ]?(?=[\"'`])       # password: str = "..."
           | [ \t]{{0,20}}+ (?: := | => | ={{1,3}} | -> | ::?(?!//|\?) | \?= ) [ \t]{{0,20}}+
-            (?:[|>][+-]?[ \t]{{0,4}}\n[ \t]{{1,20}}+                                     # password: |
-              | \r?\n[ \t]{{1,20}}+(?=[^\s:]{{6,512}}+[ \t]{{0,4}}(?:\r?\n|\Z)))?+
-          | [,;]?\s{{0,24}}+ (?:\\{{0,8}}[\"'])?+ value (?:\\{{0,8}}[\"'])?+ [ ]?[:=][ ]? # name="password" value="..."
+            (?>(?:[|>][+-]?[ \t]{{0,4}}\n[ \t]{{1,20}}+                                  # password: |
+              | \r?\n[ \t]{{1,20}}+(?=[^\s:]{{6,512}}+[ \t]{{0,4}}(?:\r?\n|\Z)))?)
+          | [,;]?\s{{0,24}}+ (?>(?:\\{{0,8}}[\"'])?) value (?>(?:\\{{0,8}}[\"'])?) [ ]?[:=][ ]? # name="pw" value="..."
           | (?<=[\"'])[ \t]{{0,4}},[ \t]{{0,4}}(?=\\{{0,8}}[\"'])                              # ("password", "...")
-          | (?:[ \t][^<>\n]{{0,80}}+)?+ > \s{{0,40}}+ (?=<!\[cdata\[|[^<]{{1,512}}+</)    # <password>...</password>
+          | (?>(?:[ \t][^<>\n]{{0,80}}+)?) > \s{{0,40}}+ (?=<!\[cdata\[|[^<]{{1,512}}+</)    # <password>...</password>
         )
         (?!\$[{{(]|\{{\{{|<[^!]|\*\*|(?:none|null|true|false|str|int|string|os\.|self\.|process\.|settings\.)\b|\s|\Z)
         (?(password)|(?!-?[0-9][0-9.,]{{0,11}}+(?:[\s}}\])/&;]|\Z)))
@@ -83,8 +83,8 @@ _BARE = (
     r"(?:[^\s\"'`<>\\;,&|\]]{1,128}+|,(?!\s|\Z|[\"']?[\w.-]{1,40}+[\"']?[=:])|\|(?!\s|\Z|\w{1,40}+=)|\](?!\])"
     r"|&(?!(?:amp;)?[\w.\-\[\]%]{1,60}+=|\Z|quot;|\#)|\\(?![nrtux\"'\\/]))"
 )
-_BARE_HEAD = re.compile(_BARE + "{1,4}+")
-_BARE_WHOLE = re.compile(_BARE + "++")
+_BARE_HEAD = re.compile(f"(?>{_BARE}{{1,4}})")
+_BARE_WHOLE = re.compile(f"(?>{_BARE}+)")
 _CLOSERS = ")]}.,:!?”…"
 _NAME_CHARACTERS = ascii_letters + digits + "_.$-"
 # Behind a gap this is the next pair of a log line, not a value.
@@ -328,7 +328,7 @@ _PLACEHOLDERS = r"""
     | [A-Za-z_]\w*+(?:->|::)[A-Za-z_].*
     | (?:Optional|Union|List|Dict|SecretStr|Annotated|Literal|Final)\b.*
     """
-_DOTTED = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+|(?:[a-z_]++\.){2,}+[A-Za-z_]++\d?+[A-Za-z_]*+")
+_DOTTED = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+|(?>(?:[a-z_]++\.){2,})[A-Za-z_]++\d?+[A-Za-z_]*+")
 _WORD_BREAK = re.compile(r"[-_. ]")
 _IDENTIFIER = re.compile(r"[A-Za-z]*_[A-Za-z_]*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

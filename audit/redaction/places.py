@@ -263,7 +263,7 @@ PLACE_SIGNS = ("cookie", *(part or place.anchor for part, places in _GROUPS for 
 # Readings are only searched: a span found in one is mapped back to the characters that spell it in the text.
 
 _ESCAPE = re.compile(
-    r"(?:%[0-9A-Fa-f]{2})++|(?:\\u[0-9A-Fa-f]{4})++|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
+    r"(?>(?:%[0-9A-Fa-f]{2})+)|(?>(?:\\u[0-9A-Fa-f]{4})+)|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
     r"|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});"
 )
 _NAMED = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">"}

@@ -141,7 +141,7 @@ _NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:[.,]\d+)*")
 _THRESHOLD: Final = re.compile(
     r"(?:(?P<up>above|over|more than|greater than|exceed\w{0,20}|at least|>=?)"
     r"|below|under|less than|fewer than|at most|<=?)\s*+"
-    r"(?P<limit>-?\d++(?:[.,]\d++)*+)\s*+(?P<percent>%|percent)?",
+    r"(?P<limit>-?\d++(?>(?:[.,]\d++)*))\s*+(?P<percent>%|percent)?",
     re.IGNORECASE,
 )
 _CALL: Final = re.compile(r"^Skill: ([\w.-]{1,64}\(.*\))$", re.MULTILINE)  # as agents.engine.skills asks

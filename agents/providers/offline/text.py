@@ -33,7 +33,7 @@ _FORMS: Final = {
 }
 _ENGLISH_SHARE: Final = 8  # one word in so many is a stop word
 _FEW_WORDS: Final = 12
-_WORD: Final = re.compile(r"\d++(?:[.,]\d++)*+|[^\W\d_]++(?:['\u2019][^\W\d_]++)?")
+_WORD: Final = re.compile(r"\d++(?>(?:[.,]\d++)*)|[^\W\d_]++(?:['\u2019][^\W\d_]++)?")
 
 
 class Word(NamedTuple):
@@ -246,7 +246,7 @@ _QUANTITY: Final = re.compile(
     rf"""
     (?: \b(?P<net>net)[\s-]++ | (?P<currency>\b(?:USD|EUR|GBP|CHF|JPY)|[$€£])\s? )?
     (?P<number>
-        (?: (?<![\w.,])(?P<digits>\d++(?:[.,]\d++)*+) | \b(?P<words>(?:{_ANY_NUMBER})(?:-(?:{_ANY_NUMBER}))?)\b )
+        (?: (?<![\w.,])(?P<digits>\d++(?>(?:[.,]\d++)*)) | \b(?P<words>(?:{_ANY_NUMBER})(?:-(?:{_ANY_NUMBER}))?)\b )
         (?: \s(?P<scale>thousand|million|billion)\b )?
     )
     (?:

@@ -115,6 +115,10 @@ def secure(tmp_path, monkeypatch):
     listening.close()
 
 
+def test_old_versions_of_tls_are_refused():
+    assert transport._tls().minimum_version is ssl.TLSVersion.TLSv1_2
+
+
 def test_a_secure_request_goes_through_a_tunnel_that_the_proxy_cannot_read(settings, monkeypatch, secure):
     port, heads = secure
     proxy = Tunnels(port)

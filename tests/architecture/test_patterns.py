@@ -1,0 +1,75 @@
+"""Regular expressions match the same in every Python that lqops supports.
+
+Before 3.11.5 a possessive repetition of a group, as in `(?:ab?)*+`, may miss what it should match; of one character, as
+in `[a-z]*+`, it is right. An atomic group around a greedy repetition means the same and is right everywhere.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from re import _compiler, _constants, _parser
+from typing import Any
+
+import pytest
+
+from .source import ROOT, SOURCE, shown, source_files
+
+
+def repeats_a_group(pattern: str | bytes, flags: int = 0) -> bool:
+    return any(
+        operator is _constants.POSSESSIVE_REPEAT and not _compiler._simple(arguments[2])
+        for operator, arguments in _operations(_parser.parse(pattern, flags))
+    )
+
+
+def _operations(parsed: Any) -> Iterator[tuple[Any, Any]]:
+    for operator, arguments in parsed:
+        yield operator, arguments
+        yield from _inside(arguments)
+
+
+def _inside(arguments: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(arguments, _parser.SubPattern):
+        yield from _operations(arguments)
+    elif isinstance(arguments, list | tuple):
+        for argument in arguments:
+            yield from _inside(argument)
+
+
+def _patterns(value: Any, depth: int = 4) -> Iterator[re.Pattern[Any]]:
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth:
+        if isinstance(value, Mapping):
+            value = [*value.keys(), *value.values()]
+        elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+            value = [getattr(value, name, None) for name in value.__dataclass_fields__]
+        if isinstance(value, list | tuple | set | frozenset):
+            for one in value:
+                yield from _patterns(one, depth - 1)
+
+
+@pytest.mark.parametrize("pattern", ["(?:ab?)*+", "(?>x(?:a|bc)++)", "(?:a|bc){2,5}+", "(?:ab)?+", "(?=(?:ab?)*+)"])
+def test_possessive_group_is_found(pattern):
+    assert repeats_a_group(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[a-z]*+", r"\d++(?>(?:[.,]\d++)*)", "a?+", "(?:a){2,}+", "(?>(?:ab?c)*)", "(ab)+"]
+)
+def test_possessive_character_and_atomic_group_are_right(pattern):
+    assert not repeats_a_group(pattern)
+
+
+def test_no_pattern_repeats_a_group_possessively():
+    found = {}
+    for path in source_files():
+        name = shown(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        if name.startswith("lqops") and name not in sys.modules:
+            continue  # settings and sign-in of another installation
+        for constant, value in vars(import_module(name)).items():
+            found |= {id(one): (f"{name}.{constant}", one) for one in _patterns(value)}
+
+    assert len(found) > 100, f"too few of the patterns of {SOURCE} in {ROOT.name} were read"
+    assert [place for place, one in found.values() if repeats_a_group(one.pattern, one.flags)] == []
