@@ -61,7 +61,7 @@ def empty_database(tmp_path):
         path = tmp_path / f"{uuid4()}.sqlite3"
 
         def schema():
-            with sqlite3.connect(path) as opened:
+            with closing(sqlite3.connect(path)) as opened:
                 return opened.execute(SCHEMA["sqlite"]).fetchall()
 
         yield str(path), schema

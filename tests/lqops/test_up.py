@@ -6,7 +6,7 @@ import re
 import signal
 import sqlite3
 import subprocess
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from urllib.parse import urlencode
 
@@ -129,7 +129,7 @@ def test_later_check_behind_tls_reports_and_creates_no_user(var):
 
 
 def test_there_is_one_admin_who_has_opted_in(var):
-    with sqlite3.connect(var / "lqops.sqlite3") as database:
+    with closing(sqlite3.connect(var / "lqops.sqlite3")) as database:
         joined = "auth_user JOIN agents_profile ON auth_user.id = user_id"
         found = database.execute(f"SELECT username, is_superuser, opted_in FROM {joined}").fetchall()
 

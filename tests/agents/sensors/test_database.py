@@ -1,6 +1,7 @@
 """Database sensors: rows of a query, read-only and bounded."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 from django.db import connection
@@ -18,7 +19,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 @pytest.fixture
 def shop(tmp_path, settings):
     path = tmp_path / "shop?.sqlite3"
-    with sqlite3.connect(path) as opened:
+    with closing(sqlite3.connect(path)) as opened, opened:
         opened.execute("CREATE TABLE orders (id INTEGER, total NUMERIC, note TEXT, data BLOB)")
         opened.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", [(n, n * 1.5, f"n{n}", b"x") for n in range(9)])
     settings.LQOPS_SENSOR_DATABASES = {"shop": f"sqlite:///{str(path).replace('?', '%3F')}"}
@@ -108,7 +109,7 @@ def test_condition_on_a_query_alerts(shop):
     scene = Scene(poll(**source, updates=["rows"], signals=[signal]), fields={"rows": "array"})
     with running_slice(time_scale=0.1):
         until(lambda: scene.value("rows") == [{"late": 5}])
-        with sqlite3.connect(shop) as opened:
+        with closing(sqlite3.connect(shop)) as opened, opened:
             opened.execute("INSERT INTO orders VALUES (10, 100, 'n', NULL), (11, 100, 'n', NULL)")
         until(scene.alerts)
 
