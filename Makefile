@@ -155,6 +155,10 @@ clean: ## Remove .venv and everything that was built; var/ (your data and keys) 
 
 # --- The virtual environment: one stamp per set of packages, renewed when pyproject.toml changes ---
 
+# uv installs in seconds what takes pip a minute. Who has it has set it up; what it cannot install is left to pip.
+UV := $(shell command -v uv)
+install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python --editable '$(1)' ||) $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
+
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): install Python 3.11 or newer, or name one, as in make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lqops needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Name a newer one, as in make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
@@ -167,5 +171,5 @@ $(VENV)/.full: what := .[dev,lint,postgres,redis,metrics,oidc,otel,prices,semant
 $(VENV)/.release: what := .[release]
 $(VENV)/.core $(VENV)/.dev $(VENV)/.full $(VENV)/.release: pyproject.toml | $(BIN)/python
 	@echo "Installing $(what)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(what)'
+	@$(call install,$(what))
 	@touch $@
