@@ -428,6 +428,7 @@ def settings_summary(agent: Agent, by: User) -> list[dict[str, Any]]:
         ("Approvals", f"{agent.mode}: {APPROVAL_WORDS.get(agent.mode, '')}", ""),
         ("Cap per day", usd(agent.max_cost_per_day_usd, empty="none of its own"), ""),
         ("Definition", f"version {agent.definition_version}" if agent.definition_version else "none", "#definition"),
+        ("Last changed by", str(agent.edited_by or "nobody"), ""),
     ]
     if agent.allow_high_risk:
         facts.append(("High risk", "allowed in mode auto", ""))

@@ -447,7 +447,7 @@ class DetailAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(back)
         by = current_user(request)
         confirmed = request.method == "POST" and "confirmed" in request.POST
-        initial = action.initial(rows[0]) if rows else {}
+        initial = action.initial(rows[0]) if len(rows) == 1 else {}
         form = action.form(request.POST if confirmed else None, by=by, rows=rows, initial=initial)
         if confirmed and form.is_valid():
             try:

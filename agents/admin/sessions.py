@@ -444,6 +444,22 @@ class RestartForm(ActionForm):
         help_text="Maximum cost of the new run. Empty: the cap of its trigger, or the cap of this run.",
     )
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if len(self.rows) == 1:
+            self.fields["cap"].help_text = _about_cap(self.rows[0])
+
+
+def _about_cap(run: Any) -> str:
+    """Say what a run could cost, what another one may, and whether that would end it as well."""
+    trigger = run.trigger if run.trigger is not None and run.trigger.deleted_at is None else None
+    of_trigger = None if trigger is None else trigger.max_cost_usd
+    again = f"{usd(of_trigger)}, the cap of its trigger" if of_trigger is not None else "the same cap"
+    about = f"Maximum cost of the new run. The cap of this run was {usd(run.max_cost_usd)}. Empty: {again}."
+    if run.terminal_reason in {TerminalReason.COST_CAP_REACHED, TerminalReason.BUDGET_EXCEEDED}:
+        about += " This run ended because no budget was left: give the new one more."
+    return about
+
 
 # Options of one run; the settings of the step loop are set on triggers.
 RUN_OPTIONS: Final = tuple(name for name in OPTION_NAMES if name not in {"loop", "guardrails"})

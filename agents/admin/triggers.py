@@ -281,9 +281,12 @@ def _pause(action: ActionRequest) -> ActionResult:
 
 
 class CapForm(ActionForm):
-    cap = usd_field(
-        label="Cap per run (USD)", required=False, help_text="Maximum cost per run. Empty: the installation's default."
-    )
+    cap = usd_field(label="Cap per run (USD)", required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        default = usd(default_session_cap())
+        self.fields["cap"].help_text = f"Maximum cost per run. Empty: the installation's default ({default})."
 
 
 def _run(action: ActionRequest) -> ActionResult:
@@ -296,7 +299,8 @@ def _run(action: ActionRequest) -> ActionResult:
 def _set_cap(action: ActionRequest) -> ActionResult:
     cap = action.data["cap"]
     rows = triggers_set_cap(triggers=action.rows, cap=cap, by=action.by, now=action.now)
-    return ActionResult(f"Cap of {counted(len(rows), 'trigger')} set to {usd(cap, empty='the default')} per run.")
+    amount = f"{usd(default_session_cap())} (default)" if cap is None else usd(cap)
+    return ActionResult(f"Cap of {counted(len(rows), 'trigger')} set to {amount} per run.")
 
 
 def _rotate(action: ActionRequest) -> HttpResponse:
@@ -451,6 +455,7 @@ class TriggerAdmin(NamedAdmin):
             _set_cap,
             CapForm,
             available=is_in_use,
+            initial=lambda row: {"cap": row.max_cost_usd},
             description="Applies to new runs. Current runs keep their cap.",
         ),
         caps_action(BudgetScope.TRIGGER, available=is_in_use),

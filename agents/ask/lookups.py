@@ -22,7 +22,7 @@ from agents.people.delegations import is_approver
 from agents.policy.periods import Span, spans
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION
-from agents.sessions.control_room import HALTED, health, meter_today
+from agents.sessions.control_room import HALTED, health, meter_today, sessions_unfinished
 from agents.sessions.pauses import pause_message, work_paused
 from agents.sessions.reads import progress_of, purposes
 from agents.sessions.second_eyes import tally, yeses_needed
@@ -73,6 +73,10 @@ def status(match: Match, context: AskContext) -> Answer:
     attention = [line for line in red if line != HALTED]
     if approvals:
         attention.append(f"Calls waiting for approval: {approvals}. Ask: approvals")
+    if unfinished := sessions_unfinished(context.now).filter(owner=context.user).count():
+        attention.append(
+            f"Your runs that failed or stopped early in the last 24 hours: {unfinished}. Ask: runs failed or partial"
+        )
     if questions:
         attention.append(f"Questions of agents waiting for an answer: {questions}. Ask: questions")
     runs = ", ".join(f"{number} {name}" for name, number in counts.items())

@@ -220,7 +220,7 @@ def _from_db(model: type[Model], name: str, value: Any) -> Any:
 # for nobody: a session whose creation it overtook is halted by the ticker, and none of its calls starts.
 
 
-TO_RELEASE = "Release it first: *Release* in the admin, `manage.py release`, or POST /api/v1/release."
+TO_RELEASE = "Release it first: Release in the admin, manage.py release, or POST /api/v1/release."
 
 
 def require_may_start(owner_pk: int) -> None:

@@ -11,8 +11,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import ConnectionHandler, OperationalError
 
+from agents.conf import base_url
 from agents.management.commands import up
-from agents.management.supervisor import Supervisor
+from agents.management.supervisor import Stopped, Supervisor
 from agents.policy import brakes
 from tests.factories import make_user
 
@@ -23,6 +24,27 @@ def _signals_as_they_were():
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("named", [None, "https://agents.example.com"])
+@pytest.mark.django_db
+def test_forked_processes_link_to_where_up_serves_unless_an_address_is_set(monkeypatch, settings, tmp_path, named):
+    settings.ADDRESS_FILE = tmp_path / "address"
+    settings.LQOPS_BASE_URL = named or "http://127.0.0.1:8000"
+    monkeypatch.setenv("LQOPS_BASE_URL", named or "")
+    linked = {}
+
+    def everything(web, say):
+        linked[web.address] = base_url()
+        raise Stopped
+
+    monkeypatch.setattr(up, "everything", everything)
+    monkeypatch.setattr(up.Command, "_prepare", lambda self: None)
+    call_command("up", port=0)
+
+    [(served, links)] = linked.items()
+    assert links == (named or served.rstrip("/"))
+    assert not settings.ADDRESS_FILE.exists()
 
 
 @pytest.fixture

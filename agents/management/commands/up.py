@@ -6,6 +6,7 @@ through the queue, and prints a JSON summary, also when it fails early.
 
 import io
 import json
+import os
 import re
 import secrets
 import socket
@@ -95,7 +96,10 @@ class Command(BaseCommand):
         with listening:
             password = self._prepare()
             web = Web(listening)
-            settings.ADDRESS_FILE.write_text(web.address.rstrip("/"))  # other processes link to it
+            address = web.address.rstrip("/")
+            settings.ADDRESS_FILE.write_text(address)  # other processes link to it
+            if not os.environ.get("LQOPS_BASE_URL"):
+                settings.LQOPS_BASE_URL = address  # the processes that are forked from this one link to it too
             try:
                 with everything(web, say=self._say) as children:
                     web.wait_until_it_answers()

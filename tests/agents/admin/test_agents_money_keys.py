@@ -72,6 +72,7 @@ def test_agent_page_says_its_settings_in_words(client):
         "Approvals": "semi: RESTRICTED and PRIVILEGED calls need approval",
         "Cap per day": "$4.00",
         "Definition": "none",
+        "Last changed by": "nobody",
         "High risk": "allowed in mode auto",
         "Without approval": "notify",
         "Triggers": "1 trigger",

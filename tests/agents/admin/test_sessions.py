@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from agents.admin import base
-from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
+from agents.enums import HaltState, Outcome, Phase, Status, TerminalReason, ToolIntent
 from agents.guard.refusals import refuse_call
 from agents.ledger.journal import journal_record
 from agents.models import (
@@ -626,6 +626,21 @@ def test_ended_session_is_run_again(client):
     assert "1 run started again." in text_of(answer)
     assert kinds_since(before) == ["autonomous_trigger.run_now"]
     assert f'href="{page(AgentSession, "change", again.pk)}">Open run {str(again.public_id)[:8]}' in text_of(answer)
+
+
+def test_restart_form_says_what_the_cap_was_and_that_it_was_too_low(client):
+    user = sign_in(client, "operator")
+    stopped = OVER | {"status": Status.HALTED, "terminal_reason": TerminalReason.BUDGET_EXCEEDED}
+    session = make_session(owner=user, max_cost_usd="0.001", **stopped)
+    of_trigger = make_session(owner=user, trigger=make_trigger(owner=user, max_cost_usd="0.5"), **OVER)
+
+    shown = text_of(client.get(act_page(session, "restart")))
+
+    assert "The cap of this run was $0.001. Empty: the same cap." in shown
+    assert "give the new one more" in shown
+    shown = text_of(client.get(act_page(of_trigger, "restart")))
+    assert "Empty: $0.50, the cap of its trigger." in shown
+    assert "give the new one more" not in shown
 
 
 def test_refused_restart_says_why(client):

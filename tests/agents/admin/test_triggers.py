@@ -169,6 +169,20 @@ def test_cap_of_several_triggers_is_set_at_once(client):
     assert kinds_since(before) == ["autonomous_trigger.cap_set"] * 3
 
 
+def test_cap_form_shows_the_cap_and_what_an_empty_field_means(client, settings):
+    settings.LQOPS_DEFAULT_SESSION_CAP_USD = "5"
+    sign_in(client)
+    row = make_trigger(max_cost_usd="0.1")
+    form = page(Trigger, "act", row.pk, "set_cap")
+
+    shown = text_of(client.get(form))
+    answer = client.post(form, {"confirmed": "1", "cap": ""}, follow=True)
+
+    assert 'value="0.1' in shown
+    assert "Empty: the installation&#x27;s default ($5.00)." in shown
+    assert "Cap of 1 trigger set to $5.00 (default) per run." in text_of(answer)
+
+
 def test_deleted_triggers_are_hidden_and_can_be_found(client):
     sign_in(client)
     row = make_trigger(name="Long gone", deleted_at=clock())

@@ -4,7 +4,7 @@ import pytest
 
 from agents.ask.console import found_rows
 from agents.ask.naming import Kind
-from agents.enums import Status
+from agents.enums import RunResult, Status
 from agents.models import AgentSession, Approval
 from tests.agents.ask.rows import make_chat, make_question
 from tests.agents.ask.scene import asked, make_scene, nothing_was_inferred
@@ -143,6 +143,19 @@ def test_status_counts_what_is_waiting(scene, monkeypatch):
     assert "Questions of agents waiting for an answer: 1" in answer.text
     assert "Nothing needs attention" not in answer.text
     assert (answer.data["approvals_pending"], answer.data["questions_pending"]) == (0, 1)
+
+
+def test_status_names_own_runs_that_failed(scene, monkeypatch):
+    monkeypatch.setattr("agents.sessions.control_room._faults", lambda facts, now: ())
+    Approval.objects.all().delete()
+    failed = {"status": Status.FAILED, "terminal_reason": "worker_error", "run_result": RunResult.FAILED}
+    for owner in (scene.owner, make_user()):
+        make_session(owner=owner, completed_at=NOW, **failed)
+
+    text = asked(scene, "status").text
+
+    assert text.endswith("Your runs that failed or stopped early in the last 24 hours: 1. Ask: runs failed or partial")
+    assert len(asked(scene, "runs failed or partial").data["sessions"]) == 1
 
 
 def test_status_says_once_who_halted_all_work_and_why(scene):
