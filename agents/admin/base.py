@@ -208,7 +208,7 @@ class DetailAdmin(ReadOnlyAdmin):
     """A list of rows, a read-only page for each, and row actions.
 
     The page shows the columns of the row; `exclude` leaves some out. A page of its own names a `change_form_template`
-    and returns what it shows from `extra_context`, a `title` included.
+    and returns what it shows from `extra_context`, a `title` or other `facts` included.
     """
 
     exclude: ClassVar[Sequence[str] | None] = ("id",)
@@ -350,9 +350,8 @@ class DetailAdmin(ReadOnlyAdmin):
             str(self.change_form_template),
             title,
             original=row,
-            facts=partial(self._facts, row, current_user(request)),
+            **{"facts": partial(self._facts, row, current_user(request)), **context},
             buttons=self.buttons(request, row),
-            **context,
         )
 
     def _facts(self, row: models.Model, by: User) -> list[dict[str, Any]]:

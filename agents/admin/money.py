@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, for_each
-from agents.admin.base import DetailAdmin, FormAdmin, current_user
+from agents.admin.base import DetailAdmin, FormAdmin, current_user, page_link
 from agents.admin.display import (
     OUTCOME_LABELS,
     WordedFilter,
@@ -188,6 +188,25 @@ class BudgetAdmin(DetailAdmin):
             names = dict(known.filter(pk__in=[row.subject_id for row in totals]).values_list("pk", "known_as"))
             for row in totals:
                 row.subject_name = names.get(row.subject_id, "")
+
+    def extra_context(self, request: HttpRequest, row: Budget) -> dict[str, Any]:
+        counted = budget_subjects().get(BudgetScope(row.scope))
+        subject = None if counted is None else counted.filter(pk=row.subject_id).first()
+        named = row.subject if subject is None else subject.known_as
+        facts = [
+            (row.get_scope_display(), named, page_link(subject, current_user(request)) if subject else ""),
+            (row.get_period_display(), row.when, ""),
+            ("Spent", usd(row.spent_usd), ""),
+            ("Cap", usd(row.cap_usd, empty="none"), ""),
+            ("In flight", f"{usd(row.reserved_usd)} approved, {usd(row.held_usd)} at the most", ""),
+            ("Approved before the calls", exact_usd(row.charged_usd), ""),
+            ("Reported by the model servers", exact_usd(row.actual_usd), ""),
+            ("Warning", _reached(row) or "none", ""),
+        ]
+        return {
+            "title": f"{named} {'in' if row.period == BudgetPeriod.MONTH else 'on'} {row.when}",
+            "facts": [{"label": label, "text": text, "link": link} for label, text, link in facts],
+        }
 
 
 class PriceForm(StyledModelForm):

@@ -75,7 +75,7 @@ def status(match: Match, context: AskContext) -> Answer:
         attention.append(f"Calls waiting for approval: {approvals}. Ask: approvals")
     if unfinished := sessions_unfinished(context.now).filter(owner=context.user).count():
         attention.append(
-            f"Your runs that failed or stopped early in the last 24 hours: {unfinished}. Ask: runs failed or partial"
+            f"Your runs that failed or stopped early in the last 24 hours: {unfinished}. Ask: runs failed partial"
         )
     if questions:
         attention.append(f"Questions of agents waiting for an answer: {questions}. Ask: questions")

@@ -169,6 +169,25 @@ def test_cap_of_a_month_is_set_on_the_installations_page_and_taken_away(client):
     assert kinds_since(before) == ["budget.cap_set"] * 2
 
 
+def test_page_of_a_total_names_what_was_counted_and_says_its_amounts_in_words(client):
+    user = sign_in(client)
+    agent = make_agent(owner=user, name="Reader")
+    row = Budget.objects.create(
+        scope="agent", subject_id=agent.pk, day="2026-03-14", cap_usd=4, charged_usd="1.25", actual_usd="1.5"
+    )
+    whole = Budget.objects.create(scope="installation", subject_id=0, day="2026-03-01", period="month")
+
+    answer = client.get(page(Budget, "change", row.pk))
+    text = text_of(answer)
+
+    assert answer.context["title"] == "Reader on 2026-03-14"
+    assert f'<a href="{page(Agent, "change", agent.pk)}">Reader</a>' in text
+    assert "<dt>Spent</dt><dd>$1.50</dd>" in text
+    assert "<dt>Cap</dt><dd>$4.00</dd>" in text
+    assert "subject id" not in text.lower()
+    assert "in 2026-03" in client.get(page(Budget, "change", whole.pk)).context["title"]
+
+
 def test_list_shows_days_and_months_of_every_scope(client):
     sign_in(client, "viewer")
     user, project = make_user(username="nora"), make_project(name="Merger")

@@ -154,8 +154,8 @@ def test_status_names_own_runs_that_failed(scene, monkeypatch):
 
     text = asked(scene, "status").text
 
-    assert text.endswith("Your runs that failed or stopped early in the last 24 hours: 1. Ask: runs failed or partial")
-    assert len(asked(scene, "runs failed or partial").data["sessions"]) == 1
+    assert text.endswith("Your runs that failed or stopped early in the last 24 hours: 1. Ask: runs failed partial")
+    assert len(asked(scene, "runs failed partial").data["sessions"]) == 1
 
 
 def test_status_says_once_who_halted_all_work_and_why(scene):
