@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from difflib import unified_diff
 from functools import cache
+from ipaddress import ip_address
 from typing import Any, ClassVar, Final
 
 from django import template
@@ -19,6 +20,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.auth.models import User
 from django.db.models import Case, DateTimeField, Q, QuerySet, Value, When
 from django.http import HttpRequest
+from django.http.request import split_domain_port
 from django.template.defaultfilters import stringfilter
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -38,6 +40,18 @@ from audit import receipts
 
 register = template.Library()
 register.filter(shown)
+
+
+@register.filter
+def takes_passkeys(request: HttpRequest) -> bool:
+    """Whether browsers offer passkeys at the address of a request: they do at host names, and at no IP address."""
+    host, _ = split_domain_port(request.get_host())
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return True
+    return False
+
 
 _UNITS: Final = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
 _AMOUNT: Final = re.compile(r"\b(\d+(?:\.\d+)?) USD\b")

@@ -62,6 +62,20 @@ def signed_in_with_code(**more):
 # --- The code at the sign-in ---
 
 
+@pytest.mark.parametrize(
+    ("host", "are_offered"), [("localhost:8000", True), ("127.0.0.1:8000", False), ("[::1]:8000", False)]
+)
+def test_passkeys_are_offered_where_browsers_take_them(host, are_offered):
+    client = Client(headers={"host": host})
+    assert ("Sign in with a passkey" in client.get("/login/").content.decode()) is are_offered
+    client.force_login(make_person())
+
+    setup = client.get(SETUP).content.decode()
+
+    assert ("Add key" in setup) is are_offered
+    assert ("Browsers offer none at an IP address." in setup) is not are_offered
+
+
 def test_password_alone_does_not_sign_in_whoever_has_a_factor(later):
     make_person(factor=True)
 
