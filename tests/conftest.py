@@ -14,7 +14,7 @@ pytest_plugins = ["tests.ahead", "tests.per_test", "tests.side_by_side"]
 
 # The same examples every time, so that a change is judged by what it changed: the first ones in `make test`, and more
 # of them when coverage is measured. `make stress` looks for new ones.
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=20)
 hypothesis.settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=60)
 hypothesis.settings.register_profile("exploring", deadline=None, print_blob=True, max_examples=1_000)
 hypothesis.settings.load_profile("repeatable")

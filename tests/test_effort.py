@@ -1,5 +1,7 @@
 """The measure of work tells what grows with its text from what grows with its square."""
 
+import pytest
+
 from tests.effort import grows_too_fast, takes_at_most
 
 
@@ -11,6 +13,7 @@ def letter_by_letter(text):
     return sum(1 for one in text if one == "a")
 
 
+@pytest.mark.long
 def test_work_that_grows_with_the_square_is_found():
     assert grows_too_fast(in_pairs, lambda size: "a" * size, 150)
 

@@ -48,6 +48,7 @@ def test_reports_of_all_workers_are_summed_up(folder):
     assert "no need" in text
 
 
+@pytest.mark.long
 def test_record_of_a_log_set_up_before_is_shown(folder):
     there = folder(logs="import logging\ndef test_bad():\n    logging.warning('told')\n    assert False\n")
     (there / "conftest.py").write_text(
@@ -73,6 +74,7 @@ def test_worker_that_ends_fails_its_test_and_those_it_leaves(folder):
     assert "3 failed, 1 passed" in text
 
 
+@pytest.mark.long
 def test_process_that_a_test_leaves_behind_holds_nobody_up(folder):
     left = "import subprocess\ndef test_leaves(): subprocess.Popen(['sleep', '60'], close_fds=False)\n"
     code, text = run(folder(left=left, other="def test_other(): pass\n"))
@@ -80,6 +82,7 @@ def test_process_that_a_test_leaves_behind_holds_nobody_up(folder):
     assert re.search(r"2 passed in \d\.", text)
 
 
+@pytest.mark.long
 def test_first_failure_ends_the_other_worker_too(folder):
     waiting = "def test_waits():\n    for _ in range(600): time.sleep(0.1)\n"
     code, text = run(folder(failing="def test_bad(): assert False\n", waiting=waiting), "-x")
@@ -88,6 +91,7 @@ def test_first_failure_ends_the_other_worker_too(folder):
     assert re.search(r"1 failed in \d\.", text)
 
 
+@pytest.mark.long
 def test_interrupt_tears_down_and_is_told(folder):
     there = folder(
         waiting="""

@@ -113,6 +113,7 @@ print(copied()[0])
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process has copied")
 def test_forked_process_copies_nothing_of_what_a_closed_connection_has_freed():
     copied = {}

@@ -70,6 +70,7 @@ def figures(ticker, rounds):
     return statistics.median(statements for statements, _ in taken), min(seconds for _, seconds in taken)
 
 
+@pytest.mark.long
 @pytest.mark.django_db
 def test_a_tick_asks_as_much_with_many_sleepers_as_with_few(ticker):
     asleep(10, START + DAY)
@@ -134,6 +135,7 @@ def test_those_that_are_due_are_found_by_an_index_and_the_rest_hold_no_worker(nu
     assert AgentSession.objects.exclude(lease_owner="").count() == 0
 
 
+@pytest.mark.long
 @pytest.mark.django_db
 @pytest.mark.parametrize(("number", "ticks"), [(200, 20), pytest.param(10_000, 200, marks=pytest.mark.stress)])
 def test_ticks_keep_nothing(number, ticks):

@@ -347,6 +347,7 @@ def test_chat_is_answered_while_the_loop_sleeps_and_during_a_turn_and_their_tran
     agent_stop(agent=loop.agent, by=None, now=now())
 
 
+@pytest.mark.long
 def test_slow_model_does_not_hold_its_workers(model, cluster):
     """Five runs are out with the model at the same time, and there are two workers."""
     model.free.clear()

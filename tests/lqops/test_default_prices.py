@@ -109,6 +109,7 @@ def test_a_model_is_known_at_its_own_address_only(known):
     assert default_prices({"url": "http://known/v1?key=1", "name": "m"}, "x", now=NOW)["input_usd"] == "1"
 
 
+@pytest.mark.long
 def test_every_model_of_the_real_data_that_has_a_price_gets_the_dearest():
     """No default is below what the package itself would charge for a request of any length, now or in a year."""
     snapshot = get_snapshot()

@@ -34,6 +34,7 @@ def test_every_order_of_events_ends_with_every_invariant_kept(seeds, at_least):
     assert rarest >= at_least, happened
 
 
+@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("spoilt", "says"),

@@ -59,6 +59,7 @@ def letters(size: int) -> str:
     return "\n".join(pages)[:size]
 
 
+@pytest.mark.long
 def test_letters_take_linear_time():
     assert not grows_too_fast(hide, letters, 10_000)
     assert takes_at_most(2, lambda: hide(letters(100_000)))
@@ -74,6 +75,7 @@ def test_a_megabyte_of_letters_takes_two_seconds_at_most():
     assert large <= 12 * small + 0.1
 
 
+@pytest.mark.long
 @every_row("name", NASTY)
 def test_hostile_text_takes_linear_time(name):
     assert not grows_too_fast(hide, lambda size: (NASTY[name] * size)[:size], 1_500, slack=0.05)

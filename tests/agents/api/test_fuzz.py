@@ -109,6 +109,7 @@ def test_random_bodies_cause_no_server_error(some):
             attempts(route, route.address(world))()
 
 
+@pytest.mark.long
 def test_random_bytes_cause_no_server_error():
     world = make_world()
     client = signed_in(world.owner)
@@ -123,6 +124,7 @@ def test_random_bytes_cause_no_server_error():
     attempt()
 
 
+@pytest.mark.long
 def test_random_queries_cause_no_server_error():
     world = make_world()
     client = signed_in(world.owner)

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +59,7 @@ def read(text):
     assert json.dumps(said, allow_nan=False) != "[]"
 
 
+@pytest.mark.long
 @given(definitions)
 def test_any_values_are_read_or_refused(given_values):
     read(yaml.safe_dump(given_values, allow_unicode=True))

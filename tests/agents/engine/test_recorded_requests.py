@@ -26,6 +26,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("strategy", "form"),

@@ -44,6 +44,7 @@ def has_task(request):
     return any("Do it." in message["content"] for message in request.messages if message["role"] == "user")
 
 
+@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("strategy", ["sliding_window", "compact", "summarize"])
 @pytest.mark.parametrize("asking", [tags, provider_form])

@@ -21,6 +21,7 @@ def look(place):
     return says(("look", {"place": place}), ("yield", {"mode": "continue"}))
 
 
+@pytest.mark.long
 def test_alternating_calls_fail_the_loop_as_stuck(agent, drive):
     loop = drive(agent())
     with script(*[look("a"), look("b")] * 4):
@@ -55,6 +56,7 @@ def test_loop_that_only_talks_is_told_so_and_sleeps_longer_each_time(agent, driv
     assert loop.turns()[7].yielded == "sleep"
 
 
+@pytest.mark.long
 def test_signal_that_flaps_does_not_wake_each_time_and_is_not_lost(agent, drive, time):
     loop = drive(agent())
     woken = []
@@ -75,6 +77,7 @@ def test_signal_that_flaps_does_not_wake_each_time_and_is_not_lost(agent, drive,
     assert [alert["name"] for alert in loop.turns()[-1].seen["alerts"]] == ["flap", "flap"]
 
 
+@pytest.mark.long
 def test_flapping_alert_in_a_turn_does_not_keep_the_loop_awake(agent, drive, time):
     loop = drive(agent())
     rings = sleeps(600, wake=["flap"], before_reply=lambda: loop.alert("flap"))
@@ -84,6 +87,7 @@ def test_flapping_alert_in_a_turn_does_not_keep_the_loop_awake(agent, drive, tim
     assert loop.row.next_wake_at == clock() + timedelta(seconds=60)
 
 
+@pytest.mark.long
 def test_messages_of_people_always_wake(agent, drive):
     loop = drive(agent())
     with script(sleeps(600)):

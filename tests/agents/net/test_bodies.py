@@ -149,6 +149,7 @@ except FetchFailed as failed:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_decompression_bomb_uses_little_memory(world, kind):
     packed = bomb(1024)

@@ -100,6 +100,7 @@ def test_deadline_of_zero_fails_before_the_lookup(fetch, world):
     assert world.asked == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("behave", "reason"),
     [

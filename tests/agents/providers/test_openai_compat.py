@@ -199,6 +199,7 @@ def test_a_server_that_speaks_no_tls_was_not_contacted():
     assert (raised.value.fault, raised.value.contacted) == (Fault.CONNECTION, False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reads_nothing", [True, False], ids=["silent", "closed"])
 def test_a_long_request_that_nobody_reads_ends_in_time(reads_nothing):
     listening = socket.create_server(("127.0.0.1", 0))

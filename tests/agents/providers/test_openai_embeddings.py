@@ -139,6 +139,7 @@ def test_an_answer_of_a_hundred_megabytes_is_not_read():
     assert len(sent) < 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("status", "fault"),
     [

@@ -64,6 +64,7 @@ def slices_queued():
 # --- Following the definition ---
 
 
+@pytest.mark.long
 def test_rows_follow_the_definition_and_unchanged_ones_stay():
     scene = scene_of("a", "b", "c")
     Sensor.objects.update(cursor={"etag": "x"}, fencing=5, failures=3)

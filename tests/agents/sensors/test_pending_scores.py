@@ -48,6 +48,7 @@ def unjudged(scene):
 # --- Unavailable model ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slices", ["one", "two"])
 def test_unchanged_poll_is_scored_once_the_model_is_available(serving, model, slices):
     asked, source = model("0.9"), serving(Web, {"n": 1})
@@ -68,6 +69,7 @@ def test_unchanged_poll_is_scored_once_the_model_is_available(serving, model, sl
     assert state_of(scene).keys() == {"mark", "at", "score", "fired_at"}
 
 
+@pytest.mark.long
 def test_unavailable_model_is_reported_once(serving, model):
     model("0.9")
     numbers = itertools.count(1)
@@ -79,6 +81,7 @@ def test_unavailable_model_is_reported_once(serving, model):
     assert state_of(scene)["unable"] in scene.errors()[0]
 
 
+@pytest.mark.long
 def test_unscored_events_and_files_are_scored_later_with_new_ones(serving, model, tmp_path):
     asked = model("0.9")
     (tmp_path / "box").mkdir()
@@ -104,6 +107,7 @@ def test_unscored_events_and_files_are_scored_later_with_new_ones(serving, model
     assert [(one["name"], one["kind"]) for one in scene.value("files")] == [("a.txt", "added")]
 
 
+@pytest.mark.long
 def test_changed_signal_scores_the_present_reading(serving, model):
     asked = model("0.1", "0.9")
     can_be_asked()
@@ -118,6 +122,7 @@ def test_changed_signal_scores_the_present_reading(serving, model):
     assert len(asked.requests) == 2
 
 
+@pytest.mark.long
 def test_gated_field_is_not_refreshed_by_an_unchanged_source(serving, model):
     asked, now = model("0.9", "0.1"), {"n": 1}
     can_be_asked()
@@ -164,6 +169,7 @@ def end_cooldown(scene):
     row.save(update_fields=["signals"])
 
 
+@pytest.mark.long
 def test_firing_again_within_the_cooldown_is_suppressed(serving, model):
     asked, now = model("0.9"), {"n": 1}
     can_be_asked()
@@ -230,6 +236,7 @@ def test_events_within_the_cooldown_are_counted_and_fill_no_gated_field(serving,
 # --- No score ---
 
 
+@pytest.mark.long
 def test_reading_without_a_score_is_retried_and_then_dropped(serving, model):
     asked = model("I think so")
     can_be_asked()
@@ -248,6 +255,7 @@ def test_reading_without_a_score_is_retried_and_then_dropped(serving, model):
     assert state_of(scene)["unscored"] == 1
 
 
+@pytest.mark.long
 def test_replies_without_a_score_are_a_fault_at_any_pace(serving, model):
     asked, numbers = model("maybe"), itertools.count(1)
     can_be_asked()
@@ -265,6 +273,7 @@ def test_replies_without_a_score_are_a_fault_at_any_pace(serving, model):
     assert (notice.kind, "gets no scores" in notice.title) == ("sensor_failing", True)
 
 
+@pytest.mark.long
 def test_fault_ends_with_the_first_score(serving, model):
     model("maybe", "maybe", "maybe", "0.1")
     can_be_asked()
@@ -292,6 +301,7 @@ def test_retried_reading_fires_when_it_gets_a_score(serving, model):
 # --- Stored data ---
 
 
+@pytest.mark.long
 def test_pending_data_are_bounded_masked_and_counted(serving, model):
     model("0.9")
     large = [f"id: {n}\ndata: {n} {'x' * (DATA_CHARS // 3)}\n\n".encode() for n in range(1, 6)]

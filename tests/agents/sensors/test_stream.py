@@ -70,6 +70,7 @@ def test_events_without_ids_record_gaps(serving):
     assert gap["from"] < gap["to"]
 
 
+@pytest.mark.long
 def test_lines_of_ten_megabytes_are_dropped_and_memory_stays_flat(serving):
     source = serving(Events, lambda n: "x" * 10_000_000 if n % 2 else n, most=8, pause=0.01)
     scene = logged(source.url)
@@ -148,6 +149,7 @@ def test_failing_stream_waits_longer_each_time(serving):
     assert waits[:4] == [0.02, 0.04, 0.08, 0.16]
 
 
+@pytest.mark.long
 def test_stream_that_never_pauses_is_read_no_faster_than_it_is_written(serving):
     source = serving(Events, most=20_000, pause=0)
     scene = logged(source.url)

@@ -179,6 +179,7 @@ def test_symbolic_links_and_other_folders_are_refused(tmp_path):
 ACTS = st.lists(st.sampled_from(["write", "read", "rotate"]), max_size=30)
 
 
+@pytest.mark.long
 @given(ACTS, st.integers(20, 2_000))
 @settings(max_examples=60, deadline=None)
 def test_every_line_is_read_once_in_any_order_of_acts(tmp_path_factory, acts, size):
@@ -276,6 +277,7 @@ def _run_with_kills(folder, scene, *, total, per_second, kills):
     return numbers, scene.sensor().signals["errors"]["fired"]
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_every_line_counts_once_although_workers_are_killed(tmp_path):
     scene = Scene(tailing(), fields=FIELDS)

@@ -152,6 +152,7 @@ def test_only_its_own_folder_can_be_written(needs, tmp_path):
     assert not any(path.exists() for path in others)
 
 
+@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["deep", "closed", "linked"])
 def test_folder_is_removed_whatever_is_in_it(how):
@@ -216,6 +217,7 @@ def test_fork_bomb_starts_nothing(needs):
         call(hostile.fork_bomb)
 
 
+@pytest.mark.long
 def test_fork_bomb_of_a_skill_that_may_start_processes_is_bounded_and_ended(tmp_path):
     started = tmp_path / "started"
     if os.getuid() == 0:  # whose processes the system does not count
@@ -228,6 +230,7 @@ def test_fork_bomb_of_a_skill_that_may_start_processes_is_bounded_and_ended(tmp_
     until(lambda: not any(map(is_alive, numbers)))
 
 
+@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["deep", "plain"])
 def test_processes_left_behind_are_killed(how):
@@ -246,6 +249,7 @@ def test_process_cannot_leave_its_session(needs):
 # --- Limits ---
 
 
+@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("skill", "arguments", "limit"),
@@ -263,6 +267,7 @@ def test_error_names_the_limit_and_how_to_raise_it(skill, arguments, limit):
     assert f"it reached its limit {limit}; declare it with limits=Limits({name}=…) to raise it" in str(failed.value)
 
 
+@pytest.mark.long
 def test_endless_calculation_ends_at_its_limit():
     with pytest.raises(OutcomeUnknown, match=r"ended with code -24 \(it reached its limit cpu_seconds=1; declare it"):
         call(hostile.calculate_without_end)
@@ -285,6 +290,7 @@ def test_process_is_killed_at_a_halt(tmp_path):
 # --- The way back ---
 
 
+@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", sorted(hostile.GARBAGE.keys() - {"error"}))
 def test_garbage_in_the_pipe_is_no_result(what, tmp_path, monkeypatch):
@@ -294,6 +300,7 @@ def test_garbage_in_the_pipe_is_no_result(what, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []  # nothing was unpickled
 
 
+@pytest.mark.long
 def test_gigabyte_in_the_pipe_is_not_read():
     started = time.monotonic()
     with pytest.raises(OutcomeUnknown, match="write_back wrote something that is not a result"):
@@ -301,6 +308,7 @@ def test_gigabyte_in_the_pipe_is_not_read():
     assert time.monotonic() - started < hostile.write_back.timeout_seconds / 2
 
 
+@pytest.mark.long
 def test_error_of_a_process_is_cut():
     with pytest.raises(SkillFailed) as failed:
         call(hostile.write_back, what="error")
@@ -313,6 +321,7 @@ def test_long_error_is_cut():
     assert len(str(failed.value)) == MAX_ERROR_CHARS
 
 
+@pytest.mark.long
 def test_result_that_is_too_long_fails():
     with pytest.raises(SkillFailed, match=r"TooLong: its result has 5,000,\d{3} characters; 4,000,000 are allowed"):
         call(hostile.return_much)
@@ -323,6 +332,7 @@ def test_result_that_is_no_json_fails():
         call(hostile.return_odd)
 
 
+@pytest.mark.long
 def test_long_arguments_arrive():
     with pytest.raises(SkillFailed, match="File name too long"):
         call(hostile.read, path="x" * 1_000_000)
@@ -334,6 +344,7 @@ def test_process_that_ends_before_it_starts_the_skill_fails(monkeypatch):
         call(hostile.read, path="x" * 1_000_000)
 
 
+@pytest.mark.long
 def test_skill_that_is_not_in_its_module_fails():
     with pytest.raises(SkillFailed, match=r"LookupError: the module tests\..*samples holds no skill read"):
         call(replace(hostile.read, module="tests.agents.skills.samples"), path="")
@@ -364,6 +375,7 @@ def test_report_fails_with_one_error(failure):
         isolation_report()
 
 
+@pytest.mark.long
 def test_missing_filter_is_reported_and_strict_refuses(monkeypatch, settings):
     monkeypatch.setattr(isolation, "filter_of", lambda *, may_start_processes: b"")
 

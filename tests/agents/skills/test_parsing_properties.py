@@ -274,6 +274,7 @@ def compare_with_python(count, seed):
     assert accepted > count * 0.02
 
 
+@pytest.mark.long
 def test_random_literals_have_their_python_meaning():
     compare_with_python(5_000, seed=1)
 

@@ -81,6 +81,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @every_row("name", CASES)
 def test_time_is_about_linear(name):
     """Coarse and quick: what is quadratic takes a hundred times as long."""

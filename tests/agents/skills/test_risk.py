@@ -368,6 +368,7 @@ def test_arguments_too_large_to_check_are_medium():
 PIECES = ["rm ", "rm -a ", "delete from a ", "git push ", "curl ", "(", "/*", "--", "a.", "1 ", "1,", "sudo /", "\\"]
 
 
+@pytest.mark.long
 @every_row("piece", [*PIECES, "drop table a,", "where "])
 def test_time_is_linear_in_the_text(piece):
     text = (piece * 30_000)[:30_000]

@@ -45,6 +45,7 @@ def padded(docx):
     return with_part(docx, "word/media/image1.bin", os.urandom(700_000))
 
 
+@pytest.mark.long
 def test_a_small_file_of_too_many_elements_is_refused_in_little_memory():
     bomb = padded(docx_with_body("<w:p/>" * 2_000_001))
     assert len(bomb) < MB
@@ -55,6 +56,7 @@ def test_a_small_file_of_too_many_elements_is_refused_in_little_memory():
     assert held < 250 * MB
 
 
+@pytest.mark.long
 def test_the_most_elements_that_are_read_fit_into_the_memory():
     # A sixth of the greatest number keeps the test short; memory grows with the number.
     held, said = read_elsewhere(
@@ -73,6 +75,7 @@ def with_rows(rows):
 CELL = '<row r="{0}"><c r="XFD{0}"><v>1</v></c></row>'
 
 
+@pytest.mark.long
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "data", "says"),
@@ -112,6 +115,7 @@ def test_a_table_of_too_many_rows_is_refused(monkeypatch):
         extract_here(b"a\n" * 4, name="a.csv")
 
 
+@pytest.mark.long
 def test_elements_are_counted_in_every_part_whatever_it_is_called():
     bomb = padded(with_part(docx_with_body("<w:p/>"), "word/other.bin", "<a/>" * (limits.MAX_ELEMENTS + 1)))
 
@@ -131,6 +135,7 @@ def test_a_document_waits_for_a_reader_for_a_bounded_time(monkeypatch):
     assert extract(page, name="a.pdf").text == "words"
 
 
+@pytest.mark.long
 def test_a_document_that_cannot_be_read_frees_its_reader(monkeypatch):
     monkeypatch.setattr(extraction, "_slots", threading.BoundedSemaphore(1))
     monkeypatch.setattr(extraction, "MAX_WAIT_SECONDS", 0.05)

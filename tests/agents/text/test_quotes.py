@@ -1,5 +1,6 @@
 """A quote is verified if its words stand in the source, however they are set; the result is a slice of the source."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -192,6 +193,7 @@ def test_every_mangled_slice_of_a_document_is_verified_and_a_changed_word_is_not
 # --- Speed ---
 
 
+@pytest.mark.long
 @every_row(
     ("source", "quote"),
     [

@@ -68,6 +68,7 @@ def slow_ones(read, shapes):
     ]
 
 
+@pytest.mark.long
 @every_row("name", READERS)
 def test_reading_takes_linear_time(name, some):
     """Every ninth piece in one of the shapes, every third one in the long run, all in all shapes in the full run."""
