@@ -12,8 +12,8 @@ POSTGRES_URL := $(or $(LQOPS_TEST_DATABASE_URL),postgresql://$(shell id -un)@127
 # named in the environment, where processes that a process forks find it as well.
 COVERED := build/coverage
 # AGAIN=1 runs only what failed the last time, one test after another.
-# Files of tests run side by side, one more than there are processors: some wait for processes of their own.
-SIDE_BY_SIDE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
+# Files of tests run side by side, two more than there are processors: many wait for processes of their own.
+SIDE_BY_SIDE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
 PYTEST = $(if $(COVERAGE),COVERAGE_FILE=$(abspath $(COVERED)/$(1)) $(BIN)/coverage run,$(BIN)/python) -m pytest $(if $(COVERAGE),--hypothesis-profile=thorough) $(if $(AGAIN),--last-failed --last-failed-no-failures none,--workers $(SIDE_BY_SIDE))
 before_tests = $(if $(COVERAGE),@mkdir -p $(COVERED) && rm -f $(COVERED)/$(1) $(COVERED)/$(1).*)
 after_tests = $(if $(COVERAGE),@$(BIN)/coverage combine --quiet --data-file=$(COVERED)/$(1) $(COVERED)/$(1).*)

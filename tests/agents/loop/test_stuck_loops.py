@@ -42,6 +42,7 @@ def test_same_error_with_other_arguments_is_told_and_then_fails_the_loop(agent, 
     assert SAME_ERROR_AGAIN.text in prompt(model.requests[3])
 
 
+@pytest.mark.long
 def test_loop_that_only_talks_is_told_so_and_sleeps_longer_each_time(agent, drive):
     loop = drive(agent("autonomy: {enabled: true, idle_timeout: 0}"))
     with script(*[TALK] * 7, sleeps(60)) as model:

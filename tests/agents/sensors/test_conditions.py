@@ -41,6 +41,7 @@ def test_condition_alerts_and_opens_its_gate_once(serving):
     assert not AgentSession.objects.filter(mode=Mode.SENSOR).exists(), "a condition needs no session"
 
 
+@pytest.mark.long
 def test_state_of_a_condition_survives_its_slice(serving):
     now = {"n": 90}
     source = serving(Web, lambda request: dict(now))

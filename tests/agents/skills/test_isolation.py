@@ -111,6 +111,7 @@ def test_isolated_skill_cannot_ask_a_model():
         call(hostile.ask_a_model)
 
 
+@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["rows", "connection", "part", "settings"])
 def test_database_and_settings_are_not_there(how):
