@@ -387,7 +387,6 @@ def test_intervals_do_not_depend_on_the_wall_clock(step):
     assert seen == [NOW, NOW + 10 * SECOND + step]
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.django_db
 @pytest.mark.parametrize("left", [False, True])

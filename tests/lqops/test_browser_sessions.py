@@ -34,7 +34,6 @@ def ended():
     return [(event.actor, event.details) for event in AuditEvent.objects.filter(kind="people.signed_out")]
 
 
-@pytest.mark.long
 def test_session_ends_at_a_fixed_time_however_busy_it_is(ada, time_machine, settings):
     settings.SESSION_COOKIE_AGE = 3_600
     time_machine.move_to(NOW)
@@ -103,7 +102,6 @@ def test_admin_signs_somebody_out(ada):
     assert ended() == [(f"user:{admin.pk}", {"user_id": ada.pk, "sessions": 1})]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("role", "is_superuser"), [("", False), ("operator", False), ("admin", True)])
 def test_who_may_not_sign_others_out(role, is_superuser):
     target = make_person("target", is_superuser=is_superuser)

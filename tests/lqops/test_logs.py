@@ -110,7 +110,6 @@ LOG_ALONE = LOG.replace(
 )
 
 
-@pytest.mark.long
 def test_json_lines_are_masked_too(tmp_path):
     env = environment(tmp_path, DJANGO_SETTINGS_MODULE="lqops.settings", LQOPS_LOG_FORMAT="json")
     done = run_python(LOG_ALONE, env=env)

@@ -132,7 +132,6 @@ def test_figures_agree_with_the_rows():
     assert not any("started" in str(name) for name in found)
 
 
-@pytest.mark.long
 def test_older_rows_are_counted_once_and_restored_databases_anew(monkeypatch):
     monkeypatch.setattr(metrics, "RECOUNTED", 2)
     name = ("lqops_model_requests_total", ("model", "small"), ("outcome", "success"))

@@ -171,7 +171,6 @@ def test_new_account_takes_no_name_that_is_taken(provider, allow):
     assert User.objects.exclude(username="ada").get().email == "ada@example.org"
 
 
-@pytest.mark.long
 def test_claim_gives_and_takes_mapped_roles_only(provider, allow):
     allow(creates_users=True, roles={"ops": "operator", "bosses": "approver"})
     provider.claims["groups"] = ["ops", "others", "admin"]

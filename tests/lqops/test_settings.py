@@ -60,7 +60,6 @@ def test_postgresql_address_selects_postgresql(tmp_path):
     }
 
 
-@pytest.mark.long
 def test_wrong_setting_is_one_line_without_a_traceback(tmp_path):
     done = run("check", env=environment(tmp_path, LQOPS_DEBUG="perhaps"))
 
@@ -155,7 +154,6 @@ def test_https_turns_on_everything_that_needs_it(tmp_path):
     assert found["SECURE_HSTS_SECONDS"] >= 31_536_000
 
 
-@pytest.mark.long
 def test_deployment_check_is_clean_behind_tls(tmp_path):
     found = read_settings(tmp_path, LQOPS_HTTPS="1")
     checked = {name: value for name, value in found.items() if name.startswith(("CSRF_", "SECURE_", "SESSION_"))}

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 READ = "import json; from lqops import settings; print(json.dumps([str(one) for one in settings.LQOPS_SKILL_FOLDERS]))"
 
@@ -23,7 +21,6 @@ def test_samples_are_the_default(tmp_path):
     assert folders(tmp_path) == [str(ROOT / "samples/skills")]
 
 
-@pytest.mark.long
 def test_several_folders_keep_their_order(tmp_path):
     named = folders(tmp_path, LQOPS_SKILL_FOLDERS=f"{tmp_path}/b, relative/a,")
 

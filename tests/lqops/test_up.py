@@ -111,7 +111,6 @@ def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
     assert not any(is_alive(pid) for pid in parts)
 
 
-@pytest.mark.long
 def test_later_check_behind_tls_reports_and_creates_no_user(var):
     done = run(
         "up",

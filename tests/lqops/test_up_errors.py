@@ -82,7 +82,6 @@ def test_up_does_not_start_with_a_failing_brake(monkeypatch, nothing_starts):
         call_command("up", "--port", "0", stdout=StringIO())
 
 
-@pytest.mark.long
 def test_web_process_that_cannot_start_is_an_error(monkeypatch, settings):
     settings.ASGI_APPLICATION = "lqops.absent.application"
     monkeypatch.setattr(up.Command, "_prepare", lambda self: "")

@@ -51,7 +51,6 @@ def test_process_that_ends_before_it_answers_fails():
         serving.web.wait_until_it_answers()
 
 
-@pytest.mark.long
 def test_process_that_does_not_answer_in_time_fails(monkeypatch, settings):
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.3)
     settings.LQOPS_STOP_SECONDS = 0.2
@@ -72,7 +71,6 @@ def test_ended_process_is_restarted_on_the_same_port():
     assert serving.said[-1] == "web: started"
 
 
-@pytest.mark.long
 def test_process_that_does_not_stop_is_killed(settings):
     settings.LQOPS_STOP_SECONDS = 0.2
     with Serving("silent_after_health") as serving:

@@ -112,7 +112,6 @@ def check(loops, server, *, outages):
     assert not ModelOutage.objects.exists()
 
 
-@pytest.mark.long
 def test_loops_live_through_an_outage_with_one_notification_each(traveller):
     loops = start(3)
     outages = ((10 * MINUTE, 8 * MINUTE, Fault.SERVER),)

@@ -37,7 +37,6 @@ def loops(agent):
 # --- Start, stop and restart ---
 
 
-@pytest.mark.long
 def test_start_stop_and_restart_ask_first(client):
     by = sign_in(client)
     agent = make_autonomous(owner=by)
@@ -83,7 +82,6 @@ def test_start_that_is_refused_says_why(client):
         assert not loops(agent).exists()
 
 
-@pytest.mark.long
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("text", "fields", "offered"),
@@ -225,7 +223,6 @@ def test_page_shows_turns_and_avoided_wakes(client):
     assert "$0.096" in spared
 
 
-@pytest.mark.long
 def test_empty_parts_say_what_to_do(client):
     owner = sign_in(client)
     for text, fields, *said in [
@@ -291,7 +288,6 @@ def test_refreshing_page_of_another_users_loop_is_recorded_once(client):
     assert [event.subject for event in seen] == [f"session:{theirs.loop.public_id}"]
 
 
-@pytest.mark.long
 def test_page_queries_do_not_grow_with_turns(framed, client, django_assert_max_num_queries):
     going = make_going(make_autonomous(owner=sign_in(client)))
     look(client, going.agent)

@@ -47,7 +47,6 @@ def test_sidebar_has_five_groups_and_at_most_fourteen_entries(client):
     assert len(entries) <= 14
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("role", ROLES)
 def test_every_list_is_in_the_sidebar_or_a_tab(client, role):
@@ -186,7 +185,6 @@ def test_pause_resume_and_invite_are_actions(client):
     assert found(client, "everything", "action") == found(client, "invite", "action") == []
 
 
-@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("role", ["", *ROLES])
 def test_nothing_is_found_that_the_user_may_not_open(client, role, some):

@@ -110,7 +110,6 @@ def test_list_is_sorted_by_severity_with_the_most_severe_first(client):
     assert [row.severity for row in rows] == ["critical", "warn", "info", "odd"]
 
 
-@pytest.mark.long
 def test_each_column_sorts_both_ways(client, some):
     rows = {model: [] for model in ("agentsession", "approval", "trigger", "agent")}
     sign_in(client)
@@ -124,7 +123,6 @@ def test_each_column_sorts_both_ways(client, some):
             assert list(found) == listed_rows, (model, order)
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", ["finding", "agentsession"])
 def test_number_of_statements_is_the_same_for_few_and_many_rows(client, model):

@@ -347,7 +347,6 @@ def fill_home(rows):
         ModelOutage.objects.create(model=f"m{rows}-{number}", since=now, next_try_at=now)
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("role", ["", "operator", "viewer"])
 def test_home_queries_do_not_grow(client, role, some):
@@ -397,7 +396,6 @@ def test_approval_of_high_risk_does_not_look_safe(client, risk, chip):
         assert ("SAFE" in chips) == (risk != "high")
 
 
-@pytest.mark.long
 def test_more_of_a_kind_are_a_link_to_the_list(client):
     sign_in(client)
     for number in range(control_room.FIRST_FEW + 1):
@@ -504,7 +502,6 @@ def steps_open(client):
     return re.findall(r'<a class="lq-link"[^>]*>([^<]+)</a>', part)
 
 
-@pytest.mark.long
 def test_first_steps_go_away_when_done(client, settings):
     user = sign_in(client)
     assert steps_open(client) == STEPS
@@ -659,7 +656,6 @@ def test_second_halt_shows_author_time_and_reason(client):
     assert kinds_since(before) == []
 
 
-@pytest.mark.long
 def test_release_leaves_halted_sessions_halted(client):
     sign_in(client, "operator")
     session = make_session(status=Status.QUEUED)

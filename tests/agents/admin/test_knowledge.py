@@ -111,7 +111,6 @@ def test_same_bytes_are_the_same_document(client):
     assert Document.objects.count() == 1
 
 
-@pytest.mark.long
 def test_one_unreadable_file_does_not_stop_the_others(client):
     sign_in(client)
 
@@ -407,7 +406,6 @@ def test_text_of_nothing_but_headings_is_in_few_pieces():
     assert len(found) <= 1_001
 
 
-@pytest.mark.long
 def test_page_of_an_odd_document_stays_small(client):
     owner = sign_in(client)
     document = make_document(owner, text="# x\n" * 12_500)

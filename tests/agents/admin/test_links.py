@@ -32,13 +32,11 @@ def rendered():
     return set()
 
 
-@pytest.mark.long
 @pytest.mark.django_db
 def test_empty_installation_shows_every_list_and_no_closed_link(client, rendered, some):
     assert closed_links(client, some(pages_for(sign_in(client, "admin")), 9), rendered) == {}
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.django_db
 @pytest.mark.parametrize("role", ["viewer", "operator", "approver"])
@@ -57,7 +55,6 @@ def test_every_page_opens_and_every_link_on_it(readers, rendered, role, some):
     assert closed_links(client, some(pages_for(user), 16, start=ROLES.index(role)), rendered) == {}
 
 
-@pytest.mark.long
 def test_links_open_while_everything_is_halted(readers, rendered, everything):
     """The banner is the same on every page."""
     user, client = readers["operator"]

@@ -42,7 +42,6 @@ def test_the_queue_has_no_pages_of_its_own():
     assert {model._meta.app_label for model in PAGES} == {"agents", "audit", "auth"}
 
 
-@pytest.mark.long
 def test_lists_are_titled_as_in_the_sidebar(client):
     sign_in(client)
     known = [one for entries in _SECTIONS.values() for entry in entries for one in entry.pages]
@@ -55,7 +54,6 @@ def test_lists_are_titled_as_in_the_sidebar(client):
     assert titles == {}
 
 
-@pytest.mark.long
 def test_lists_show_times_in_one_short_form(client, some):
     make_everything(sign_in(client))
     for model in some([model for model in PAGES if model._meta.app_label != "audit"], 3):
@@ -153,7 +151,6 @@ def test_pages_have_no_inline_or_foreign_scripts(client):
     )
 
 
-@pytest.mark.long
 def test_list_queries_do_not_grow_with_rows(client):
     viewer = sign_in(client)
     counts = []

@@ -181,7 +181,6 @@ def test_memory_is_kept_with_edited_text(client):
     assert AuditEvent.objects.get(kind="autonomous_memory.keep").details["edited"] is True
 
 
-@pytest.mark.long
 def test_deleted_memory_leaves_the_list(client):
     row = Memory.objects.create(owner=sign_in(client), content="old words")
 

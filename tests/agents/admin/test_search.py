@@ -42,7 +42,6 @@ def test_session_is_found_by_id_with_or_without_hyphens(client, some):
             assert [session_of(row) for row in rows] == [wanted.chain], (model, typed)
 
 
-@pytest.mark.long
 def test_sessions_are_found_by_purpose(client):
     sign_in(client)
     owner = make_user()

@@ -564,7 +564,6 @@ def test_summary_says_when_it_runs(client, given, words):
     assert {fact["label"]: fact["text"] for fact in answer.context["settings_summary"]}["Runs"] == words
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("model", [Trigger, Agent])
 def test_form_is_open_when_asked_for_and_when_it_was_refused(client, model):
     sign_in(client)

@@ -4,7 +4,6 @@ import random
 import re
 import string
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +43,6 @@ def test_any_text_with_personal_data_is_restored(text):
     assert anonymizer.hide(text) == hidden
 
 
-@pytest.mark.long
 @given(st.lists(spliced(), max_size=4), st.data())
 def test_text_with_lookalike_placeholders_is_restored(pieces, data):
     """The mark of the call is known to the attacker here, which it is not in life."""

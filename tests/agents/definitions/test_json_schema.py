@@ -70,7 +70,6 @@ def test_optional_keys_may_be_missing_or_empty(text):
     read_definition(text)
 
 
-@pytest.mark.long
 @every_row(("text", "named"), WRONG)
 def test_values_that_are_refused_do_not_fit_the_schema(text, named):
     assert named in str(errors(text)[0])

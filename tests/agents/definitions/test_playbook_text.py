@@ -1,6 +1,5 @@
 """Playbooks and rules as text: one golden rendering, and reading gives back what was rendered."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,7 +90,6 @@ def test_golden_rendering():
     assert parse_playbook(GOLDEN.replace("\n", "\r\n")) == PLAYBOOK
 
 
-@pytest.mark.long
 @given(PLAYBOOKS)
 def test_rendered_playbook_is_read_back(playbook):
     assert parse_playbook(render_playbook(playbook)) == playbook

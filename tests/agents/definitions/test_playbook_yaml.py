@@ -145,7 +145,6 @@ def checked(name, positions):
     return checked_playbook({"name": name, "positions": [asdict(one) for one in positions]})
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("parser", [strict_yaml.LOADER, yaml.SafeLoader], ids=["usual", "in Python"])
 @REPEATED
 @given(name=TEXT.filter(str.strip), positions=st.lists(POSITIONS, min_size=1, max_size=3))

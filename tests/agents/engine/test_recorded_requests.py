@@ -26,7 +26,6 @@ STEPS = [
 ]
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("strategy", "form"),

@@ -44,7 +44,6 @@ def has_task(request):
     return any("Do it." in message["content"] for message in request.messages if message["role"] == "user")
 
 
-@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("strategy", ["sliding_window", "compact", "summarize"])
 @pytest.mark.parametrize("asking", [tags, provider_form])
@@ -64,7 +63,6 @@ def test_every_window_keeps_the_task_and_call_pairs(loop, asking, strategy):
     assert not InferenceLog.objects.filter(purpose="compaction").exists()
 
 
-@pytest.mark.long
 def test_loop_instructions_are_not_taken_for_the_task(loop, messages):
     config = LoopConfig(context_window=1_500)
     with script(*map(provider_form, range(READ_ONLY_STEPS + 1)), DONE) as model:

@@ -206,7 +206,6 @@ def test_no_text_breaks_the_search(owner, query):
         pytest.fail(f"{hit} in an empty library")
 
 
-@pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(alphabet="\"'()*:^-&|!<>\\% ", max_size=20))
 def test_punctuation_around_a_word_is_ignored(owner, query):
@@ -320,7 +319,6 @@ def test_old_chunk_with_a_rare_word_is_before_newer_ones_with_common_words(owner
     assert names(owner, "deposit notice landlord")[0] == "old.txt"
 
 
-@pytest.mark.long
 def test_no_statement_returns_more_rows_with_more_chunks(owner, many_letters, monkeypatch):
     monkeypatch.setattr(scope, "MOST_RANKED", 3)
     with CaptureQueriesContext(connection) as few:

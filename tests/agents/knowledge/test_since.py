@@ -115,7 +115,6 @@ def test_run_waits_for_an_open_attachment(collection):
     assert fire(START + 2 * HOUR) == []
 
 
-@pytest.mark.long
 def test_documents_attached_during_firing_are_each_read_once(collection):
     fire(START)
     documents = [make_document(collection.owner, f"text {number}") for number in range(20)]
@@ -184,7 +183,6 @@ def put_in(collection, *sizes, at=START + MINUTE):
     return [document.pk for document in made]
 
 
-@pytest.mark.long
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("sizes", "runs"),

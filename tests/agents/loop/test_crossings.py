@@ -106,7 +106,6 @@ def test_chat_sets_a_field_of_the_loop_on_record(loop):
     assert crossings() == [("loop.state_set", loop.row.chain), ("loop.state_set", session.chain)]
 
 
-@pytest.mark.long
 def test_both_pages_show_the_instruction_and_its_answer(loop, client):
     session, _ = talk(loop, "Tell the loop to raise the limit to 9.", INSTRUCT, Step("Passed on."))
     with script(sleeps(600, reason="The limit is 9 now.")):

@@ -60,7 +60,6 @@ def test_first_turn_waits_until_its_sensor_has_read_or_failed(watcher, drive, st
     assert [turn.state for turn in loop.turns()] == ["done"]
 
 
-@pytest.mark.long
 def test_first_turn_waits_no_longer_than_a_minute(watcher, drive):
     loop = drive(watcher())
     began = clock()

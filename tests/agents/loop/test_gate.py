@@ -68,7 +68,6 @@ def test_small_model_that_says_no_skips_the_turn(loop, small):
         assert causes == ["immaterial"] * number, said
 
 
-@pytest.mark.long
 def test_any_other_answer_opens(loop, small):
     for number, said in enumerate(["yes", "Yes, it crossed 30", "perhaps", "", "notable"], 1):
         loop.see("rsi", 31 - number)
@@ -179,7 +178,6 @@ def test_cost_cap_reached_at_the_gate_ends_the_loop(agent, drive, small):
     assert loop.row.terminal_reason == TerminalReason.COST_CAP_REACHED
 
 
-@pytest.mark.long
 def test_turn_after_a_failed_or_cut_one_is_not_gated(agent, drive, small):
     loop = drive(agent(GATED.replace("true,", "true, max_tool_rounds: 1,")))
     rounds = says(("look", {"place": "a"}))
@@ -244,7 +242,6 @@ def test_change_that_cannot_be_shown_opens_the_gate(long_one, small):
     assert (len(gate.requests), len(model.requests)) == (0, 1)
 
 
-@pytest.mark.long
 def test_too_many_changes_open_the_gate(agent, drive, small):
     names = [f"f{number}" for number in range(20)]
     fields = ", ".join(f"{name}: {{type: string}}" for name in names)
@@ -263,7 +260,6 @@ def refreshed(agent, tool="read_price"):
     """)
 
 
-@pytest.mark.long
 def test_field_filled_by_refresh_is_read_before_the_gate(agent, drive, small):
     loop = drive(refreshed(agent))
     with script(sleeps(30)) as model, small("yes") as gate:

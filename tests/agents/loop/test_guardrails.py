@@ -214,7 +214,6 @@ def test_lowered_idle_limit_applies_before_the_next_turn(agent, drive, time):
     assert (len(model.requests), loop.guardrails()) == (2, ["idle_timeout"])
 
 
-@pytest.mark.long
 def test_action_resets_the_idle_time(agent, drive, time):
     loop = drive(agent(autonomous(idle_timeout=600)))
     acting = presses("a", before_reply=lambda: time.shift(400))
@@ -297,7 +296,6 @@ def test_spent_shared_budget_makes_the_loop_sleep_until_reset(agent, drive):
         assert loop.task() == Status.SLEEPING
 
 
-@pytest.mark.long
 def test_loop_that_the_budget_of_a_month_stops_asks_again_each_day(agent, drive):
     loop = drive(agent())
     loop.alert("anomaly")
@@ -362,7 +360,6 @@ def test_model_that_refuses_its_key_for_a_day_does_not_end_the_loop(agent, drive
     assert loop.turns()[-1].state == "done"
 
 
-@pytest.mark.long
 def test_completed_turn_resets_the_error_count(agent, drive):
     loop = drive(agent())
     with script(*[DOWN] * 4, GO_ON, DOWN, sleeps(99)):

@@ -19,7 +19,6 @@ GATED = """
 """
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @BOTH_FORMS
 def test_every_turn_and_gate_is_what_strict_servers_take(agent, drive, small, form):

@@ -66,7 +66,6 @@ def test_failed_loop_starts_again_with_the_rest_of_its_cap_and_its_alerts(agent,
         assert again.task() == Status.SLEEPING
 
 
-@pytest.mark.long
 def test_owner_reads_when_it_starts_again_and_when_it_does_not(agent, drive, time):
     watcher = agent(autonomy(", max_restarts: 1"))
     loop = drive(watcher)

@@ -38,7 +38,6 @@ TRADER = """
 """
 
 
-@pytest.mark.long
 def test_alert_wakes_the_loop_is_shown_first_and_cleared(agent, drive, time):
     loop = drive(agent(TRADER))
     loop.see("cash", 100)
@@ -71,7 +70,6 @@ def test_repeated_identical_calls_fail_the_loop(agent, drive):
     assert sum(turn.cost_usd for turn in loop.turns()) == row.cost_total_usd
 
 
-@pytest.mark.long
 def test_same_call_on_each_wake_is_allowed(agent, drive):
     loop = drive(agent())
     with script(says(("look", {"place": "a"}), ("yield", {"mode": "sleep", "sleep": 60}))):

@@ -199,7 +199,6 @@ def test_aborted_turn_keeps_no_definition(agent, drive):
 # --- Forced sleeps ---
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("limits", "guardrail"),
     [

@@ -21,7 +21,6 @@ def look(place):
     return says(("look", {"place": place}), ("yield", {"mode": "continue"}))
 
 
-@pytest.mark.long
 def test_alternating_calls_fail_the_loop_as_stuck(agent, drive):
     loop = drive(agent())
     with script(*[look("a"), look("b")] * 4):
@@ -42,7 +41,6 @@ def test_same_error_with_other_arguments_is_told_and_then_fails_the_loop(agent, 
     assert SAME_ERROR_AGAIN.text in prompt(model.requests[3])
 
 
-@pytest.mark.long
 def test_loop_that_only_talks_is_told_so_and_sleeps_longer_each_time(agent, drive):
     loop = drive(agent("autonomy: {enabled: true, idle_timeout: 0}"))
     with script(*[TALK] * 7, sleeps(60)) as model:
@@ -57,7 +55,6 @@ def test_loop_that_only_talks_is_told_so_and_sleeps_longer_each_time(agent, driv
     assert loop.turns()[7].yielded == "sleep"
 
 
-@pytest.mark.long
 def test_signal_that_flaps_does_not_wake_each_time_and_is_not_lost(agent, drive, time):
     loop = drive(agent())
     woken = []
@@ -78,7 +75,6 @@ def test_signal_that_flaps_does_not_wake_each_time_and_is_not_lost(agent, drive,
     assert [alert["name"] for alert in loop.turns()[-1].seen["alerts"]] == ["flap", "flap"]
 
 
-@pytest.mark.long
 def test_flapping_alert_in_a_turn_does_not_keep_the_loop_awake(agent, drive, time):
     loop = drive(agent())
     rings = sleeps(600, wake=["flap"], before_reply=lambda: loop.alert("flap"))
@@ -88,7 +84,6 @@ def test_flapping_alert_in_a_turn_does_not_keep_the_loop_awake(agent, drive, tim
     assert loop.row.next_wake_at == clock() + timedelta(seconds=60)
 
 
-@pytest.mark.long
 def test_messages_of_people_always_wake(agent, drive):
     loop = drive(agent())
     with script(sleeps(600)):

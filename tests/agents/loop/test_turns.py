@@ -73,7 +73,6 @@ def test_every_path_takes_the_same_turn(agent, time, monkeypatch, path):
     assert message[-1].role == "user"
 
 
-@pytest.mark.long
 @pytest.mark.sampled(2)
 @PATHS
 def test_sixth_round_of_calls_is_not_run_and_the_run_says_so(agent, time, path):

@@ -100,7 +100,6 @@ def test_deadline_of_zero_fails_before_the_lookup(fetch, world):
     assert world.asked == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("behave", "reason"),
     [

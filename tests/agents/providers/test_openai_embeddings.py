@@ -139,7 +139,6 @@ def test_an_answer_of_a_hundred_megabytes_is_not_read():
     assert len(sent) < 100
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("status", "fault"),
     [

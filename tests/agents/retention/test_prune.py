@@ -208,7 +208,6 @@ def test_run_whose_events_were_changed_is_kept_and_told(owner, folder):
     assert not ToolCall.objects.filter(session=other).exists()
 
 
-@pytest.mark.long
 def test_batches_reach_every_run_once(owner, folder, monkeypatch):
     monkeypatch.setattr("agents.retention.prune.RUNS_AT_ONCE", 2)
     runs = [ended_run(owner) for _ in range(5)]

@@ -19,7 +19,6 @@ def signal(**when):
     return {"name": "hot", "when": when}
 
 
-@pytest.mark.long
 def test_condition_alerts_and_opens_its_gate_once(serving):
     now = {"n": 1}
     source = serving(Web, lambda request: dict(now))
@@ -41,7 +40,6 @@ def test_condition_alerts_and_opens_its_gate_once(serving):
     assert not AgentSession.objects.filter(mode=Mode.SENSOR).exists(), "a condition needs no session"
 
 
-@pytest.mark.long
 def test_state_of_a_condition_survives_its_slice(serving):
     now = {"n": 90}
     source = serving(Web, lambda request: dict(now))
@@ -55,7 +53,6 @@ def test_state_of_a_condition_survives_its_slice(serving):
     assert len(scene.alerts()) == 1
 
 
-@pytest.mark.long
 def test_new_loop_begins_anew(serving):
     source = serving(Web, {"n": 90})
     signals = [signal(path="n", above=80), {"name": "lost", "when": {"path": "m", "absent_for": 3600}}]
@@ -75,7 +72,6 @@ def test_new_loop_begins_anew(serving):
     assert [alert.name for alert in scene.alerts()] == ["hot"], "what was absent before the loop is not absent since"
 
 
-@pytest.mark.long
 def test_cooldown_counts_what_it_suppresses(serving):
     numbers = itertools.cycle([1, 99])
     source = serving(Web, lambda request: {"n": next(numbers)})
@@ -86,7 +82,6 @@ def test_cooldown_counts_what_it_suppresses(serving):
     assert len(scene.alerts()) == 1
 
 
-@pytest.mark.long
 def test_unchanged_source_fires_when_its_condition_has_held(serving):
     source = serving(Web, _unless_tagged)
     scene = Scene(poll(source.url, signals=[signal(path="n", above=80, **{"for": 1})]), fields=FIELDS)
@@ -101,7 +96,6 @@ def _unless_tagged(request):
     return (304, {}, b"") if "If-None-Match" in request.headers else (200, {"ETag": '"a"'}, {"n": 90})
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("is_failing", [True, False])
 def test_absence_fires_whether_the_source_is_silent_or_fails(serving, is_failing):
     source = serving(Web, lambda request: (503, {}, b"{}")) if is_failing else serving(Events, most=0)

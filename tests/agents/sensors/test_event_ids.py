@@ -50,7 +50,6 @@ def mind(scene, source, *log, alerts, repeated=False):
     assert len(scene.alerts()) == alerts
 
 
-@pytest.mark.long
 def test_events_without_ids_after_one_with_an_id_are_not_lost(logged):
     scene, source = logged([event("1", 1), event("2")], [event("3"), event("4"), event("5", 9)])
 
@@ -65,7 +64,6 @@ def test_each_event_without_an_id_alerts(logged):
     mind(scene, source, 1, 2, 2, 2, alerts=4)
 
 
-@pytest.mark.long
 def test_source_that_restarts_its_ids_alerts_for_each_event(logged):
     scene, source = logged([event("1", 1), event("2", 2)], [event("10", 1), event("20", 2), event("30", 3)])
 
@@ -78,7 +76,6 @@ def test_first_event_after_restarted_ids_is_read_despite_same_id(logged):
     mind(scene, source, 1, 10, 20, alerts=3)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("between", [[], [event("5")]])
 def test_repeated_last_event_is_read_once(logged, between):
     scene, source = logged([event("1", 1), *between], [event("1", 1), event("2", 2)])
@@ -86,7 +83,6 @@ def test_repeated_last_event_is_read_once(logged, between):
     mind(scene, source, 1, *[5 for _ in between], 2, alerts=2 + len(between), repeated=True)
 
 
-@pytest.mark.long
 def test_event_sent_again_later_is_read_again_and_alerts_once(logged):
     scene, source = logged([event("1", 1), event("2", 2)], [event("1", 1), event("2", 2), event("3", 3)])
 

@@ -90,7 +90,6 @@ def test_hostile_or_broken_feed_is_refused_quickly(content, problem):
     assert takes_at_most(1, refuse)
 
 
-@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_every_new_item_alerts_once_and_those_there_at_first_do_not(serving):
     now = [2, 1]

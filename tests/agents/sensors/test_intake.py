@@ -44,7 +44,6 @@ def names():
     return sorted(attached.values_list("document__name", flat=True))
 
 
-@pytest.mark.long
 def test_files_become_documents_once(inbox):
     (inbox / "before.txt").write_text("Here before the sensor.")
     scene = make_scene()

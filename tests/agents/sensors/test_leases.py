@@ -64,7 +64,6 @@ def slices_queued():
 # --- Following the definition ---
 
 
-@pytest.mark.long
 def test_rows_follow_the_definition_and_unchanged_ones_stay():
     scene = scene_of("a", "b", "c")
     Sensor.objects.update(cursor={"etag": "x"}, fencing=5, failures=3)
@@ -77,7 +76,6 @@ def test_rows_follow_the_definition_and_unchanged_ones_stay():
     assert (rows["d"].wanted, rows["d"].state) == (True, SensorState.WAITING)
 
 
-@pytest.mark.long
 def test_cursor_stays_when_only_the_pace_changes():
     scene = scene_of()
     Sensor.objects.update(cursor={"etag": "x"})

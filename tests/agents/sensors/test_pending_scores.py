@@ -48,7 +48,6 @@ def unjudged(scene):
 # --- Unavailable model ---
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("slices", ["one", "two"])
 def test_unchanged_poll_is_scored_once_the_model_is_available(serving, model, slices):
     asked, source = model("0.9"), serving(Web, {"n": 1})
@@ -69,7 +68,6 @@ def test_unchanged_poll_is_scored_once_the_model_is_available(serving, model, sl
     assert state_of(scene).keys() == {"mark", "at", "score", "fired_at"}
 
 
-@pytest.mark.long
 def test_unavailable_model_is_reported_once(serving, model):
     model("0.9")
     numbers = itertools.count(1)
@@ -81,7 +79,6 @@ def test_unavailable_model_is_reported_once(serving, model):
     assert state_of(scene)["unable"] in scene.errors()[0]
 
 
-@pytest.mark.long
 def test_unscored_events_and_files_are_scored_later_with_new_ones(serving, model, tmp_path):
     asked = model("0.9")
     (tmp_path / "box").mkdir()
@@ -107,7 +104,6 @@ def test_unscored_events_and_files_are_scored_later_with_new_ones(serving, model
     assert [(one["name"], one["kind"]) for one in scene.value("files")] == [("a.txt", "added")]
 
 
-@pytest.mark.long
 def test_changed_signal_scores_the_present_reading(serving, model):
     asked = model("0.1", "0.9")
     can_be_asked()
@@ -122,7 +118,6 @@ def test_changed_signal_scores_the_present_reading(serving, model):
     assert len(asked.requests) == 2
 
 
-@pytest.mark.long
 def test_gated_field_is_not_refreshed_by_an_unchanged_source(serving, model):
     asked, now = model("0.9", "0.1"), {"n": 1}
     can_be_asked()
@@ -169,7 +164,6 @@ def end_cooldown(scene):
     row.save(update_fields=["signals"])
 
 
-@pytest.mark.long
 def test_firing_again_within_the_cooldown_is_suppressed(serving, model):
     asked, now = model("0.9"), {"n": 1}
     can_be_asked()
@@ -236,7 +230,6 @@ def test_events_within_the_cooldown_are_counted_and_fill_no_gated_field(serving,
 # --- No score ---
 
 
-@pytest.mark.long
 def test_reading_without_a_score_is_retried_and_then_dropped(serving, model):
     asked = model("I think so")
     can_be_asked()
@@ -255,7 +248,6 @@ def test_reading_without_a_score_is_retried_and_then_dropped(serving, model):
     assert state_of(scene)["unscored"] == 1
 
 
-@pytest.mark.long
 def test_replies_without_a_score_are_a_fault_at_any_pace(serving, model):
     asked, numbers = model("maybe"), itertools.count(1)
     can_be_asked()
@@ -273,7 +265,6 @@ def test_replies_without_a_score_are_a_fault_at_any_pace(serving, model):
     assert (notice.kind, "gets no scores" in notice.title) == ("sensor_failing", True)
 
 
-@pytest.mark.long
 def test_fault_ends_with_the_first_score(serving, model):
     model("maybe", "maybe", "maybe", "0.1")
     can_be_asked()
@@ -301,7 +292,6 @@ def test_retried_reading_fires_when_it_gets_a_score(serving, model):
 # --- Stored data ---
 
 
-@pytest.mark.long
 def test_pending_data_are_bounded_masked_and_counted(serving, model):
     model("0.9")
     large = [f"id: {n}\ndata: {n} {'x' * (DATA_CHARS // 3)}\n\n".encode() for n in range(1, 6)]

@@ -129,7 +129,6 @@ def test_sample_listens_to_the_address_of_the_sample_source():
     assert place() == PLACE_IN_SAMPLE
 
 
-@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_sample_agent_uses_the_configured_port(settings):
     settings.LQOPS_SAMPLE_METRICS_PORT = 9123
@@ -146,7 +145,6 @@ def test_sample_source_reports_a_taken_port():
             call_command("sample_metrics", "--port", str(port))
 
 
-@pytest.mark.long
 def test_sample_source_command_sends_events():
     process = subprocess.Popen(
         [sys.executable, "manage.py", "sample_metrics", "--port", "0"],

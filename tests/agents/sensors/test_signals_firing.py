@@ -77,7 +77,6 @@ def test_call_is_made_under_the_agents_sensor_session_and_charged(serving, model
     assert request.messages[1]["content"].count("<<<sensor ") == 1
 
 
-@pytest.mark.long
 def test_session_of_the_day_is_used_by_all_slices(counter, model):
     model("0.1")
     scene = Scene(poll(counter.url, signals=[signal()]), fields=FIELDS)
@@ -139,7 +138,6 @@ def test_signal_without_notify_pushes_no_alert_but_opens_its_gate(counter, model
     assert scene.alerts() == []
 
 
-@pytest.mark.long
 def test_repeated_stream_event_alerts_once(serving, model):
     model("0.9")
     source = serving(Events, most=6, each=2, pause=0.05, forgets=True)
@@ -191,7 +189,6 @@ def test_run_left_by_a_lost_slice_is_spawned_once(serving, model, monkeypatch):
     assert trigger.sessions.count() == 1
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("named", ["absent", "paused"])
 def test_trigger_that_cannot_fire_is_reported_as_an_error(serving, model, named):
     model("0.9")

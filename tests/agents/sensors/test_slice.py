@@ -115,7 +115,6 @@ def test_unreadable_definition_sets_only_its_own_sensors_aside(serving):
         until(lambda: scene.value("value") == {"n": 1})
 
 
-@pytest.mark.long
 def test_two_slices_at_once_share_nothing(serving):
     source = serving(Events, most=60, pause=0.02)
     scene = Scene(stream(source.url, updates=["log"]), fields=LOG)

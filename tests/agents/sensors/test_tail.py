@@ -179,7 +179,6 @@ def test_symbolic_links_and_other_folders_are_refused(tmp_path):
 ACTS = st.lists(st.sampled_from(["write", "read", "rotate"]), max_size=30)
 
 
-@pytest.mark.long
 @given(ACTS, st.integers(20, 2_000))
 @settings(max_examples=60, deadline=None)
 def test_every_line_is_read_once_in_any_order_of_acts(tmp_path_factory, acts, size):

@@ -133,7 +133,6 @@ def test_isolated_skill_that_fails_after_such_a_request_leaves_an_unknown_outcom
     assert perform(hostile.survive_a_refusal, make_context(), {"url": url}).startswith("NotFetched: The POST was sent")
 
 
-@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("what", "answered"),
@@ -155,7 +154,6 @@ def test_nonsense_of_a_process_is_refused(serve, what, answered):
     assert bool(answered) == bool(found)
 
 
-@pytest.mark.long
 def test_long_request_of_a_process_fails(serve):
     _, url = serve()
     long = "x" * fetching.MAX_REQUEST_BYTES

@@ -159,7 +159,6 @@ def test_skill_with_process_isolation_runs_in_another_process(session):
     assert result.data == {"text": "hello", "key": f"{session.public_id}:step:1:0"}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("skill", "how", "said"),
     [
@@ -192,7 +191,6 @@ def test_process_killed_during_a_read_fails(session):
     assert ask(session, "die_looking").outcome == Outcome.ERROR
 
 
-@pytest.mark.long
 def test_result_of_a_process_is_found_among_its_output(session):
     assert ask(session, "chatter").data == "answered"
 

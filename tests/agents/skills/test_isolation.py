@@ -111,7 +111,6 @@ def test_isolated_skill_cannot_ask_a_model():
         call(hostile.ask_a_model)
 
 
-@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["rows", "connection", "part", "settings"])
 def test_database_and_settings_are_not_there(how):
@@ -231,7 +230,6 @@ def test_fork_bomb_of_a_skill_that_may_start_processes_is_bounded_and_ended(tmp_
     until(lambda: not any(map(is_alive, numbers)))
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["deep", "plain"])
 def test_processes_left_behind_are_killed(how):
@@ -250,7 +248,6 @@ def test_process_cannot_leave_its_session(needs):
 # --- Limits ---
 
 
-@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("skill", "arguments", "limit"),
@@ -268,7 +265,6 @@ def test_error_names_the_limit_and_how_to_raise_it(skill, arguments, limit):
     assert f"it reached its limit {limit}; declare it with limits=Limits({name}=…) to raise it" in str(failed.value)
 
 
-@pytest.mark.long
 def test_endless_calculation_ends_at_its_limit():
     with pytest.raises(OutcomeUnknown, match=r"ended with code -24 \(it reached its limit cpu_seconds=1; declare it"):
         call(hostile.calculate_without_end)
@@ -291,7 +287,6 @@ def test_process_is_killed_at_a_halt(tmp_path):
 # --- The way back ---
 
 
-@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", sorted(hostile.GARBAGE.keys() - {"error"}))
 def test_garbage_in_the_pipe_is_no_result(what, tmp_path, monkeypatch):
@@ -309,7 +304,6 @@ def test_gigabyte_in_the_pipe_is_not_read():
     assert time.monotonic() - started < hostile.write_back.timeout_seconds / 2
 
 
-@pytest.mark.long
 def test_error_of_a_process_is_cut():
     with pytest.raises(SkillFailed) as failed:
         call(hostile.write_back, what="error")
@@ -322,7 +316,6 @@ def test_long_error_is_cut():
     assert len(str(failed.value)) == MAX_ERROR_CHARS
 
 
-@pytest.mark.long
 def test_result_that_is_too_long_fails():
     with pytest.raises(SkillFailed, match=r"TooLong: its result has 5,000,\d{3} characters; 4,000,000 are allowed"):
         call(hostile.return_much)
@@ -333,7 +326,6 @@ def test_result_that_is_no_json_fails():
         call(hostile.return_odd)
 
 
-@pytest.mark.long
 def test_long_arguments_arrive():
     with pytest.raises(SkillFailed, match="File name too long"):
         call(hostile.read, path="x" * 1_000_000)
@@ -345,7 +337,6 @@ def test_process_that_ends_before_it_starts_the_skill_fails(monkeypatch):
         call(hostile.read, path="x" * 1_000_000)
 
 
-@pytest.mark.long
 def test_skill_that_is_not_in_its_module_fails():
     with pytest.raises(SkillFailed, match=r"LookupError: the module tests\..*samples holds no skill read"):
         call(replace(hostile.read, module="tests.agents.skills.samples"), path="")
@@ -376,7 +367,6 @@ def test_report_fails_with_one_error(failure):
         isolation_report()
 
 
-@pytest.mark.long
 def test_missing_filter_is_reported_and_strict_refuses(monkeypatch, settings):
     monkeypatch.setattr(isolation, "filter_of", lambda *, may_start_processes: b"")
 

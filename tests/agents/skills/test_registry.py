@@ -241,7 +241,6 @@ def test_missing_module_is_logged(settings, caplog):
     assert "the skills of no_such_module_anywhere are left out" in caplog.text
 
 
-@pytest.mark.long
 @pytest.mark.django_db
 @pytest.mark.usefixtures("durable_commits")
 def test_missing_module_is_shown_by_doctor_command_and_pages(settings, client, capsys):

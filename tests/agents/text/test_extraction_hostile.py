@@ -59,7 +59,6 @@ def unpacks_nothing(monkeypatch):
 # --- Archives ---
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_an_archive_that_unpacks_to_too_much_is_refused(name, monkeypatch):
@@ -102,7 +101,6 @@ def test_archives_inside_an_archive_are_never_opened(monkeypatch):
     refused(bomb, r"an archive\. Unpack it", "a.xlsx")
 
 
-@pytest.mark.long
 def test_a_bomb_that_is_attached_to_a_mail_is_not_read():
     bomb = zip_of({"word/document.xml": b"<x/>", "a.bin": bytes(70 * MB)})
 
@@ -115,7 +113,6 @@ def test_an_archive_without_a_directory_is_refused():
         extract(b"PK\x03\x04 word/document.xml", name="a.docx")
 
 
-@pytest.mark.long
 def test_a_tightly_packed_small_docx_is_read():
     blank = docx_with_body("<w:p><w:r><w:t>" + "a" * 1_500_000 + "</w:t></w:r></w:p>")
     assert len(blank) * 30 < 1_500_000
@@ -129,7 +126,6 @@ ENTITIES = f"<!DOCTYPE x [<!ENTITY a 'grown'>{_NESTED}]>"
 TEXTS = f'<sst xmlns="{SPREADSHEET}" count="1" uniqueCount="1"><si><t>&i;</t></si></sst>'
 
 
-@pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "bomb"),
@@ -263,7 +259,6 @@ def test_a_mail_with_an_endless_header_is_refused():
     refused(b"From: " + b"<" * 2 * MB + b"\r\n\r\nx", "header of more than 50,000 characters", "a.eml")
 
 
-@pytest.mark.long
 def test_rubbish_in_an_outlook_mail_is_read_or_refused(monkeypatch):
     monkeypatch.setattr("agents.text.extraction.read_in_subprocess", read_here)
     whole = msg_of(attachments=[("a.txt", b"words" * 2_000)])
@@ -310,7 +305,6 @@ def test_any_bytes_are_read_or_refused(monkeypatch, start, rest, name):
         text.encode()  # no lone surrogate
 
 
-@pytest.mark.long
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FILES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)

@@ -99,7 +99,6 @@ def test_a_page_that_breaks_the_parser_is_refused(monkeypatch):
         extract_here(b"<![orders[ x ]]> words", name="a.html")
 
 
-@pytest.mark.long
 def test_a_page_that_takes_too_long_is_refused(monkeypatch):
     monkeypatch.setitem(extraction.MAX_SECONDS, "html", 1)
     with pytest.raises(Invalid, match="longer than 1 seconds"):

@@ -45,7 +45,6 @@ def padded(docx):
     return with_part(docx, "word/media/image1.bin", os.urandom(700_000))
 
 
-@pytest.mark.long
 def test_a_small_file_of_too_many_elements_is_refused_in_little_memory():
     bomb = padded(docx_with_body("<w:p/>" * 2_000_001))
     assert len(bomb) < MB
@@ -115,7 +114,6 @@ def test_a_table_of_too_many_rows_is_refused(monkeypatch):
         extract_here(b"a\n" * 4, name="a.csv")
 
 
-@pytest.mark.long
 def test_elements_are_counted_in_every_part_whatever_it_is_called():
     bomb = padded(with_part(docx_with_body("<w:p/>"), "word/other.bin", "<a/>" * (limits.MAX_ELEMENTS + 1)))
 
@@ -135,7 +133,6 @@ def test_a_document_waits_for_a_reader_for_a_bounded_time(monkeypatch):
     assert extract(page, name="a.pdf").text == "words"
 
 
-@pytest.mark.long
 def test_a_document_that_cannot_be_read_frees_its_reader(monkeypatch):
     monkeypatch.setattr(extraction, "_slots", threading.BoundedSemaphore(1))
     monkeypatch.setattr(extraction, "MAX_WAIT_SECONDS", 0.05)

@@ -112,7 +112,6 @@ def refused(text):
     return str(refusal.value)
 
 
-@pytest.mark.long
 @every_row("name", PAYLOADS)
 def test_a_hostile_text_is_refused_at_once(name):
     assert takes_at_most(1, lambda: refused(PAYLOADS[name]))

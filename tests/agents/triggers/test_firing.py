@@ -266,7 +266,6 @@ def test_a_firing_that_can_wait_has_refused_nothing():
     assert reasons_of(trigger) == []
 
 
-@pytest.mark.long
 def test_a_storm_of_firings_leaves_a_bounded_queue_and_a_bounded_record():
     trigger = make_trigger(max_runs_per_hour=10)
     reasons = [getattr(answer, "reason", None) for answer in fire_many(trigger, 50)]

@@ -339,7 +339,6 @@ def test_a_cap_that_one_of_them_may_not_have_is_set_for_none():
     assert mine.max_cost_usd is None
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["project", "agent"])
 @pytest.mark.parametrize(
     ("old", "new", "loosens"),

@@ -45,7 +45,6 @@ def told(watch):
 # --- Without room ---
 
 
-@pytest.mark.long
 def test_a_watch_puts_off_what_does_not_fit_into_the_hour_and_loses_nothing():
     collection = make_collection()
     watch = make_watch(collection, max_runs_per_hour=3)
@@ -106,7 +105,6 @@ def test_a_queue_waits_while_the_agent_is_switched_off_or_the_owner_has_opted_ou
     assert reasons_of(watch) == []
 
 
-@pytest.mark.long
 def test_one_slow_watch_holds_back_no_other_on_its_collection():
     collection = make_collection()
     slow, fast = make_watch(collection, max_runs_per_hour=1), make_watch(collection, max_runs_per_hour=1_000)
@@ -144,7 +142,6 @@ def test_full_collections_of_one_owner_keep_nobody_else_waiting():
     assert modest.sessions.count() == 1
 
 
-@pytest.mark.long
 def test_queues_are_served_owner_by_owner():
     greedy, calm = make_collection(), make_collection()
     greedy_watches = [make_watch(greedy, max_runs_per_hour=1) for _ in range(6)]
@@ -206,7 +203,6 @@ def test_what_is_gone_or_whose_watch_is_deleted_leaves_the_queue():
     assert (second.pk in told(watch), Postponement.objects.exists()) == (False, False)
 
 
-@pytest.mark.long
 def test_the_owner_is_told_once_a_day_when_a_watch_is_more_than_a_day_behind():
     collection = make_collection()
     watch = make_watch(collection, max_runs_per_hour=1, name="Leases")

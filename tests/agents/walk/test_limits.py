@@ -75,7 +75,6 @@ def fire(scene):
 # --- Schedules ---
 
 
-@pytest.mark.long
 def test_a_schedule_reads_what_did_not_fit_in_its_next_run_and_says_so(scene, fire):
     put_in(scene, 150, 150, 10)
     with model(QUIET) as asked:
@@ -110,7 +109,6 @@ def test_a_run_that_fails_loses_none_of_what_waits_and_reads_the_same_when_it_is
     assert "Documents left for the next run: 1" not in told(again)
 
 
-@pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("lost_at", ["intake:retrieve", "note:put_off"])
 def test_a_run_whose_worker_is_lost_reads_the_same_and_the_next_one_the_rest(scene, fire, lost_at):
@@ -135,7 +133,6 @@ def test_a_run_whose_worker_is_lost_reads_the_same_and_the_next_one_the_rest(sce
     assert read(asked) == [["0.txt"], ["1.txt", "late.txt"]]
 
 
-@pytest.mark.long
 def test_a_run_whose_documents_were_deleted_meanwhile_does_not_say_that_nothing_came(scene, fire):
     gone, _ = put_in(scene, 150, 150)
     session = fire(START + HOUR)

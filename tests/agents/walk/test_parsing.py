@@ -220,7 +220,6 @@ def is_well_formed(read):
     return all(isinstance(value, str) for value in texts) and all(0 <= one.start <= 10**9 for one in read.findings)
 
 
-@pytest.mark.long
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(NOISE, REPLY.map(json.dumps), st.tuples(NOISE, REPLY.map(json.dumps), NOISE).map("".join)))
 def test_nothing_makes_it_raise(text):
@@ -228,7 +227,6 @@ def test_nothing_makes_it_raise(text):
     assert parse_judgement(text) in {True, False, None}
 
 
-@pytest.mark.long
 @given(REPLY.filter(bool), st.data())
 def test_a_reply_that_is_cut_anywhere_is_still_read(reply, data):
     text = json.dumps(reply)

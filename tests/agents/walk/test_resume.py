@@ -205,7 +205,6 @@ def test_what_cannot_be_stored_together_is_stored_as_far_as_it_goes():
     assert session.tool_calls.get(key="memory:0").outcome == Outcome.ERROR
 
 
-@pytest.mark.long
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", range(1, len(KEYS) + 1), ids=KEYS)
 def test_a_run_paused_at_any_call_goes_on_as_if_it_had_never_been(undisturbed, number):

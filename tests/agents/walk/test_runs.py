@@ -202,7 +202,6 @@ def test_a_schedule_sets_a_baseline_and_then_reads_exactly_what_came_since(scene
     assert {one.document for one in second.findings.filter(quote_check="verified")} == {between}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("narrowed", [True, False], ids=["in a collection", "anywhere"])
 def test_a_schedule_by_a_query_sets_a_baseline_and_then_reads_only_what_is_new(scene, narrowed):
     scene.document("An old document on invoices.", at=NOW - timedelta(days=1))
@@ -453,7 +452,6 @@ def test_documents_are_not_changed_by_a_run(scene):
     assert make_user().lqops_documents.count() == 0
 
 
-@pytest.mark.long
 def test_statements_of_a_run_do_not_grow_with_its_findings(scene):
     def statements(findings):
         told = [{"title": f"T{number}", "severity": "warn", "content": "x"} for number in range(findings)]

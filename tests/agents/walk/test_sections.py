@@ -256,7 +256,6 @@ def test_worker_that_dies_in_section_three_leaves_it_to_the_next_and_nothing_is_
     assert lost.key == "section:3:1"
 
 
-@pytest.mark.long
 def test_each_section_may_end_a_slice_of_work(scene):
     session = scene.of_document(contract(3))
     with model(EMPTY) as asked, patch.object(Slice, "is_over", True):

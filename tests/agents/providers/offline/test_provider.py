@@ -42,7 +42,6 @@ KEYS = {"findings", "suggested_memories", "suggested_precedents", "privilege_con
 ONE = {"title", "severity", "content", "document_id", "quote", "start", "end", "position", "verdict"}
 
 
-@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(DOCUMENTS)
 def test_every_quote_is_exact(text):
@@ -56,7 +55,6 @@ def test_every_quote_is_exact(text):
         assert found["document_id"] == "d1"
 
 
-@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(DOCUMENTS, st.integers(0, 900))
 def test_an_answer_is_valid_json_within_its_tokens(text, max_tokens):
