@@ -48,6 +48,11 @@ DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(addprefix tests/lqops/test_,env.py logs.py model_catalogue.py settings.py up.py web.py) \
 	$(filter-out %/test_migrations.py %/test_chokepoint.py %/test_layers.py,$(wildcard tests/architecture/test_*.py)))
 LONG = -m 'long and not stress' $(addprefix --part=,$(PART))
+# What failed runs again as it is named: which rows are long and what a part has depends on all tests.
+ifdef AGAIN
+LONG = -m 'not stress'
+override PART :=
+endif
 # On PostgreSQL every part has what depends on statements, locks, races and processes, and people who decide and halt.
 IN_EVERY_PART := $(addprefix tests/agents/,guard ledger sessions test_) tests/architecture/test_migrations.py tests/audit \
 	tests/flows tests/simulation $(addprefix tests/browser/test_,decisions.py levers.py)

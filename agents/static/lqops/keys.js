@@ -6,6 +6,8 @@
   var OFF = "lqops.keys.off";
   var REST_MS = 600;
   var STEPS = { j: 1, k: -1 };
+  // A checkbox takes no letters, and keeps the focus for a moment when its dialog is closed.
+  var TYPED = "input:not([type=checkbox], [type=radio]), textarea, select, [role=textbox], .ace_editor";
   var ROWS = "#result_list tbody th a[href]";
 
   function isOff() {
@@ -13,7 +15,7 @@
   }
 
   function isTyping(place) {
-    return place.isContentEditable || Boolean(place.closest("input, textarea, select, [role=textbox], .ace_editor"));
+    return place.isContentEditable || Boolean(place.closest(TYPED));
   }
 
   function label(node) {
