@@ -83,8 +83,10 @@ def size() -> int:
 
 
 def largest(what: str, runs: int) -> None:
-    rows = list(table_bytes().items())[:SHOWN]
-    sys.stdout.write(f"{what}, bytes a run: " + ", ".join(f"{name} {size / runs:.0f}" for name, size in rows) + "\n")
+    if rows := list(table_bytes().items())[:SHOWN]:  # those of PostgreSQL
+        sys.stdout.write(
+            f"{what}, bytes a run: " + ", ".join(f"{name} {size / runs:.0f}" for name, size in rows) + "\n"
+        )
 
 
 def main(runs: int, kilobytes: int) -> int:
