@@ -43,7 +43,8 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    sampling.mark_long_rows(items)
+    if not (config.option.lf or any("[" in argument for argument in config.args)):  # of those tests all rows are there
+        sampling.mark_long_rows(items)
     yield  # those that the options leave out go
     if connection.vendor != "sqlite":
         others = [item for item in items if item.get_closest_marker("sqlite")]
