@@ -432,7 +432,7 @@ class DeclaredModelAdmin(FormAdmin):
         if request.method == "POST":
             form.request_fields = RequestFieldForms(request.POST, prefix="fields")
         else:
-            set_here = [_as_row(name, value) for name, value in _extra_of(row).items()]
+            set_here = [_as_row(name, value) for name, value in sorted(_extra_of(row).items())]
             form.request_fields = RequestFieldForms(initial=set_here, prefix="fields")
         form.row_forms = form.request_fields
         if request.method == "POST" and not form.request_fields.is_valid():
