@@ -160,9 +160,11 @@ clean: ## Remove .venv and everything that was built; var/ (your data and keys) 
 
 # --- The virtual environment: one stamp per set of packages, renewed when pyproject.toml changes ---
 
-# uv installs in seconds what takes pip a minute. Who has it has set it up; what it cannot install is left to pip.
-UV := $(shell command -v uv)
-install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python --editable '$(1)' ||) $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
+# uv installs in seconds what takes pip a minute. It does not read pip's settings: who has named an index or constraints
+# to pip gets pip, and so does everybody for whom uv fails.
+install = { command -v uv && ! $(BIN)/python -m pip config list | grep -E '\.(index-url|no-index|constraint)='; } >/dev/null 2>&1 && \
+	uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '$(1)' || \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): install Python 3.11 or newer, or name one, as in make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }

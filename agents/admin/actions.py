@@ -94,7 +94,7 @@ class RowAction:
     Without a `permission` it needs the one to change such rows, or to delete them if that is its name.
     `conflict` says why it cannot be done to these rows together, or nothing. The confirm page lists each row by its
     `label`, with its `content` if the decision needs it; `shows_content` marks a template that shows rows itself.
-    Where content is shown, the view is recorded. `initial` fills the form of an action on one row.
+    Where content is shown, the view is recorded. `initial` fills the form with what all rows have.
     """
 
     name: str

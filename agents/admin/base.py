@@ -446,7 +446,8 @@ class DetailAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(back)
         by = current_user(request)
         confirmed = request.method == "POST" and "confirmed" in request.POST
-        initial = action.initial(rows[0]) if len(rows) == 1 else {}
+        first, *others = [action.initial(row) for row in rows] or [{}]
+        initial = {name: value for name, value in first.items() if all(other[name] == value for other in others)}
         form = action.form(request.POST if confirmed else None, by=by, rows=rows, initial=initial)
         if confirmed and form.is_valid():
             try:

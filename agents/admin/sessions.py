@@ -456,8 +456,10 @@ def _about_cap(run: Any) -> str:
     of_trigger = None if trigger is None else trigger.max_cost_usd
     again = f"{usd(of_trigger)}, the cap of its trigger" if of_trigger is not None else "the same cap"
     about = f"Maximum cost of the new run. The cap of this run was {usd(run.max_cost_usd)}. Empty: {again}."
-    if run.terminal_reason in {TerminalReason.COST_CAP_REACHED, TerminalReason.BUDGET_EXCEEDED}:
-        about += " This run ended because no budget was left: give the new one more."
+    if run.terminal_reason == TerminalReason.COST_CAP_REACHED:
+        about += " This run ended because its next call did not fit into that: give the new one more."
+    elif run.terminal_reason == TerminalReason.BUDGET_EXCEEDED:
+        about += f" This run ended because a budget was used up. {run.error}"
     return about
 
 

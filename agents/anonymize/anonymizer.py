@@ -19,6 +19,7 @@ from agents.anonymize.names import Name, firms, learn, persons, read_party
 from agents.anonymize.numbers import accounts, addresses, cards, emails, ibans, labelled, outside_web, phones
 from agents.anonymize.reading import Kind, Known, Leaf, Reading, Span, merged
 from agents.types import ModelRequest
+from audit.repetition import possessive
 
 # --- Placeholders ---
 #
@@ -175,7 +176,8 @@ Change = Callable[[str, str], str]
 
 # Fields that servers read, which stay as they are.
 PROTOCOL_FIELDS = frozenset({"role", "type", "id", "tool_call_id"})
-LITERAL = re.compile(r'("(?>(?:[^"\\]++|\\.)*)")(\s*:)?|(?<![\w.+-])(\d{6,19})(?![\w.])')
+_INSIDE = possessive(r'[^"\\]++|\\.')
+LITERAL = re.compile(rf'("{_INSIDE}")(\s*:)?|(?<![\w.+-])(\d{{6,19}})(?![\w.])')
 
 
 def changed_message(value: Any, change: Change) -> Any:

@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
+from audit.repetition import possessive
+
 # --- Spans ---
 
 
@@ -73,7 +75,7 @@ MARK = "\u034f"  # a combining mark without shape: it fills the place of what wa
 MARKS = "\u0300-\u036f"
 # Scripts written without blanks: every character is a word of its own, so that a name is found inside a sentence.
 UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
-WORD = re.compile(rf"[{UNSPACED}]|(?>(?:[^\W_{UNSPACED}]++[{MARKS}]*+)+)")
+WORD = re.compile(f"[{UNSPACED}]|" + possessive(rf"[^\W_{UNSPACED}]++[{MARKS}]*+", "+"))
 ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|[bfnrt])")
 SAME = str.maketrans(
     {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2013", "-"), MARK: None}

@@ -289,8 +289,8 @@ def public_tls() -> SSLContext:
 
 
 def without_old_versions(tls: SSLContext) -> SSLContext:
-    """Accept TLS 1.2 and newer. Distributions may build Python to leave that to a file of the system."""
-    tls.minimum_version = TLSVersion.TLSv1_2
+    """Accept TLS 1.2 and newer, or only what is newer still if the system says so. Some Pythons leave all to it."""
+    tls.minimum_version = max(tls.minimum_version, TLSVersion.TLSv1_2)
     return tls
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from audit.repetition import possessive
+
 MAX_DEPTH: Final = 32  # of nested brackets, which bounds the recursion
 MAX_NUMBER_CHARS: Final = 1_000  # Python cannot print integers of more than 4,300 digits
 MAX_NAME_CHARS: Final = 64
@@ -27,16 +29,16 @@ UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 _BLANK: Final = re.compile(r"[ \t\f\r\n]++")
 # What Python skips between brackets: blanks, comments, and line ends after a backslash.
-_GAP: Final = re.compile("(?>(?:[ \t\f\r\n]++|#[^\r\n\x00\ud800-\udfff]*+|\\\\(?:\r\n?|\n))+)")
+_GAP: Final = re.compile(possessive("[ \t\f\r\n]++|#[^\r\n\x00\ud800-\udfff]*+|\\\\(?:\r\n?|\n)", "+"))
 _QUOTE: Final = re.compile(r"""([A-Za-z]{0,2})(\"""|'''|"|')""")
 _BODY: Final = {
-    "'": re.compile(r"(?>(?:[^'\\\r\n]++|\\(?:\r\n|.))*)'", re.DOTALL),
-    '"': re.compile(r'(?>(?:[^"\\\r\n]++|\\(?:\r\n|.))*)"', re.DOTALL),
-    "'''": re.compile(r"(?>(?:[^'\\]++|\\.|'(?!''))*)'''", re.DOTALL),
-    '"""': re.compile(r'(?>(?:[^"\\]++|\\.|"(?!""))*)"""', re.DOTALL),
+    "'": re.compile(possessive(r"[^'\\\r\n]++|\\(?:\r\n|.)") + "'", re.DOTALL),
+    '"': re.compile(possessive(r'[^"\\\r\n]++|\\(?:\r\n|.)') + '"', re.DOTALL),
+    "'''": re.compile(possessive(r"[^'\\]++|\\.|'(?!'')") + "'''", re.DOTALL),
+    '"""': re.compile(possessive(r'[^"\\]++|\\.|"(?!"")') + '"""', re.DOTALL),
 }
 _ESCAPE: Final = re.compile(r"\\(?:(?P<octal>[0-7]{1,3})|[\\'\"abfnrtvxuUN\n]|(?P<unknown>.))", re.DOTALL)
-_NUMBER: Final = re.compile(r"\.?[0-9](?>(?:[0-9A-Za-z_.]|(?<=[eE])[+-])*)")
+_NUMBER: Final = re.compile(r"\.?[0-9]" + possessive(r"[0-9A-Za-z_.]|(?<=[eE])[+-]"))
 _FRACTION: Final = re.compile(r"[.eE]")
 _BASED: Final = ("0x", "0X", "0o", "0O", "0b", "0B")
 _WORD: Final = re.compile(r"\w++")

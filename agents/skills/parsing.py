@@ -24,12 +24,14 @@ from agents.skills.literals import (
     unstorable_error,
 )
 from agents.types import RequestedCall
+from audit.repetition import possessive
 
+_BEFORE: Final = possessive(r"[ \t>]|(?:[-+*]|\d{1,9}[.)])(?=[ \t])")
 # Exact tags that no backslash escapes; and CommonMark fences at the start of a line, a quotation or a list item. No
 # backtick may follow a fence of backticks on its line.
 _MARK: Final = re.compile(
     r"(?<!\\)<(?P<tag>skill|parallel|/parallel)>"
-    r"|(?<![^\r\n])(?P<before>(?>(?:[ \t>]|(?:[-+*]|\d{1,9}[.)])(?=[ \t]))*))(?P<fence>`{3,}+(?![^`\r\n]*`)|~{3,}+)"
+    rf"|(?<![^\r\n])(?P<before>{_BEFORE})(?P<fence>`{{3,}}+(?![^`\r\n]*`)|~{{3,}}+)"
 )
 _CLOSING_FENCE: Final = re.compile(r"(?<![^\r\n])(?P<before>[ \t>]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?![^\r\n])")
 _MAX_INDENT: Final = 3  # blanks before a fence; more are indented code, or the inside of a list

@@ -25,6 +25,7 @@ from audit.redaction.patterns import (
     Span,
     most_candidates,
 )
+from audit.repetition import possessive
 
 
 class Strength(IntEnum):
@@ -84,7 +85,7 @@ _BARE = (
     r"|&(?!(?:amp;)?[\w.\-\[\]%]{1,60}+=|\Z|quot;|\#)|\\(?![nrtux\"'\\/]))"
 )
 _BARE_HEAD = re.compile(f"(?>{_BARE}{{1,4}})")
-_BARE_WHOLE = re.compile(f"(?>{_BARE}+)")
+_BARE_WHOLE = re.compile(possessive(_BARE, "+"))
 _CLOSERS = ")]}.,:!?”…"
 _NAME_CHARACTERS = ascii_letters + digits + "_.$-"
 # Behind a gap this is the next pair of a log line, not a value.
@@ -314,7 +315,7 @@ _PLACEHOLDERS = r"""
     | (?:vault|ref|env|secretref|valueFrom|keychain|keyring|file|ssm|secret):[\w/.{@-].*
     | arn:aws.* | projects/.*/secrets/.* | @?(?:~|\.{1,2})/.*
     | @?/(?:run|etc|var|home|tmp|opt|usr|mnt|app|data|root|Users|srv|secrets|proc|dev|vault|path|api|v\d)/.*
-    | [A-Z]:\\.* | /(?:[a-z][a-z0-9_.-]*+/)*+[a-z0-9_.-]*+
+    | [A-Z]:\\.* | /(?>(?:[a-z][a-z0-9_.-]*+/)*)[a-z0-9_.-]*+
     | (?:os|process|settings|config|self|cls|this|request|args|kwargs|opts|options|params|env|environ|secrets|vars|var
         |local|data|conf|cfg|ctx|context|props|state|user|account|client|session|response|resp|req|body|payload|event
         |form|app|import\.meta|System|Deno|Bun|ENV|window|document|module|random|uuid|faker|fake|crypto|hashlib|github
@@ -322,7 +323,7 @@ _PLACEHOLDERS = r"""
         (?:\[.*|(?:\.|->|::|\?\.)[A-Za-z_]++\d{0,2}+[A-Za-z_]*+(?:\W.*)?)
     | (?:new|await|return|lambda|function|async|yield|raise|not|if|else)(?:\ .*)?
     | [A-Za-z_][A-Za-z_.:]*+\d{0,2}+[A-Za-z_.:]*+!?\(.*  # call()
-    | [A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++\(.*
+    | [A-Za-z_]\w*+(?>(?:\.[A-Za-z_]\w*+)+)\(.*
     | \S{0,40}?\[\^?(?:a-z|A-Z|0-9|\\[wd]).*      # an expression for values
     | [A-Za-z_]\w*+\[.*                            # index[...], Optional[str]
     | [A-Za-z_]\w*+(?:->|::)[A-Za-z_].*

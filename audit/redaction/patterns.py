@@ -11,6 +11,8 @@ from functools import cache, cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
+from audit.repetition import possessive
+
 
 class Span(NamedTuple):
     """A credential in a text: its bounds and its kind."""
@@ -155,10 +157,13 @@ _EDGE = re.compile(
 _BREAK = r"(?:\s|\\{1,8}+[nrt]|%0[aAdD]|&#1[03];|[\"'+,>|])"
 # A block without an end: whole lines of it, then a last short piece if nothing else follows on that line.
 _OPEN_BODY = re.compile(
-    rf"(?>(?:(?>{_BREAK}{{0,64}})(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash):[^\n\\]{{0,120}}+|[A-Za-z0-9+/=_]{{20,}}+))*)"
-    rf"(?:(?>{_BREAK}{{0,64}})[A-Za-z0-9+/=_]{{1,64}}+(?=[\s\"'`]*+(?:\Z|[\n\\<}}])))?"
+    possessive(
+        rf"(?>{_BREAK}{{0,64}})(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash):[^\n\\]{{0,120}}+|[A-Za-z0-9+/=_]{{20,}}+)"
+    )
+    + rf"(?:(?>{_BREAK}{{0,64}})[A-Za-z0-9+/=_]{{1,64}}+(?=[\s\"'`]*+(?:\Z|[\n\\<}}])))?"
 )
-_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}(?>(?:\s|\\[nr])+)(?>(?:[A-Za-z0-9+/=]{1,80}+(?>(?:\s|\\[nr])*)){1,400})")
+_LINES = possessive(r"[A-Za-z0-9+/=]{1,80}+" + possessive(r"\s|\\[nr]"), "{1,400}")
+_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}" + possessive(r"\s|\\[nr]", "+") + _LINES)
 
 
 BLOCK_SIGNS = ("private",)

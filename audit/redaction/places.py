@@ -14,6 +14,7 @@ from functools import cached_property
 
 from audit.redaction.named import is_reference, looks_mixed
 from audit.redaction.patterns import COOKIE_ATTRIBUTES, STOP_WORDS, Span, most_candidates
+from audit.repetition import possessive
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ _USERINFO = r"[^\s/?#@:\"'<>`\\]{0,200}+:"
 _AUTHORIZATION = (
     rf"(?:(?:{QUOTE})?\]?\s{{0,8}}+(?:[:=]|=>)|{QUOTE}\s{{0,4}}+,(?=\s{{0,4}}+b?{QUOTE}))"
     rf"\s{{0,8}}+(?:[\[(]\s{{0,4}}+)?(?:b(?=['\"]))?{_OPEN}\s{{0,4}}+"
-    rf"(?!aws4-|digest\s|oauth\s)(?:(?:{_SCHEMES})(?:[ \t:]|%20){{1,4}}+)?(?:token=)?\"?(?P<value>{_OPAQUE}{{4,}}+=*+)"
+    rf"(?!aws4-|digest\s|oauth\s)(?:(?:{_SCHEMES})(?>(?:[ \t:]|%20){{1,4}}))?"
+    rf"(?:token=)?\"?(?P<value>{_OPAQUE}{{4,}}+=*+)"
 )
 # Passwords in URLs may hold `@`: they end at the last one before the host.
 _URL_PASSWORD = rf"(?P<value>[^\s/?#@\"'<>`\\]{{0,512}}+(?:@[^\s/?#@\"'<>`\\]{{0,200}}+){{0,4}})@{_HOST}"
@@ -160,7 +162,7 @@ _OTHER_URL_PASSWORD = (
 )
 _FORM_FIELD = (
     r"(?:\\{0,8}[\"'])?[\w-]{0,24}?(?:password|passwd|token|secret|api_?key)[\w-]{0,8}+(?:\\{0,8}[\"'])?"
-    r"(?:\s|\\r|\\n){2,8}+(?P<value>[^\s\"'<>\\]{3,512}+)"
+    r"(?>(?:\s|\\r|\\n){2,8})(?P<value>[^\s\"'<>\\]{3,512}+)"
 )
 _SQL_PASSWORD = (
     r"(?:with\s{1,4}+\S{1,40}+\s{1,4}+)?(?:by|as)\s{1,4}+(?:password\s{1,4}+)?"
@@ -180,7 +182,7 @@ ANCHORS: tuple[tuple[str, str, str, Callable[[str], bool], str], ...] = (
     ("authorization", "aws4-hmac-sha256", r"[^\n]{0,300}?signature=(?P<value>[0-9a-f]{32,}+)", is_real, ""),
     ("authorization", "digest username", r"=[^\n]{0,300}?response=\\{0,4}\"?(?P<value>[0-9a-f]{16,}+)", is_real, ""),
     ("authorization", "oauth_signature=|oauth_token=", r"\\{0,4}\"?(?P<value>[\w%+/=-]{16,}+)", is_real, ""),
-    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", _is_opaque, ""),
+    ("bearer", "bearer", rf"(?>(?:[ \t:=+]|%20|{QUOTE}){{1,4}})(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", _is_opaque, ""),
     ("bearer", "ssws|flyv1|apikey|geniekey", r"[ \t]{1,3}(?P<value>[\w.~+/=,-]{12,}+)", _is_opaque, ""),
     ("basic", "basic", r"(?:[ \t]|%20){1,3}(?P<value>[a-z0-9+/_-]{6,8192}+={0,2})", _is_pair, ""),
     ("docker-auth", "auth",
@@ -263,7 +265,10 @@ PLACE_SIGNS = ("cookie", *(part or place.anchor for part, places in _GROUPS for 
 # Readings are only searched: a span found in one is mapped back to the characters that spell it in the text.
 
 _ESCAPE = re.compile(
-    r"(?>(?:%[0-9A-Fa-f]{2})+)|(?>(?:\\u[0-9A-Fa-f]{4})+)|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
+    possessive("%[0-9A-Fa-f]{2}", "+")
+    + "|"
+    + possessive(r"\\u[0-9A-Fa-f]{4}", "+")
+    + r"|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
     r"|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});"
 )
 _NAMED = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">"}

@@ -15,6 +15,7 @@ from agents.providers.offline.text import Document, figure, split_sentences, ste
 from agents.providers.offline.verdicts import CONFLICTS, MET, Matcher, requirements_of
 from agents.text.blocks import parse_blocks
 from agents.types import ModelRequest, RequestedCall
+from audit.repetition import possessive
 
 DESCRIPTION: Final = "rule-based text matching; not a language model; finds only what its rules describe"
 _BYTES_PER_TOKEN: Final = 4
@@ -141,7 +142,7 @@ _NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:[.,]\d+)*")
 _THRESHOLD: Final = re.compile(
     r"(?:(?P<up>above|over|more than|greater than|exceed\w{0,20}|at least|>=?)"
     r"|below|under|less than|fewer than|at most|<=?)\s*+"
-    r"(?P<limit>-?\d++(?>(?:[.,]\d++)*))\s*+(?P<percent>%|percent)?",
+    r"(?P<limit>-?\d++" + possessive(r"[.,]\d++") + r")\s*+(?P<percent>%|percent)?",
     re.IGNORECASE,
 )
 _CALL: Final = re.compile(r"^Skill: ([\w.-]{1,64}\(.*\))$", re.MULTILINE)  # as agents.engine.skills asks

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 import snowballstemmer
 
+from audit.repetition import possessive
+
 # --- Words ---
 
 # Function words of English, units, and words of every contract: they say nothing about the subject of a clause.
@@ -33,7 +35,8 @@ _FORMS: Final = {
 }
 _ENGLISH_SHARE: Final = 8  # one word in so many is a stop word
 _FEW_WORDS: Final = 12
-_WORD: Final = re.compile(r"\d++(?>(?:[.,]\d++)*)|[^\W\d_]++(?:['\u2019][^\W\d_]++)?")
+_DIGITS: Final = r"\d++" + possessive(r"[.,]\d++")
+_WORD: Final = re.compile(rf"{_DIGITS}|[^\W\d_]++(?:['\u2019][^\W\d_]++)?")
 
 
 class Word(NamedTuple):
@@ -246,7 +249,7 @@ _QUANTITY: Final = re.compile(
     rf"""
     (?: \b(?P<net>net)[\s-]++ | (?P<currency>\b(?:USD|EUR|GBP|CHF|JPY)|[$€£])\s? )?
     (?P<number>
-        (?: (?<![\w.,])(?P<digits>\d++(?>(?:[.,]\d++)*)) | \b(?P<words>(?:{_ANY_NUMBER})(?:-(?:{_ANY_NUMBER}))?)\b )
+        (?: (?<![\w.,])(?P<digits>{_DIGITS}) | \b(?P<words>(?:{_ANY_NUMBER})(?:-(?:{_ANY_NUMBER}))?)\b )
         (?: \s(?P<scale>thousand|million|billion)\b )?
     )
     (?:

@@ -630,8 +630,10 @@ def test_ended_session_is_run_again(client):
 
 def test_restart_form_says_what_the_cap_was_and_that_it_was_too_low(client):
     user = sign_in(client, "operator")
-    stopped = OVER | {"status": Status.HALTED, "terminal_reason": TerminalReason.BUDGET_EXCEEDED}
+    stopped = OVER | {"status": Status.HALTED, "terminal_reason": TerminalReason.COST_CAP_REACHED}
     session = make_session(owner=user, max_cost_usd="0.001", **stopped)
+    stopped |= {"terminal_reason": TerminalReason.BUDGET_EXCEEDED, "error": "The budget of the day is spent."}
+    of_a_day = make_session(owner=user, max_cost_usd="0.001", **stopped)
     of_trigger = make_session(owner=user, trigger=make_trigger(owner=user, max_cost_usd="0.5"), **OVER)
 
     shown = text_of(client.get(act_page(session, "restart")))
@@ -640,6 +642,9 @@ def test_restart_form_says_what_the_cap_was_and_that_it_was_too_low(client):
     assert "give the new one more" in shown
     shown = text_of(client.get(act_page(of_trigger, "restart")))
     assert "Empty: $0.50, the cap of its trigger." in shown
+    assert "give the new one more" not in shown
+    shown = text_of(client.get(act_page(of_a_day, "restart")))
+    assert "a budget was used up. The budget of the day is spent." in shown
     assert "give the new one more" not in shown
 
 

@@ -238,7 +238,8 @@ def test_cursor_that_is_none_is_refused(api):
 
 
 @pytest.mark.parametrize(
-    "query", ["sessions?status=completed", "sessions?result=ok", "events?kind=autonomy:turn_started", "findings?state=open"]
+    "query",
+    ["sessions?status=completed", "sessions?result=ok", "events?kind=autonomy:turn_started", "findings?state=open"],
 )
 def test_filters_by_several_values_do_not_sort_all_rows(api, person, query):
     with CaptureQueriesContext(connection) as seen:
