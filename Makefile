@@ -114,7 +114,7 @@ $(COVERED)/long: $(MEASURED)
 	@$(MAKE) --no-print-directory test-long COVERAGE=1 LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL)
 
 $(COVERED)/postgres: $(MEASURED)
-	@$(MAKE) --no-print-directory test-postgres COVERAGE=1
+	@$(MAKE) --no-print-directory test-postgres WHOLE=1 COVERAGE=1
 
 stress: test-long ## Run the long tests and the full-size figures on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m hypothesis --hypothesis-profile=exploring
