@@ -173,6 +173,7 @@ class ExportForm(forms.Form):
 @admin.register(AuditEvent)
 class AuditEventAdmin(ReadOnlyAdmin):
     actions_list = ("export",)
+    rows_name = "events"
     sortable_by = ()
     list_per_page = 100
     list_display = ("at", "sentence", "kind", "actor", "receipt", "seq")
