@@ -56,6 +56,7 @@ def test_broker_of_the_database_is_the_one_that_waits():
 
 def test_whoever_waits_is_told_of_a_task_with_its_commit(waiting, monkeypatch):
     monkeypatch.setattr(database, "POLL_SECONDS", 2 * LONG)
+    monkeypatch.setattr(database, "_POLL_WATCHED", 2 * LONG)
     begin, found = waiting
     thread = begin()
     with transaction.atomic():
