@@ -43,7 +43,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    if not (config.option.lf or any("[" in argument for argument in config.args)):  # of those tests all rows are there
+    if not config.getoption("lf", False) and not any("[" in named for named in config.args):  # else rows are missing
         sampling.mark_long_rows(items)
     yield  # those that the options leave out go
     if connection.vendor != "sqlite":
