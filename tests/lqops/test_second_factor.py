@@ -76,6 +76,19 @@ def test_passkeys_are_offered_where_browsers_take_them(host, are_offered):
     assert ("Browsers offer none at an IP address." in setup) is not are_offered
 
 
+@pytest.mark.parametrize(("host", "are_asked_for"), [("localhost:8000", True), ("127.0.0.1:8000", False)])
+def test_keys_are_asked_for_where_browsers_take_them(host, are_asked_for, later):
+    client = Client(headers={"host": host})
+    make_person(factor=True)
+    enter_password(client=client)
+
+    page = client.get(CODE).content.decode()
+
+    assert "authenticator app" in page
+    assert ("Use a passkey or security key" in page) is are_asked_for
+    assert ("not at an IP address" in page) is not are_asked_for
+
+
 def test_password_alone_does_not_sign_in_whoever_has_a_factor(later):
     make_person(factor=True)
 

@@ -147,6 +147,17 @@ def test_refused_cap_in_the_list_is_reported(client):
     assert row.max_cost_usd == 1
 
 
+@pytest.mark.parametrize(("other", "shown"), [("0.75", "0.75"), ("0.25", None)])
+def test_form_for_several_triggers_shows_a_cap_that_all_have(client, other, shown):
+    user = sign_in(client)
+    rows = [make_trigger(owner=user, max_cost_usd=cap) for cap in ("0.75", other)]
+    chosen = {"action": "set_cap", "_selected_action": [row.pk for row in rows]}
+
+    form = client.post(page(Trigger, "changelist"), chosen, follow=True).context["form"]
+
+    assert form["cap"].value() == (Decimal(shown) if shown else None)
+
+
 def test_viewer_cannot_set_caps(client):
     sign_in(client, "viewer")
     row = make_trigger(max_cost_usd="1")

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from agents.net import SafeClient, UrlRefused
+from agents.net.client import without_old_versions
 from agents.providers import registry, transport
 from agents.providers.base import Fault, ProviderError
 from agents.providers.proxies import Proxy, proxy_for
@@ -117,6 +118,13 @@ def secure(tmp_path, monkeypatch):
 
 def test_old_versions_of_tls_are_refused():
     assert transport._tls().minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_system_that_demands_a_newer_version_of_tls_gets_it():
+    tls = ssl.create_default_context()
+    tls.minimum_version = ssl.TLSVersion.TLSv1_3
+
+    assert without_old_versions(tls).minimum_version is ssl.TLSVersion.TLSv1_3
 
 
 def test_a_secure_request_goes_through_a_tunnel_that_the_proxy_cannot_read(settings, monkeypatch, secure):
