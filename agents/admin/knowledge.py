@@ -70,7 +70,6 @@ class CollectionForm(OwnerForm):
 
 @admin.register(Collection)
 class CollectionAdmin(NamedAdmin):
-    documents = column("attached", title="documents")
     watches = column("watching", title="watches")
     list_display = ["name", "owner", "documents", "watches", "created_at"]
     list_filter = [DeletedFilter]
@@ -85,10 +84,9 @@ class CollectionAdmin(NamedAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Collection]:
-        inside = Attachment.objects.filter(collection=OuterRef("pk"), detached_at__isnull=True)
         watches = Trigger.objects.filter(collection=OuterRef("pk"), kind="watch", deleted_at__isnull=True)
         rows: QuerySet[Collection] = super().get_queryset(request)
-        return rows.annotate(attached=CountOf(inside), watching=CountOf(watches))
+        return rows.annotate(watching=CountOf(watches))
 
     def create(self, request: HttpRequest, form: Any) -> Collection:
         return collection_create(by=current_user(request), now=clock(), **form.cleaned_data)
@@ -105,7 +103,7 @@ class CollectionAdmin(NamedAdmin):
             "watches": row.triggers.filter(deleted_at__isnull=True).order_by("name"),
             "space": vector_space(),
             "indexed": inside.filter(document__indexed_as=vector_space()).count(),
-            "inside": inside.count(),
+            "inside": row.documents,
         }
 
 

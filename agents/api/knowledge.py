@@ -3,7 +3,7 @@
 from typing import Any
 
 import django_filters
-from django.db.models import OuterRef, Q, QuerySet
+from django.db.models import Q
 from django.http import HttpResponse
 from django.utils.http import content_disposition_header
 from drf_spectacular.types import OpenApiTypes
@@ -32,8 +32,7 @@ from agents.knowledge.documents import (
     document_detach,
 )
 from agents.knowledge.search import search_chunks
-from agents.models import Attachment, Collection, Document, Trigger
-from agents.models.expressions import CountOf
+from agents.models import Collection, Document, Trigger
 from agents.people.access import require_start_permission
 from agents.text.clean import NAME_CHARS, document_name
 from agents.text.formats.kinds import READ
@@ -154,8 +153,6 @@ class DocumentViewSet(OwnedViewSet[Document]):
 
 
 class CollectionSerializer(RowSerializer):
-    documents = serializers.IntegerField(read_only=True, help_text="Number of documents in it.")
-
     class Meta:
         model = Collection
         fields = ["id", "name", "documents", "created_at"]
@@ -172,10 +169,6 @@ class CollectionViewSet(OwnedViewSet[Collection]):
     serializer_class = CollectionSerializer
     create = create_with(collection_create, CollectionBody)
     destroy = delete_with(collection_delete, "Delete the collection. Its documents stay.")
-
-    def get_queryset(self) -> QuerySet[Collection]:
-        inside = Attachment.objects.filter(collection=OuterRef("pk"), detached_at__isnull=True)
-        return super().get_queryset().annotate(documents=CountOf(inside))  # of the rows of a page, not of all
 
     @describe(body=CollectionBody, operation_id="collections_rename")
     def partial_update(self, request: Request, **_: Any) -> Response:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, models, transaction
+from django.db.models import F
+from django.db.models.functions import Greatest
 from django.dispatch import Signal
 
 from agents.enums import DocumentOrigin
@@ -100,8 +102,8 @@ def collection_delete(*, collection: Collection, by: User | None, now: datetime)
     """Delete a collection for people, watches and runs. Its documents stay."""
     require_access(by, owner_id=collection.owner_id, permission="agents.delete_collection")
     row = _lock_collection(collection.pk, owner_id=collection.owner_id)
-    row.deleted_at = now
-    row.save(update_fields=["deleted_at"])
+    row.deleted_at, row.documents = now, 0
+    row.save(update_fields=["deleted_at", "documents"])
     Attachment.objects.filter(collection=row, detached_at__isnull=True).update(detached_at=now)
     record_change(row, "collection.deleted", by=by, now=now)
     return row
@@ -119,6 +121,8 @@ def _lock_collection(pk: int, *, owner_id: int) -> Collection:
 
 
 # --- Documents ---
+#
+# Everybody locks in this order: the document, its collections by id, and by its event the audit log.
 
 
 def document_add(
@@ -197,10 +201,9 @@ def document_detach(*, document: Document, collection: Collection, by: User | No
     require_access(by, owner_id=document.owner_id, permission="agents.change_document")
     row = _lock_document(document.pk)
     attachment = Attachment.objects.filter(document=row, collection=collection, detached_at__isnull=True).first()
-    if attachment is None:
+    if attachment is None or not _detach(row, collection.pk, now=now):
         raise NotFound("The document is not in that collection.")
     attachment.detached_at = now
-    attachment.save(update_fields=["detached_at"])
     record_change(row, "document.detached", by=by, now=now, collection_id=str(collection.public_id))
     return attachment
 
@@ -212,7 +215,9 @@ def document_delete(*, document: Document, by: User | None, now: datetime) -> Do
     row = _lock_document(document.pk)
     row.deleted_at = now
     row.save(update_fields=["deleted_at"])
-    Attachment.objects.filter(document=row, detached_at__isnull=True).update(detached_at=now)
+    inside = Attachment.objects.filter(document=row, detached_at__isnull=True).order_by("collection_id")
+    for collection_id in list(inside.values_list("collection_id", flat=True)):
+        _detach(row, collection_id, now=now)
     vectors_forget(row)
     record_change(row, "document.deleted", by=by, now=now)
     return row
@@ -242,6 +247,8 @@ def _save(
         details: dict[str, Any] = {"digest": document.digest, "size": document.size, "origin": document.origin}
         if document.session is not None:
             details["session_id"] = str(document.session.public_id)
+        if collection is not None:
+            _lock_collection(collection.pk, owner_id=document.owner_id)
         record_change(document, "document.added", actor=actor, now=now, **details)
     if collection is not None:
         _attach(document, collection, by=by, actor=actor, now=now)
@@ -273,6 +280,7 @@ def _attach(document: Document, collection: Collection, *, by: User | None, acto
         attached_at=free_time(collection=target, at=at),
         watches_fired_at=now if is_silent else None,
     )
+    Collection.objects.filter(pk=target.pk).update(documents=F("documents") + 1)
     attached_to = str(target.public_id)
     record_change(
         row, "document.attached", actor=actor, now=now, collection_id=attached_to, attachment_id=attachment.pk
@@ -281,6 +289,19 @@ def _attach(document: Document, collection: Collection, *, by: User | None, acto
         sent = {"attachment_pk": attachment.pk, "now": now}
         transaction.on_commit(lambda: document_attached.send_robust(sender=Attachment, **sent))
     return attachment
+
+
+def _detach(document: Document, collection_id: int, *, now: datetime) -> bool:
+    """Remove a document from a collection. False: the collection was deleted meanwhile, and all its documents with it.
+
+    The caller holds the document.
+    """
+    Collection.objects.select_for_update(no_key=True).filter(pk=collection_id).first()
+    inside = Attachment.objects.filter(document=document, collection_id=collection_id, detached_at__isnull=True)
+    is_done = bool(inside.update(detached_at=now))
+    if is_done:
+        Collection.objects.filter(pk=collection_id).update(documents=Greatest(F("documents") - 1, 0))
+    return is_done
 
 
 def _lock_document(pk: int) -> Document:

@@ -12,18 +12,6 @@ class Migration(migrations.Migration):
 
     initial = True
 
-    replaces = [
-        ("agents", "0001_sessions_journal_money_approvals"),
-        ("agents", "0003_inference_attempt"),
-        ("agents", "0004_project_parties"),
-        ("agents", "0005_inference_request_id"),
-        ("agents", "0006_walk"),
-        ("agents", "0008_labels"),
-        ("agents", "0009_postponements"),
-        ("agents", "0010_sign_in"),
-        ("agents", "0011_skills"),
-    ]
-
     dependencies = [
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
         # Whatever alters the user later has all that refers to it drawn anew.

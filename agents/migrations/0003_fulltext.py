@@ -12,6 +12,5 @@ def remove(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    replaces = [("agents", "0007_fulltext")]
     dependencies = [("agents", "0002_trigger_cost_caps")]
     operations = [migrations.RunPython(install, remove)]

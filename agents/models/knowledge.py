@@ -21,6 +21,8 @@ class Collection(models.Model):
     read_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="Up to when schedules have read; what comes in later is later."
     )
+    # Counted by whoever attaches, detaches or deletes one (knowledge/documents.py).
+    documents = models.PositiveIntegerField(default=0, editable=False, help_text="Number of documents in it.")
 
     class Meta:
         constraints = [

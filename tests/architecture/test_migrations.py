@@ -1,7 +1,12 @@
-"""Every migration can be reversed, with rows in the tables. (`make static` finds missing ones.)"""
+"""Every migration can be reversed, with rows in the tables. A new installation is what one that came step by step is.
 
+(`make static` finds missing ones.)
+"""
+
+import re
 from datetime import date, timedelta
 from decimal import Decimal
+from unittest.mock import patch
 
 import pytest
 from django.apps import apps
@@ -9,28 +14,40 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 from agents.enums import Outcome, TriggerKind
-from agents.models import Budget, Cap, Installation, Memory, Precedent, ToolCall, Trigger
+from agents.knowledge.documents import document_detach
+from agents.models import Budget, Cap, Collection, Installation, Memory, Precedent, ToolCall, Trigger
 from agents.text.wording import text_key
 from audit import models as triggers
 from audit import recorder, utc_now
 from audit.models import AuditEvent
 from tests import databases
 from tests.agents.admin.rows import make_call
+from tests.agents.knowledge.samples import make_collection, make_document
 
 OURS = ("agents", "audit")
 BEFORE_CAPS, CAPS = "0001_initial", "0002_trigger_cost_caps"
 
 
+class StepByStep(MigrationLoader):
+    """Knows no migration that stands for several ones."""
+
+    def load_disk(self):
+        super().load_disk()
+        for key in [key for key, migration in self.disk_migrations.items() if migration.replaces]:
+            del self.disk_migrations[key]
+
+
 @pytest.fixture
 def migrate(transactional_db):
-    """Migrate the test database, and restore it whatever happens."""
+    """Migrate the test database step by step, and restore it whatever happens."""
 
     def move(*target):
         call_command("migrate", *target, verbosity=0)
 
-    with databases.quick_migrations():
+    with databases.quick_migrations(), patch("django.db.migrations.executor.MigrationLoader", StepByStep):
         yield move
         executor = MigrationExecutor(connection)
         if executor.migration_plan(executor.loader.graph.leaf_nodes()):
@@ -45,6 +62,34 @@ def tables():
             for name in connection.introspection.table_names(cursor)
             if name.startswith(tuple(f"{app}_" for app in OURS))
         }
+
+
+SCHEMA = {
+    "sqlite": "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%'",
+    "postgresql": """
+        WITH space AS (SELECT 'public'::regnamespace::oid AS id)
+        SELECT 'column', attrelid::regclass || '.' || attname,
+            concat_ws(' ', format_type(atttypid, atttypmod), attnotnull, attidentity, pg_get_expr(adbin, adrelid))
+        FROM space, pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+        LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+        WHERE relnamespace = space.id AND relkind IN ('r', 'p', 'v', 'm') AND attnum > 0 AND NOT attisdropped
+        UNION ALL SELECT 'settings', relname, reloptions::text FROM space, pg_class WHERE relnamespace = space.id
+        UNION ALL SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+        UNION ALL SELECT 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
+        FROM space, pg_constraint WHERE connamespace = space.id
+        UNION ALL SELECT 'trigger', tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid)
+        FROM pg_trigger WHERE NOT tgisinternal
+        UNION ALL SELECT 'function', proname, pg_get_functiondef(oid)
+        FROM space, pg_proc WHERE pronamespace = space.id AND prokind = 'f'
+    """,
+}
+
+
+def schema():
+    """Return all that the database is made of; on SQLite the order of columns may be another one."""
+    with connection.cursor() as cursor:
+        cursor.execute(SCHEMA[connection.vendor])
+        return {(kind, name): sorted(re.findall(r"[^\s,()]+", sql or "")) for kind, name, sql in cursor.fetchall()}
 
 
 def declared():
@@ -117,21 +162,50 @@ def days_stay_and_months_go(migrate):
 
 
 def test_last_migration_can_be_reversed_and_applied_again(migrate):
-    built = tables()
+    built = schema()
     unknown, *_ = [make_call(outcome=outcome) for outcome in (Outcome.UNKNOWN, Outcome.SUCCESS, Outcome.STARTED)]
     *_, before, last = sorted(
         name for app, name in MigrationExecutor(connection).loader.disk_migrations if app == "agents"
     )
     migrate("agents", before)
     migrate("agents", last)
-    assert tables() == built
+    assert schema() == built
     assert list(ToolCall.objects.unknown().values_list("pk", "unknown_since")) == [(unknown.pk, unknown.settled_at)]
+
+
+def pending_list():
+    """How PostgreSQL keeps new words before they are in the index; None on SQLite."""
+    if connection.vendor != "postgresql":
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT reloptions FROM pg_class WHERE relname = 'agents_chunk_words'")
+        return cursor.fetchone()[0]
+
+
+def test_upgrade_counts_documents_and_shortens_the_list_of_new_words(migrate):
+    owner = get_user_model().objects.create_user("owner of collections")
+    full, rest = make_collection(owner, "full"), make_collection(owner, "rest")
+    for number in range(3):
+        make_document(owner, f"document {number}", collection=full)
+    gone = make_document(owner, "document 3", collection=rest)
+    document_detach(document=gone, collection=rest, by=owner, now=utc_now())
+    short = pending_list()
+
+    migrate("agents", "0026_asked_digest")
+    if short:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER INDEX agents_chunk_words RESET (gin_pending_list_limit)")
+        assert pending_list() is None
+    migrate()
+
+    assert dict(Collection.objects.values_list("name", "documents")) == {"full": 3, "rest": 0}
+    assert pending_list() == short
 
 
 @pytest.mark.long
 def test_migrations_can_be_reversed_to_zero_and_applied_again_with_rows(migrate):
-    """One way down and up for all of them: each takes many seconds."""
-    built = tables()
+    """One way down and up for all of them: each takes many seconds. The database was made by one migration for all."""
+    built, made = tables(), schema()
     owner = get_user_model().objects.create_user("owner")
     row = Trigger.objects.create(owner=owner, kind=TriggerKind.MANUAL, name="n", max_cost_usd=Decimal("0.25"))
 
@@ -153,7 +227,7 @@ def test_migrations_can_be_reversed_to_zero_and_applied_again_with_rows(migrate)
     assert "max_cost_usd" not in fields
     assert (after.pk, after.max_cost_usd, after.max_cost_per_day_usd) == (row.pk, None, None)
     assert left == {}
-    assert tables() == built
+    assert schema() == made
     assert built.keys() == declared().keys()
     assert all(columns <= built[name] for name, columns in declared().items())  # PostgreSQL has one for searching
     assert Installation.objects.filter(pk=1).exists()

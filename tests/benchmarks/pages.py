@@ -158,6 +158,8 @@ def collect() -> None:
             Attachment.objects.bulk_create(
                 [Attachment(document_id=pk, collection=collection) for pk in inside], batch_size=1_000
             )
+            collection.documents = len(inside)
+            collection.save(update_fields=["documents"])
 
 
 def _number(name: str, rows: int) -> int:

@@ -1,7 +1,8 @@
 """A migration that is killed on its way is finished by the next `migrate`.
 
 But for one moment: Django may note a migration in a transaction of its own, after the one that made it. What is killed
-in between must be faked; docs/deployment.md tells.
+in between must be faked; docs/deployment.md tells. The migration with which a new installation begins has no such
+moment.
 """
 
 import random
@@ -14,7 +15,8 @@ from django.db import connection
 
 from tests.flows.processes import Program, database_url
 
-# Run migrate in a process that kills itself before its n-th statement that changes anything; 0: never.
+# Run migrate in a process that kills itself before its n-th statement that changes anything, or its n-th note of what
+# was migrated; 0: never.
 KILLED = """
 import os, re, signal, sys
 from django.core.management import call_command
@@ -23,18 +25,22 @@ from django.db.backends.utils import CursorWrapper
 
 connection.close()
 connection.settings_dict["NAME"] = sys.argv[1]
-changes = re.compile(r'\\s*(CREATE|ALTER|DROP|UPDATE|DELETE|INSERT INTO (?!"django_migrations))', re.I)
+kinds = {
+    "change": '(CREATE|ALTER|DROP|UPDATE|DELETE|INSERT INTO (?!"django_migrations))',
+    "note": 'INSERT INTO "django_migrations"',
+}
+counted = re.compile(r"\\s*" + kinds[sys.argv[3]], re.I)
 original, count, last = CursorWrapper._execute, 0, int(sys.argv[2])
 
 def watched(cursor, sql, *more):
     global count
-    count += bool(changes.match(str(sql)))
+    count += bool(counted.match(str(sql)))
     if last and count == last:
         os.kill(os.getpid(), signal.SIGKILL)
     return original(cursor, sql, *more)
 
 CursorWrapper._execute = watched
-call_command("migrate", *sys.argv[3:], verbosity=0)
+call_command("migrate", *sys.argv[4:], verbosity=0)
 """
 CHANGES = {"audit": 8, "": 350}  # there are more
 SCHEMA = {
@@ -45,9 +51,9 @@ SCHEMA = {
 }
 
 
-def migrated(name, app, kill_at=0):
+def migrated(name, app, kill_at=0, kind="change"):
     """The exit code of `migrate` on a database, and its errors."""
-    with closing(Program(KILLED, name, str(kill_at), *filter(None, [app]))) as program:
+    with closing(Program(KILLED, name, str(kill_at), kind, *filter(None, [app]))) as program:
         _, errors = program.communicate()
         return program.returncode, errors
 
@@ -105,3 +111,18 @@ def test_killed_migration_is_finished_by_the_next(tmp_path, app, points):
             code, errors = migrated(name, app)
             assert code == 0, f"killed at {kill_at}: {errors}"
             assert schema() == expected, f"killed at {kill_at}"
+
+
+@pytest.mark.long
+@pytest.mark.django_db
+def test_new_installation_is_noted_in_the_transaction_that_makes_it(tmp_path):
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    others, ours = 14, 28  # those that users need come first
+    kill_at = others + random.Random(seed).randint(1, ours)
+    with empty_database(tmp_path) as (name, schema):
+        code, errors = migrated(name, "agents", kill_at, "note")
+        assert code == -signal.SIGKILL, errors
+        assert not [row for row in schema() if "agents_" in str(row)]
+        code, errors = migrated(name, "agents")
+        assert code == 0, f"killed at {kill_at}: {errors}"

@@ -9,6 +9,7 @@ from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_K
 from django.contrib.auth.models import Group
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
+from django.db.models import F
 from django.urls import reverse
 
 from agents.conf import clock
@@ -164,6 +165,7 @@ def make_document(owner=None, *, name="nda.txt", text="The term is five years.",
     Chunk.objects.create(document=document, number=1, start=0, end=len(text), text=text)
     if collection:
         Attachment.objects.create(document=document, collection=collection, watches_fired_at=NOW)
+        Collection.objects.filter(pk=collection.pk).update(documents=F("documents") + 1)
     return document
 
 

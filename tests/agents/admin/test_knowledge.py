@@ -68,7 +68,7 @@ def test_collection_shows_documents_and_triggers(client):
     assert "acme.txt" in found
     assert "The watch" in found
     listed = client.get(page(Collection, "changelist")).context["cl"].result_list[0]
-    assert (listed.attached, listed.watching) == (1, 1)
+    assert (listed.documents, listed.watching) == (1, 1)
 
 
 # --- Adding documents ---

@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from agents.api import base
 from agents.conf import clock
@@ -38,6 +40,20 @@ def test_pending_questions_come_first_oldest_first(api, person):
     assert (found[0]["text"], found[0]["owner"]) == ("Which of the two?", person.username)
     assert api.get(QUESTIONS, {"status": "expired"}).json()["count"] == 1
     assert api.get(QUESTIONS, {"status": "nonsense"}).status_code == 422
+
+
+@pytest.mark.sqlite  # PostgreSQL decides by its statistics, and has none of an empty table
+@pytest.mark.parametrize(
+    ("address", "index"), [(QUESTIONS, "question_pending"), ("/api/v1/approvals", "approval_by_status")]
+)
+def test_what_waits_is_read_by_its_index_however_much_was_decided(approver, address, index):
+    with CaptureQueriesContext(connection) as seen:
+        assert client_of(approver).get(address).status_code == 200
+    pages = [query["sql"] for query in seen if "= 'pending' ORDER BY" in query["sql"]]
+    assert len(pages) == 1
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {pages[0]}")
+        assert index in str(cursor.fetchall())
 
 
 @pytest.mark.sampled(3)

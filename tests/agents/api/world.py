@@ -154,7 +154,7 @@ def make_world(owner=None):
     """A row of every resource, each in its earliest state."""
     owner = owner or make_starter()
     project = Project.objects.create(owner=owner, name="Acme lease", created_at=NOW)
-    collection = Collection.objects.create(owner=owner, name="Leases", created_at=NOW)
+    collection = Collection.objects.create(owner=owner, name="Leases", documents=1, created_at=NOW)
     document = make_document(owner)
     Attachment.objects.create(document=document, collection=collection, attached_at=NOW, watches_fired_at=NOW)
     playbook = Playbook.objects.create(owner=owner, name="Lease", created_at=NOW, updated_at=NOW)

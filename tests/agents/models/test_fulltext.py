@@ -48,3 +48,11 @@ def test_installing_the_index_twice_is_harmless():
 
     assert traces() == there
     assert len(search_chunks(owner_id=owner.pk, query="elephants")) == 1
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no such list")
+def test_the_list_of_new_words_stays_short():
+    """Every search reads through it, and whoever fills it enters all of it into the index."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT reloptions FROM pg_class WHERE relname = 'agents_chunk_words'")
+        assert cursor.fetchone() == (["gin_pending_list_limit=64"],)
