@@ -195,7 +195,7 @@ def _chunks(lines: Generator[str, None, None]) -> Generator[bytes, None, None]:
 
 
 async def _async_chunks(lines: Generator[str, None, None]) -> AsyncIterator[bytes]:
-    """Read in the request's own thread, which has the connection. Django would collect all of a plain iterator."""
+    """Read in one thread, whose connection ends with the response. Django would collect all of a plain iterator."""
     chunks = _chunks(lines)
     try:
         while chunk := await sync_to_async(lambda: next(chunks, b""))():

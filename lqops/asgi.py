@@ -11,7 +11,7 @@ from lqops.env import allow_open_files, private_process
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
-os.environ["LQOPS_CONN_MAX_AGE"] = "0"  # each request has a thread of its own: nobody would use a connection it kept
+os.environ["LQOPS_CONN_MAX_AGE"] = "0"  # threads of requests keep theirs for a while (lqops/web.py), and others none
 private_process()
 allow_open_files()
 django.setup(set_prefix=False)

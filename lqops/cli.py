@@ -15,8 +15,13 @@ from django.db import DatabaseError
 from agents.management import summary_line
 from lqops.env import private_process
 
+# Objects made before Python looks for garbage, which are 700 otherwise. Most that a start makes stays, and the looking
+# was a sixth of its time.
+OBJECTS_BETWEEN_LOOKS = 10_000
+
 
 def main() -> None:
+    gc.set_threshold(OBJECTS_BETWEEN_LOOKS)
     private_process()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
     if not_text := [argument for argument in sys.argv if not _is_text(argument)]:

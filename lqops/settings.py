@@ -54,6 +54,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "lqops.web.RequestId",
     "lqops.web.ContentSecurityPolicy",
+    "lqops.web.Compress",
     "lqops.web.DatabaseUnavailable",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

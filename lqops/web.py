@@ -4,18 +4,22 @@ import asyncio
 import json
 import logging
 import re
+import select
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
-from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections
+from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.template.loader import render_to_string
 from django.utils.deprecation import MiddlewareMixin
 from django.views.decorators.cache import never_cache
@@ -52,6 +56,10 @@ SLOT_SECONDS: Final = 30.0  # how long a request waits for its turn
 HALTS: Final = re.compile(r"^/api/v1/(halt|sessions/[^/]+/halt)$|^/admin/(halt-everything|agents/.+/halt)/$")
 PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 RESERVED_SLOTS: Final = 2  # for each of them
+KEPT_SECONDS: Final = 60.0  # how long a thread without a request keeps its connection
+ANSWER_SECONDS: Final = 5.0  # how long a kept connection is waited for: as long as for a new one
+_NO_TRANSACTION: Final = 0  # as libpq has it
+_EMPTY_QUERY: Final = 0
 HEALTH_SECONDS: Final = 1.0  # how long an answer of /healthz is kept
 
 
@@ -82,6 +90,13 @@ class ContentSecurityPolicy(MiddlewareMixin):
         policy = ADMIN_POLICY if in_admin else POLICY
         response.headers.setdefault("Content-Security-Policy", policy)
         return response
+
+
+class Compress(GZipMiddleware):
+    """Compresses pages and answers for clients that take it; no streams, whose events must not wait for more."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        return response if response.streaming else super().process_response(request, response)
 
 
 class DatabaseUnavailable(MiddlewareMixin):
@@ -117,14 +132,20 @@ class LimitedHandler(ASGIHandler):
 
     Each request has a thread and a database connection of its own while it works. Others wait, after their bodies have
     come in; halts and probes have slots of their own. A slot and its connection are free again when the response is
-    made: slow clients and open streams hold neither.
+    made: slow clients and open streams hold neither. The next request may have the same thread, and with it the open
+    connection: to open one takes as long as many a page.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self._threads: list[_Thread] = []  # that have nothing to do; those that worked last are the next to work
         self._slots = asyncio.Semaphore(settings.LQOPS_WEB_CONNECTIONS)
         self._halts = asyncio.Semaphore(RESERVED_SLOTS)
         self._probes = asyncio.Semaphore(RESERVED_SLOTS)
+
+    def load_middleware(self, is_async: bool = False) -> None:  # noqa: FBT001, FBT002 as Django has it
+        """Load all of it as synchronous, as views are: a request changes its thread once, and not at each of them."""
+        super().load_middleware(is_async=False)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
         slots = self._slots_for(request.path)
@@ -133,17 +154,91 @@ class LimitedHandler(ASGIHandler):
                 await slots.acquire()
         except TimeoutError:
             return _later(request, "Too many requests are being worked on. Try again.")
+        work = asyncio.create_task(self._in_thread(request, slots))
         try:
-            response = await super().get_response_async(request)
-            await sync_to_async(close_old_connections)()  # in the thread of the request
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:  # the client has left: what it has asked for is done all the same
+            await asyncio.wait([work])
+            raise
+
+    async def _in_thread(self, request: HttpRequest, slots: asyncio.Semaphore) -> HttpResponseBase:
+        thread = self._threads.pop() if self._threads else _Thread()
+        try:
+            return await thread.work(self._respond, request)
         finally:
+            self._threads.append(thread)
+            thread.rest(KEPT_SECONDS, self._threads)
             slots.release()
-        return response
+
+    def _respond(self, request: HttpRequest) -> HttpResponseBase:
+        _try_connections()
+        try:
+            return self.get_response(request)
+        finally:
+            _keep_connections()
 
     def _slots_for(self, path: str) -> asyncio.Semaphore:
         if HALTS.search(path):
             return self._halts
         return self._probes if path in PROBES else self._slots
+
+
+class _Thread:
+    """A thread for one request after another, and the connections that it keeps."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="request")
+        self._end: asyncio.TimerHandle | None = None
+
+    async def work(self, respond: Callable[[HttpRequest], HttpResponseBase], request: HttpRequest) -> HttpResponseBase:
+        if self._end is not None:
+            self._end.cancel()
+        return await sync_to_async(respond, thread_sensitive=False, executor=self._executor)(request)
+
+    def rest(self, seconds: float, resting: list["_Thread"]) -> None:
+        """End after so many seconds without a request."""
+
+        def end() -> None:
+            resting.remove(self)
+            self._executor.submit(connections.close_all)
+            self._executor.shutdown(wait=False)
+
+        self._end = asyncio.get_running_loop().call_later(seconds, end)
+
+
+def _keep_connections() -> None:
+    """Keep the connections of this thread open, unless they are broken or in the middle of something."""
+    for database in connections.all(initialized_only=True):
+        database.close_at = None
+        if database.in_atomic_block or database.closed_in_transaction:
+            database.close()
+            del connections[database.alias]
+        else:
+            database.close_if_unusable_or_obsolete()
+
+
+def _try_connections() -> None:
+    """Close connections that do not answer. Django would try them, too, but wait for a silent server for ever."""
+    for database in connections.all(initialized_only=True):
+        if database.vendor == "postgresql" and database.connection is not None and not _answers(database):
+            database.close()
+
+
+def _answers(database: BaseDatabaseWrapper) -> bool:
+    """Return whether the server answers in time, and is in no transaction."""
+    server = database.connection.pgconn
+    try:
+        with database.wrap_database_errors:
+            if server.transaction_status != _NO_TRANSACTION:
+                return False
+            server.send_query(b"")
+            answer = select.poll()
+            answer.register(server.socket, select.POLLIN)
+            if not answer.poll(1_000 * ANSWER_SECONDS):
+                return False
+            return all(result.status == _EMPTY_QUERY for result in iter(server.get_result, None))
+    except Error:
+        return False
 
 
 # --- Limits on request bodies ---

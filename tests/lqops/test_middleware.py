@@ -1,16 +1,17 @@
-"""Every response has a request id and a content security policy, under ASGI and WSGI."""
+"""Every response has a request id and a content security policy, under ASGI and WSGI; long ones are compressed."""
 
 import asyncio
+import gzip
 import io
 import logging
 import re
 
 import pytest
-from django.http import HttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 
 from lqops.logs import OneLine
-from lqops.web import ADMIN_POLICY, POLICY, ContentSecurityPolicy, RequestId, current_request_id
+from lqops.web import ADMIN_POLICY, POLICY, Compress, ContentSecurityPolicy, RequestId, current_request_id
 
 MADE = re.compile(r"[0-9a-f]{32}")
 
@@ -123,3 +124,20 @@ def test_async_responses_have_the_same_headers():
 
     assert response["X-Request-ID"] == "async-1"
     assert response["Content-Security-Policy"] == POLICY
+
+
+# --- Compression ---
+
+
+def test_page_is_compressed_for_clients_that_take_it(client):
+    page = client.get("/login/", headers={"accept-encoding": "gzip, br"})
+    assert (page["Content-Encoding"], "Accept-Encoding" in page["Vary"]) == ("gzip", True)
+    assert b"password" in gzip.decompress(page.content)
+    assert len(page.content) < len(client.get("/login/").content) / 2
+    assert "Content-Encoding" not in client.get("/login/").headers
+
+
+@pytest.mark.parametrize("response", [HttpResponse("short"), StreamingHttpResponse(["event: long\n"] * 1_000)])
+def test_short_answers_and_streams_are_sent_as_they_are(rf, response):
+    compressed = Compress(lambda _: response)(rf.get("/", headers={"accept-encoding": "gzip"}))
+    assert "Content-Encoding" not in compressed.headers

@@ -10,6 +10,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import ConnectionHandler, OperationalError
+from django.db.migrations.recorder import MigrationRecorder
 
 from agents.conf import base_url
 from agents.management.commands import up
@@ -72,6 +73,18 @@ def test_unreachable_database_is_reported(tmp_path, monkeypatch, nothing_starts,
 
     with django_db_blocker.unblock(), pytest.raises(CommandError, match="LQOPS_DATABASE_URL"):
         call_command("up", "--port", "0")
+
+
+@pytest.mark.django_db
+def test_database_of_an_unknown_version_is_left_as_it_is(nothing_starts):
+    notes = MigrationRecorder.Migration.objects
+    notes.filter(app="auth", name__startswith="0012").delete()
+    notes.filter(app="audit", name__startswith="0007").delete()
+    before = list(notes.values_list("pk"))
+
+    with pytest.raises(CommandError, match=r"a version that this one does not know.*auth\.0012.*a version in between"):
+        call_command("up", "--port", "0")
+    assert list(notes.values_list("pk")) == before
 
 
 @pytest.mark.django_db
