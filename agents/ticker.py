@@ -123,14 +123,14 @@ def mark() -> Mark | None:
     return (connection.connection if connection.vendor == "sqlite" else None), found
 
 
-def only_one_write_between(before: Mark | None, after: Mark | None) -> bool:
-    """Return whether one write of this connection, and no other, lies between two marks."""
+def only_own_writes_between(before: Mark | None, after: Mark | None, number: int = 1) -> bool:
+    """Return whether so many writes of this connection, and no others, lie between two marks."""
     if before is None or after is None:
         return False
     if isinstance(before[1], int):
         return before == after  # its own writes change nothing
     (_, last, unended), (_, then_last, then_unended) = (str(one[1]).split(":") for one in (before, after))
-    return int(then_last) == int(last) + 1 and then_unended == unended
+    return int(then_last) == int(last) + number and then_unended == unended
 
 
 # --- Duties ---
@@ -142,7 +142,7 @@ class Duty:
 
     `next_due` if it comes due on time although nobody writes anything: the earliest time, None if only a write can make
     it due. `by_writes` if only a write can ever make it due: one that is looked for finds nothing while nobody writes.
-    Others may be late by QUIET_SECONDS then.
+    Others may be late by QUIET_SECONDS then. `writes` if it writes each time, once, what makes nothing due.
     """
 
     name: str
@@ -150,6 +150,7 @@ class Duty:
     do: Callable[[datetime], int]
     next_due: Callable[[datetime], datetime | None] | None = None
     by_writes: bool = False
+    writes: bool = False
 
 
 def _checkpoint(now: datetime) -> int:
@@ -198,7 +199,7 @@ DUTIES = (
     Duty("remind of questions", 30, lambda now: questions_remind(now=now)),
     Duty("watch for idle sessions", 60, lambda now: idle_sweep(now=now)),
     Duty("write a checkpoint", 10, _checkpoint),
-    Duty("report this host", 10, _report_host),
+    Duty("report this host", 10, _report_host, writes=True),
     Duty("tell of budgets", 10, budgets_tell),
     Duty("tell of faults", 10, lambda now: alarms_update(now, by_ticker=True)),
 )
@@ -276,7 +277,7 @@ class Ticker:
             self._next_at = None
             return None
         before = mark()
-        is_quiet = is_quiet and only_one_write_between(self._quiet_since, before)
+        is_quiet = is_quiet and only_own_writes_between(self._quiet_since, before)
         return self._look(now, before, self._duties_by_clock(now) if is_quiet else self._duties)
 
     def _look(self, now: datetime, before: Mark | None, duties: Sequence[Duty]) -> dict[str, int]:
@@ -285,7 +286,8 @@ class Ticker:
         counts = self._do_all(now, done)
         is_leader = record_done(NAME, owner=self.owner, now=now)
         after = mark()
-        is_quiet = is_leader and not counts and only_one_write_between(before, after)
+        own = 1 + sum(duty.writes for duty in done)
+        is_quiet = is_leader and not counts and only_own_writes_between(before, after, own)
         if len(duties) == len(self._duties):
             # One whose interval is not over yet may have something to do.
             is_quiet = is_quiet and not any(duty.by_writes for duty in duties if duty not in done)

@@ -59,6 +59,8 @@ Result = TypeVar("Result")
 class Stopped(BaseException):
     """Ctrl-C was pressed, or the process manager asked the supervisor to end."""
 
+    was_asked = False  # Python drops what is raised while an object is destroyed
+
 
 def stop_on_signals() -> None:
     """Raise `Stopped` at the first SIGINT or SIGTERM, and ignore further ones."""
@@ -66,6 +68,7 @@ def stop_on_signals() -> None:
     def stop(number: int, frame: object) -> None:
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_IGN)  # stopping the children has time limits of its own
+        Stopped.was_asked = True
         raise Stopped
 
     for number in STOP_SIGNALS:
@@ -501,12 +504,14 @@ class Supervisor:
             time.sleep(seconds)
 
     def check(self) -> None:
+        if Stopped.was_asked:
+            raise Stopped
         for child in self._children:
             child.check(self._say)
 
 
 def everything(web: Web, *, say: Say) -> Supervisor:
-    _load()
+    _make_what_children_share()
     # The sensors, and nothing else, may reach the sample source on this machine.
     sensors = _sensors(LQOPS_NET_ALLOW_HOSTS=[*settings.LQOPS_NET_ALLOW_HOSTS, place()])
     return Supervisor([web, _workers(), _ticker(), sensors, _sample_source()], say=say)
@@ -516,12 +521,16 @@ def without_web(*, say: Say, ticker: bool = True) -> Supervisor:
     return Supervisor([_workers(), *([_ticker()] if ticker else []), _sensors()], say=say)
 
 
-def _load() -> None:
-    """Import what children use, once, before they are forked."""
+def load() -> None:
+    """Import what children use, once, before anything is forked."""
     if can_fork():
         load_tasks()
         for module in ("agents.ticker", settings.ROOT_URLCONF):
             import_module(module)
+
+
+def _make_what_children_share() -> None:
+    if can_fork():
         with suppress(Exception):  # it only saves memory; whatever is wrong is found by those that need it
             health(clock())  # what is made at the first use of rows is shared, too
             prepare_tasks()

@@ -6,7 +6,8 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Final
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, OperationalError, close_old_connections, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django_q.brokers.orm import ORM
 from django_q.models import OrmQ
 
@@ -56,11 +57,7 @@ class DatabaseBroker(ORM):  # type: ignore[misc]  # django-q ships no types
 
     def _dequeue(self) -> list[tuple[int, str]] | None:
         if self._waiter is None:
-            self._waiter = (
-                _Listener(_channel(self.list_key))
-                if connection.vendor == "postgresql"
-                else _CommitWatcher(self.list_key)
-            )
+            self._waiter = (_Listener if connection.vendor == "postgresql" else _CommitWatcher)(self.list_key)
         found: list[tuple[int, str]] | None = None
         if self._waiter.begin():
             found = super().dequeue()
@@ -73,19 +70,27 @@ def _channel(queue: str | None) -> str:
     return f"lqops_{Queue(queue or Queue.MAIN)}"
 
 
+def _has_tasks(database: BaseDatabaseWrapper, queue: str | None) -> bool:
+    """Return whether there is any task, taken or not, without the queries of Django: most looks find none."""
+    with database.cursor() as cursor:
+        cursor.execute(f"SELECT 1 FROM {OrmQ._meta.db_table} WHERE key = %s LIMIT 1", [queue])  # noqa: S608 ours
+        return cursor.fetchone() is not None
+
+
 class _Listener:
     """Waits for PostgreSQL to tell of a task, on a connection of its own."""
 
-    def __init__(self, channel: str) -> None:
-        self._channel = channel
+    def __init__(self, queue: str | None) -> None:
+        self._queue = queue
         self._database = connection.copy()
 
     def begin(self) -> bool:
         """Listen from now on; what is told before the wait is kept. Return whether there may be a task."""
         if self._database.connection is None:
             with self._database.cursor() as cursor:
-                cursor.execute(f"LISTEN {self._channel}")
-        return True
+                cursor.execute(f"LISTEN {_channel(self._queue)}")
+        close_old_connections()
+        return _has_tasks(connection, self._queue)
 
     def wait(self) -> None:
         try:
@@ -122,13 +127,7 @@ class _CommitWatcher:
         if self._seen == self._none_in and time.monotonic() < self._look_at:
             return False
         self._look_at = time.monotonic() + _POLL_UNWRITTEN
-        return self._has_tasks()
-
-    def _has_tasks(self) -> bool:
-        """Return whether there is any task, taken or not, without the queries of Django: most writes add none."""
-        with self._database.cursor() as cursor:
-            cursor.execute(f"SELECT 1 FROM {OrmQ._meta.db_table} WHERE key = %s LIMIT 1", [self._queue])  # noqa: S608 ours
-            return cursor.fetchone() is not None
+        return _has_tasks(self._database, self._queue)
 
     def wait(self) -> None:
         self._none_in = self._seen

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -31,7 +32,7 @@ from agents.ticker import (
     Ticker,
     acquire,
     mark,
-    only_one_write_between,
+    only_own_writes_between,
 )
 from tests.agents.admin.rows import make_approval
 from tests.agents.ask.rows import make_question
@@ -368,7 +369,25 @@ def test_inside_of_a_transaction_nothing_is_quiet():
     ],
 )
 def test_write_of_somebody_else_between_two_marks_is_noticed(before, after, is_ours):
-    assert only_one_write_between(before, after) is is_ours
+    assert only_own_writes_between(before, after) is is_ours
+
+
+def test_of_two_own_writes_both_are_expected():
+    assert only_own_writes_between((None, "10:10:"), (None, "12:12:"), 2)
+    assert not only_own_writes_between((None, "10:10:"), (None, "11:11:"), 2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_report_of_the_host_does_not_wake_the_ticker(alone_on_the_server):
+    [report] = (duty for duty in DUTIES if duty.name == "report this host")
+
+    def attempt():
+        quiet = Quiet(due_at=None)
+        reported = replace(report, do=lambda now: quiet.do("report") + report.do(now))
+        quiet.ticker._duties = (*quiet.ticker._duties, reported)
+        return (quiet.tick(QUIET_SECONDS), quiet.tick()) == (["by rows", "report"], [])
+
+    assert alone_on_the_server(attempt)
 
 
 # --- The clock is set ---

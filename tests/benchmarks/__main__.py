@@ -36,7 +36,7 @@ SUBJECTS = {
     "streams": BOTH,
     "text": ("none",),
     "documents": ("none",),
-    "idle": ("none",),
+    "idle": ("none", "postgresql"),
     "pages": ("postgresql",),
 }
 

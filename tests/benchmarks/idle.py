@@ -1,8 +1,9 @@
-"""Memory, idle processor time and start of `manage.py up`, on SQLite, with its defaults.
+"""Memory, idle processor time and start of `manage.py up`, with its defaults.
 
-`python -m tests.benchmarks.idle [--seconds 20]`, in a folder of its own. Memory is the sum of Pss over `up` and all
-processes below it; processor time is what the kernel has counted for them in so many seconds without a request. A start
-takes from the command to the sign-in page.
+`python -m tests.benchmarks.idle [--seconds 20]`, in a folder of its own, on SQLite or on the PostgreSQL database of
+LQOPS_DATABASE_URL, without what the server takes; its tables may be there, so that its start is not measured. Memory is
+the sum of Pss over `up` and all processes below it; processor time is what the kernel has counted for them in so many
+seconds without a request. A start takes from the command to the sign-in page.
 """
 
 import argparse
@@ -24,6 +25,9 @@ from tests.flows.processes import name_of
 SETTLE_SECONDS = 15  # caches are filled, and the runs of the samples have ended
 START_SECONDS = 240
 PAGE = "/login/"
+URL = os.environ.get("LQOPS_DATABASE_URL", "")
+DATABASE = "postgresql" if URL else "sqlite"
+STARTS = ("first",) if URL else ("first", "later")
 
 
 @contextmanager
@@ -31,6 +35,7 @@ def up(var: Path) -> Iterator[tuple[int, float]]:
     """Run `up` inside the block: its process id, and the seconds until its sign-in page was there."""
     port = free_port()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LQOPS_")}
+    kept |= {"LQOPS_DATABASE_URL": URL} if URL else {}
     command = [sys.executable, "manage.py", "up", "--port", str(port)]
     began = time.monotonic()
     with subprocess.Popen(command, env={**kept, "LQOPS_VAR_DIR": str(var)}, stdout=subprocess.DEVNULL) as process:
@@ -83,19 +88,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20)
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory(prefix="lqops-idle-") as folder:
-        for start in ("first", "later"):
+        for start in STARTS:
             with up(Path(folder)) as (pid, taken):
-                record(f"up.{start}.sign_in_page", [taken], unit="s", database="sqlite")
+                if not URL:
+                    record(f"up.{start}.sign_in_page", [taken], unit="s", database=DATABASE)
                 time.sleep(SETTLE_SECONDS)
-                record(f"up.{start}.memory", [memory(pid)], unit="MB", database="sqlite")
-                if start == "later":
+                record(f"up.{start}.memory", [memory(pid)], unit="MB", database=DATABASE)
+                if start == STARTS[-1]:
                     before, began = processor(pid), time.monotonic()
                     time.sleep(seconds)
                     after, passed = processor(pid), time.monotonic() - began
                     parts = {name: 100 * (after[name] - before.get(name, 0)) / passed for name in after}
-                    record("up.idle", [sum(parts.values())], unit="% of a core", database="sqlite")
+                    record("up.idle", [sum(parts.values())], unit="% of a core", database=DATABASE)
                     for name, part in sorted(parts.items(), key=lambda item: -item[1]):
-                        record(f"up.idle.{name}", [part], unit="% of a core", database="sqlite")
+                        record(f"up.idle.{name}", [part], unit="% of a core", database=DATABASE)
 
 
 if __name__ == "__main__":

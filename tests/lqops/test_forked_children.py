@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,7 @@ def two_children(code=TWO_CHILDREN):
         line = process.stdout.readline()
         assert line, process.stderr.read()
         found = json.loads(line)
+        until(lambda: is_waiting(process.pid))  # a stop in the middle of what coverage notes would have to wait for it
         yield process, found["web"], found["part"], found["port"]
 
 
@@ -77,8 +78,15 @@ def two():
 
 
 def open_sockets(pid):
-    links = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()]
+    links = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            links.add(str(file.readlink()))
     return {link for link in links if link.startswith("socket:")}
+
+
+def is_waiting(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def is_free(port):
@@ -89,7 +97,7 @@ def is_free(port):
 
 def test_children_have_names_and_are_forked(two):
     process, web, part, _ = two
-    assert (name_of(web), name_of(part)) == ("lqops-web", "lqops-part")
+    until(lambda: (name_of(web), name_of(part)) == ("lqops-web", "lqops-part"), SOON)
     assert sorted(children_of(process.pid)) == sorted([web, part])  # no server that would fork for them
     assert Path(f"/proc/{part}/cmdline").read_bytes() == Path(f"/proc/{process.pid}/cmdline").read_bytes()
 
@@ -108,7 +116,7 @@ def test_only_the_parent_and_the_web_process_hold_the_socket(two):
     process, web, part, _ = two
     [listening] = open_sockets(process.pid)
     assert listening in open_sockets(web)
-    assert not open_sockets(part)
+    until(lambda: not open_sockets(part), SOON)  # it closes first what it was forked with
 
 
 def test_killed_child_is_restarted_and_holds_no_other_lifeline(two):
@@ -133,6 +141,28 @@ def test_signal_stops_everything(two, number):
     assert (process.returncode, json.loads(printed), errors) == (0, {"stopped": True}, "")
     assert not is_alive(web)
     assert not is_alive(part)
+
+
+STOPPED_IN_A_DESTRUCTOR = """
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+sys.unraisablehook = lambda _: None
+part = Child("part", ["shell", "-v0", "-c", "import time; time.sleep(600)"])
+stop_on_signals()
+try:
+    with Supervisor([part], say=print) as children:
+        last = Last()
+        del last
+        children.watch()
+except Stopped:
+    tell(stopped=True)
+"""
+
+
+def test_signal_while_an_object_is_destroyed_stops_everything():
+    assert answer_of(STOPPED_IN_A_DESTRUCTOR) == {"stopped": True}
 
 
 def test_stopped_child_is_killed():

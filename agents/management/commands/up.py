@@ -21,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection
+from django.db.migrations.exceptions import InconsistentMigrationHistory
 from django.db.migrations.executor import MigrationExecutor
 from django.urls import reverse
 
@@ -31,7 +32,17 @@ from agents.knowledge.playbooks import skills_load
 from agents.management import summary_line
 from agents.management.base import register_host
 from agents.management.samples import samples_install, walk_once
-from agents.management.supervisor import ChildError, Stopped, Web, everything, open_socket, run_apart, stop_on_signals
+from agents.management.supervisor import (
+    ChildError,
+    Stopped,
+    Web,
+    everything,
+    load,
+    open_socket,
+    run_apart,
+    stop_on_signals,
+)
+from agents.models import AgentSession
 
 HIGHEST_PORT = 65_535
 STYLE_SHEET = re.compile(r'href="(/[^"]+\.css)"')
@@ -127,6 +138,7 @@ class Command(BaseCommand):
 
     def _prepare(self) -> str:
         """Set up the installation. Returns the first admin's password, if it was created."""
+        load()
         found = run_apart(self._set_up)  # children share the memory of this process, and migrations take much
         self._brakes = {check.name: check.found for check in found.checks}
         if failed := [check for check in found.checks if not check.ok]:
@@ -154,10 +166,18 @@ class Command(BaseCommand):
     def _migrate(self) -> str:
         try:
             executor = MigrationExecutor(connection)
-            missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
-            if missing:
+            executor.loader.check_consistent_history(connection)
+            last_ones = executor.loader.graph.leaf_nodes()
+            if missing := executor.migration_plan(last_ones):
                 self._say(f"Database: {connection.vendor}, {len(missing)} migrations to apply …")
+                # Ours last: whatever alters users has all tables that refer to them drawn anew.
+                executor.migrate([last for last in last_ones if last[0] != AgentSession._meta.app_label])
             call_command("migrate", interactive=False, verbosity=0)
+        except InconsistentMigrationHistory as error:
+            raise CommandError(
+                f"The database was migrated by a version that this one does not know: {error} Start it once with a "
+                "version in between, or restore a backup."
+            ) from error
         except DatabaseError as error:
             raise CommandError(
                 f"The database cannot be used: {str(error).strip()}. It is set by LQOPS_DATABASE_URL."
