@@ -123,7 +123,7 @@ def enter(context_of):
 
     yield open_room
     for room in rooms:
-        room.page.close()
+        room.leave()
     assert [fault for room in rooms for fault in room.watch.take()] == []
 
 

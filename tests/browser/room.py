@@ -3,8 +3,11 @@
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from playwright.sync_api import Error
 
 from tests.browser.product import Product
 from tests.browser.watch import Watch
@@ -32,6 +35,19 @@ class Room:
         self.page = page
         self.product = product
         self.watch = watch
+
+    def leave(self) -> None:
+        """Chromium says that it closed a page, and does not, while another arrives in its place: it is told again."""
+        if self.page.is_closed():
+            return
+        context = self.page.context
+        target = context.new_cdp_session(self.page).send("Target.getTargetInfo")["targetInfo"]["targetId"]
+        browser = context.browser.new_browser_cdp_session()
+        while not self.page.is_closed():
+            with suppress(Error):  # closed since
+                browser.send("Target.closeTarget", {"targetId": target})
+                self.page.wait_for_timeout(LOOK_AGAIN_MS)
+        browser.detach()
 
     def open(self, path: str) -> None:
         self.page.goto(f"{self.product.address}{path}")
