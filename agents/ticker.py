@@ -37,7 +37,7 @@ from agents.sessions.alarms import alarms_update
 from agents.sessions.approvals import LIVE, approvals_expire
 from agents.sessions.control_room import TICKER_LATE, ticker_is_late
 from agents.sessions.fairness import has_work, tasks_send
-from agents.sessions.faults import host_report, host_report_if_old
+from agents.sessions.faults import host_report, host_report_if_old, hosts_forget
 from agents.sessions.halts import halted_work_end
 from agents.sessions.leases import idle_sweep, model_waiters_wake, next_model_waiter, next_sleeper, sleepers_wake
 from agents.sessions.pauses import pauses_apply
@@ -76,6 +76,12 @@ def acquire(name: str, *, owner: str, lifetime: timedelta, now: datetime) -> boo
     if free.update(**taken):
         return True
     return Lease.objects.get_or_create(name=name)[1] and free.update(**taken) == 1
+
+
+def renew(name: str, *, owner: str, lifetime: timedelta, now: datetime) -> bool:
+    """Go on holding the lease. False if another process holds it, or if the clock was set back."""
+    held = Lease.objects.filter(~_too_late(lifetime, now), name=name, owner=owner, done_at__lte=now)
+    return held.update(until=now + lifetime) == 1
 
 
 def release(name: str, *, owner: str) -> None:
@@ -142,7 +148,8 @@ class Duty:
 
     `next_due` if it comes due on time although nobody writes anything: the earliest time, None if only a write can make
     it due. `by_writes` if only a write can ever make it due: one that is looked for finds nothing while nobody writes.
-    Others may be late by QUIET_SECONDS then. `writes` if it writes each time, once, what makes nothing due.
+    Others may be late by QUIET_SECONDS then, and by `rest` seconds more; what a write makes due is not. `writes` if it
+    writes each time, once, what makes nothing due.
     """
 
     name: str
@@ -150,6 +157,7 @@ class Duty:
     do: Callable[[datetime], int]
     next_due: Callable[[datetime], datetime | None] | None = None
     by_writes: bool = False
+    rest: float = 0
     writes: bool = False
 
 
@@ -184,7 +192,7 @@ DUTIES = (
     Duty("read again what was not read", 1, lambda now: inputs_fire(now=now)),
     Duty("send tasks", 0, tasks_send, next_due=lambda now: now if has_work() else None),
     Duty("hand out sensors", 1, sensor_slices_enqueue, next_due=lambda now: now if has_wanted_sensors() else None),
-    Duty("start loops again", 10, loops_revive),
+    Duty("start loops again", 10, loops_revive, rest=20),
     Duty("attend to started runs", 1, children_attend, by_writes=True),
     Duty("index documents", 10, indexing_due),
     Duty("expire approvals", 2, approvals_expire, next_due=lambda _now: _first_expiry(_LIVE_APPROVALS)),
@@ -198,10 +206,11 @@ DUTIES = (
     Duty("escalate approvals", 30, approvals_escalate),
     Duty("remind of questions", 30, lambda now: questions_remind(now=now)),
     Duty("watch for idle sessions", 60, lambda now: idle_sweep(now=now)),
-    Duty("write a checkpoint", 10, _checkpoint),
+    Duty("write a checkpoint", 10, _checkpoint, rest=20),
     Duty("report this host", 10, _report_host, writes=True),
-    Duty("tell of budgets", 10, budgets_tell),
-    Duty("tell of faults", 10, lambda now: alarms_update(now, by_ticker=True)),
+    Duty("forget hosts", 3600, hosts_forget),
+    Duty("tell of budgets", 10, budgets_tell, by_writes=True),
+    Duty("tell of faults", 10, lambda now: alarms_update(now, by_ticker=True), rest=20),
 )
 
 
@@ -269,13 +278,14 @@ class Ticker:
         is_quiet = self._is_quiet()
         if is_quiet and self._monotonic() < self._look_at:
             return self._tick_quietly(now)
-        if clock_moved_back(NAME, lifetime=LEASE, now=now):
-            logger.warning("the clock was set back; schedules are planned again")
-            schedules_replan(now=now)
+        if not renew(NAME, owner=self.owner, lifetime=LEASE, now=now):
             is_quiet = False
-        if not acquire(NAME, owner=self.owner, lifetime=LEASE, now=now):
-            self._next_at = None
-            return None
+            if clock_moved_back(NAME, lifetime=LEASE, now=now):
+                logger.warning("the clock was set back; schedules are planned again")
+                schedules_replan(now=now)
+            if not acquire(NAME, owner=self.owner, lifetime=LEASE, now=now):
+                self._next_at = None
+                return None
         before = mark()
         is_quiet = is_quiet and only_own_writes_between(self._quiet_since, before)
         return self._look(now, before, self._duties_by_clock(now) if is_quiet else self._duties)
@@ -290,7 +300,7 @@ class Ticker:
         is_quiet = is_leader and not counts and only_own_writes_between(before, after, own)
         if len(duties) == len(self._duties):
             # One whose interval is not over yet may have something to do.
-            is_quiet = is_quiet and not any(duty.by_writes for duty in duties if duty not in done)
+            is_quiet = is_quiet and not any(duty.by_writes or duty.rest for duty in duties if duty not in done)
             self._everything_at = self._monotonic() + EVERYTHING_SECONDS
         if len(duties) == len(self._duties) or not self._is_asleep(now):
             self._note_times(now, is_quiet=is_quiet)
@@ -301,7 +311,9 @@ class Ticker:
     def _duties_by_clock(self, now: datetime) -> list[Duty]:
         """Return the duties that may be due although nobody has written anything."""
         is_asleep = self._is_asleep(now)
-        return [duty for duty in self._duties if not duty.by_writes and not (duty.next_due and is_asleep)]
+        by_clock = [duty for duty in self._duties if not duty.by_writes and not (duty.next_due and is_asleep)]
+        elapsed = self._monotonic()
+        return [duty for duty in by_clock if self._next.get(duty.name, 0) + duty.rest <= elapsed]
 
     def _is_asleep(self, now: datetime) -> bool:
         """Return whether no duty with a known time is due."""
@@ -412,7 +424,6 @@ class StandIn:
                 self.check(clock())
             except Exception:
                 logger.exception("the state of the installation could not be checked; it is tried again")
-            finally:
                 connection.close()
 
     def check(self, now: datetime) -> bool:

@@ -37,7 +37,7 @@ from agents.management.commands.sample_metrics import place, url
 from agents.management.commands.sense import WORKERS
 from agents.models import AgentSession, Lease, Sensor
 from agents.process_end import end_with_parent
-from agents.queue import load_tasks, prepare_tasks, queue_length
+from agents.queue import QueueLength, load_tasks, may_have_tasks, prepare_tasks, queue_length
 from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
 from agents.sessions.control_room import TICKER, health, ticker_is_late
 from agents.sessions.fairness import has_work, next_run
@@ -360,14 +360,36 @@ class Web(Child):
 
 
 class KeptUntilWrite(Generic[Result]):
-    """Answers a question about rows; asks the database again only if somebody may have written since."""
+    """Answers a question about rows; asks the database again only if somebody may have written since.
+
+    Within a round, all of them look once whether somebody has.
+    """
+
+    _marks: ClassVar[list[Mark | None] | None] = None
 
     def __init__(self, ask: Callable[[], Result]) -> None:
         self._ask = ask
         self._answer: tuple[Mark | None, Result] | None = None
 
+    @classmethod
+    @contextmanager
+    def round(cls) -> Iterator[None]:
+        cls._marks = []
+        try:
+            yield
+        finally:
+            cls._marks = None
+
+    @classmethod
+    def _mark(cls) -> Mark | None:
+        if cls._marks is None:
+            return mark()
+        if not cls._marks:
+            cls._marks.append(mark())
+        return cls._marks[0]
+
     def __call__(self) -> Result:
-        now = mark()  # first: what is written while it is asked counts as written later
+        now = self._mark()  # first: what is written while it is asked counts as written later
         if self._answer is None or now is None or self._answer[0] != now:
             self._answer = now, self._ask()
         return self._answer[1]
@@ -390,6 +412,8 @@ class Progress:
         self._stuck_since: float | None = None
         self._patience = 1
         self._first: int | None = None
+        self._has_work = KeptUntilWrite(has_work)
+        self._may_have_tasks = KeptUntilWrite(may_have_tasks)
 
     def check(self) -> str:
         """Describe the stall; empty if there is none."""
@@ -420,10 +444,10 @@ class Progress:
         A task that a stuck cluster has taken is no longer in the queue, but the same run is still the next one.
         """
         now = clock()
-        first = next_run(now) if has_work() else None
+        first = next_run(now) if self._has_work() else None
         is_unchanged = first is not None and first == self._first
         self._first = first
-        tasks = queue_length(now)
+        tasks = queue_length(now) if self._may_have_tasks() else QueueLength(0)
         is_new = tasks.oldest_at and (now - tasks.oldest_at).total_seconds() < PROGRESS_SECONDS
         if not is_unchanged and (not tasks.count or is_new):
             return False
@@ -506,8 +530,9 @@ class Supervisor:
     def check(self) -> None:
         if Stopped.was_asked:
             raise Stopped
-        for child in self._children:
-            child.check(self._say)
+        with KeptUntilWrite.round():
+            for child in self._children:
+                child.check(self._say)
 
 
 def everything(web: Web, *, say: Say) -> Supervisor:

@@ -14,6 +14,7 @@ from agents.queue.sending import (
     failed_tasks,
     in_open_transaction,
     load_tasks,
+    may_have_tasks,
     prepare_tasks,
     queue_length,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "in_open_transaction",
     "let_worker_go_on",
     "load_tasks",
+    "may_have_tasks",
     "prepare_tasks",
     "queue_length",
     "run_cluster",

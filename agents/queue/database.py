@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 
 # Seconds between two looks
 AWAY_SECONDS: Final = 0.5  # while the database is away
-POLL_SECONDS: Final = 0.5  # at PostgreSQL: tasks come due again, and some poolers pass no notification on
+POLL_SECONDS: Final = 0.5  # at PostgreSQL, where a pooler passes no notification on
+_POLL_TOLD: Final = 5.0  # where one has arrived: what comes due again then are tasks of a lost worker
+_PROOF_SECONDS: Final = 600.0  # how long a notification proves that the next one arrives
 _POLL_WATCHED: Final = 2.0  # at SQLite, where every write is noticed
 _POLL_UNWRITTEN: Final = 5.0  # where nobody has written: what comes due again then are tasks of a lost worker
 _COMMIT_PAUSE: Final = 0.01  # for a commit, where writes are not noticed
@@ -78,27 +80,50 @@ def _has_tasks(database: BaseDatabaseWrapper, queue: str | None) -> bool:
 
 
 class _Listener:
-    """Waits for PostgreSQL to tell of a task, on a connection of its own."""
+    """Waits for PostgreSQL to tell of a task, on a connection of its own.
+
+    Some poolers pass nothing on, and a line may be cut without a word. So it relies on being told only while it has
+    been told something lately, if need be by itself.
+    """
 
     def __init__(self, queue: str | None) -> None:
         self._queue = queue
         self._database = connection.copy()
+        self._told_until = self._prove_at = 0.0
 
     def begin(self) -> bool:
         """Listen from now on; what is told before the wait is kept. Return whether there may be a task."""
         if self._database.connection is None:
+            self._told_until = self._prove_at = 0.0
             with self._database.cursor() as cursor:
                 cursor.execute(f"LISTEN {_channel(self._queue)}")
         close_old_connections()
+        now = time.monotonic()
+        if now >= max(self._told_until, self._prove_at):
+            self._prove_at = now + _PROOF_SECONDS
+            with connection.cursor() as cursor:
+                cursor.execute(f"NOTIFY {_channel(self._queue)}")
         return _has_tasks(connection, self._queue)
 
     def wait(self) -> None:
+        is_told = time.monotonic() < self._told_until
         try:
             with self._database.wrap_database_errors:
-                for _ in self._database.connection.notifies(timeout=POLL_SECONDS, stop_after=1):
-                    return
+                if not self._take():
+                    wait(
+                        [self._database.connection.fileno(), *stopping_handles()],
+                        _POLL_TOLD if is_told else POLL_SECONDS,
+                    )
+                    self._take()
         except OperationalError:  # the next look finds out whether the database is back
             self.close()
+
+    def _take(self) -> bool:
+        """Return whether anything was told."""
+        told = list(self._database.connection.notifies(timeout=0))
+        if told:
+            self._told_until = time.monotonic() + _PROOF_SECONDS
+        return bool(told)
 
     def close(self) -> None:
         self._database.close()

@@ -67,6 +67,11 @@ def queue_length(now: datetime, queue: Queue = Queue.MAIN) -> QueueLength:
     return QueueLength(found["count"], found["oldest"])
 
 
+def may_have_tasks() -> bool:
+    """Return whether the main queue holds a task, taken or not; also where only the queue itself could tell."""
+    return "orm" not in settings.Q_CLUSTER or OrmQ.objects.filter(key=Queue.MAIN.value).exists()
+
+
 def count_tasks(*, most: int) -> int:
     """Count the tasks of the main queue that no worker has taken, up to a number."""
     if "orm" not in settings.Q_CLUSTER:

@@ -124,7 +124,11 @@ def host_report(now: datetime, *, writes_checkpoints: bool = False) -> None:
     values = {field: getattr(here, field) for field in told}
     if not Host.objects.filter(name=here.name).update(**values):
         Host.objects.update_or_create(name=here.name, defaults=values)
-    Host.objects.filter(seen_at__lt=now - HOST_KEPT).delete()
+
+
+def hosts_forget(now: datetime) -> int:
+    """Delete the hosts that have not reported for a day. Return how many."""
+    return Host.objects.filter(seen_at__lt=now - HOST_KEPT).delete()[0]
 
 
 def host_report_if_old(now: datetime) -> None:

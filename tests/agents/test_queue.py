@@ -1,6 +1,7 @@
 """Workers are told of a task by the commit that adds it, and look for themselves now and then."""
 
 import threading
+import time
 from unittest.mock import Mock
 
 import pytest
@@ -9,8 +10,10 @@ from django_q.brokers import get_broker
 from django_q.models import OrmQ
 
 from agents.models import Lease
-from agents.queue import Queue, TaskName, database, enqueue
+from agents.process_end import ForkEvent
+from agents.queue import Queue, TaskName, database, enqueue, may_have_tasks
 from agents.queue.database import DatabaseBroker
+from agents.queue.workers import Runs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LONG = 30.0  # seconds; nobody waits for so long unless something is broken
@@ -24,9 +27,8 @@ def waiting():
     def look():
         broker = get_broker(Queue.MAIN.value)
         try:
-            found.append(
-                broker.dequeue() or broker.dequeue()
-            )  # the first one waits until it is told, if it sees nothing
+            # If it sees nothing, the first one waits until it is told; on PostgreSQL it tells itself something first.
+            found.append(next(filter(None, (broker.dequeue() for _ in range(3))), None))
         finally:
             broker._waiter._database.close()
             connection.close()
@@ -56,6 +58,7 @@ def test_broker_of_the_database_is_the_one_that_waits():
 
 def test_whoever_waits_is_told_of_a_task_with_its_commit(waiting, monkeypatch):
     monkeypatch.setattr(database, "POLL_SECONDS", 2 * LONG)
+    monkeypatch.setattr(database, "_POLL_TOLD", 2 * LONG)
     monkeypatch.setattr(database, "_POLL_WATCHED", 2 * LONG)
     begin, found = waiting
     thread = begin()
@@ -69,11 +72,21 @@ def test_whoever_waits_is_told_of_a_task_with_its_commit(waiting, monkeypatch):
 
 def test_whoever_is_not_told_looks_all_the_same(waiting, monkeypatch):
     monkeypatch.setattr(database, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(database, "_POLL_TOLD", 0.05)
     monkeypatch.setattr(database, "_POLL_WATCHED", 0.05)
     begin, found = waiting
     thread = begin()
     thread.join(LONG)
     assert found == [None]
+
+
+def test_queue_of_the_database_may_hold_a_task_while_there_is_a_row(settings):
+    assert not may_have_tasks()
+    enqueue(TaskName.RUN_SESSION, 7)
+    assert may_have_tasks()
+    OrmQ.objects.all().delete()
+    settings.Q_CLUSTER = {"redis": "redis://127.0.0.1"}
+    assert may_have_tasks(), "Redis alone could tell"
 
 
 def test_look_that_finds_no_task_costs_no_query_of_django(monkeypatch):
@@ -117,10 +130,74 @@ def test_connection_that_is_lost_while_waiting_is_made_anew(monkeypatch):
     pid = broker._waiter._database.connection.info.backend_pid
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
-    monkeypatch.setattr(database, "POLL_SECONDS", LONG)  # the wait ends when the server has ended the connection
+    monkeypatch.setattr(database, "_POLL_TOLD", LONG)  # the wait ends when the server has ended the connection
     broker._waiter.wait()
     assert broker._waiter._database.connection is None
     monkeypatch.setattr(database, "POLL_SECONDS", 0.01)
     enqueue(TaskName.RUN_SESSION, 7)
     assert broker.dequeue()
     broker._waiter._database.close()
+
+
+postgresql_alone = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite tells of writes by its file")
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """How long the listener would have waited, each time; it waits only shortly."""
+    seconds = []
+    real = database.wait
+
+    def wait(handles, most):
+        seconds.append(most)
+        return real(handles, 0.05)
+
+    monkeypatch.setattr(database, "wait", wait)
+    return seconds
+
+
+@postgresql_alone
+def test_whoever_was_told_something_looks_seldom(waits):
+    broker = get_broker(Queue.MAIN.value)
+    for _ in range(3):
+        assert broker.dequeue() is None
+    assert waits[-1] == database._POLL_TOLD
+    broker._waiter.close()
+
+
+@postgresql_alone
+def test_where_nothing_is_passed_on_it_looks_often_and_tries_again(waits, monkeypatch):
+    broker = get_broker(Queue.MAIN.value)
+    broker._waiter = database._Listener(broker.list_key)
+    broker._waiter.begin()
+    with broker._waiter._database.cursor() as cursor:
+        cursor.execute("UNLISTEN *")  # as behind a pooler that passes nothing on
+    broker._waiter._take()
+    broker._waiter._told_until = 0.0
+    for _ in range(2):
+        assert broker.dequeue() is None
+    assert waits == 2 * [database.POLL_SECONDS]
+
+    with broker._waiter._database.cursor() as cursor:
+        cursor.execute(f"LISTEN {database._channel(broker.list_key)}")
+    broker._waiter._prove_at = 0.0  # the time has come
+    for _ in range(3):
+        assert broker.dequeue() is None
+    assert waits[-1] == database._POLL_TOLD
+    broker._waiter.close()
+
+
+@postgresql_alone
+def test_whoever_waits_for_a_task_is_told_that_the_cluster_ends(monkeypatch):
+    monkeypatch.setattr(database, "_POLL_TOLD", LONG)
+    monkeypatch.setattr(database, "POLL_SECONDS", LONG)
+    stopping = ForkEvent()
+    monkeypatch.setattr(Runs, "stopping", stopping)
+    listener = database._Listener(Queue.MAIN.value)
+    listener.begin()
+    stopping.set()
+    began = time.monotonic()
+    listener.wait()
+    listener.wait()
+    assert time.monotonic() - began < LONG
+    listener.close()

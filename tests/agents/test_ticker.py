@@ -33,6 +33,7 @@ from agents.ticker import (
     acquire,
     mark,
     only_own_writes_between,
+    renew,
 )
 from tests.agents.admin.rows import make_approval
 from tests.agents.ask.rows import make_question
@@ -74,12 +75,13 @@ EVERYTHING = ["by writes", "by rows", "by clock"]
 class Quiet:
     """A ticker whose duties have nothing to do, and its stopwatch."""
 
-    def __init__(self, found=0, due_at=NOW, every=0):
+    def __init__(self, found=0, due_at=NOW, every=0, rest=0):
         self.passed, self.done, self.found, self.due_at = 0.0, [], found, due_at
         duties = (
             Duty("by writes", every, lambda now: self.do("by writes"), by_writes=True),
             Duty("by rows", 0, lambda now: self.do("by rows")),
             Duty("by clock", 0, lambda now: self.do("by clock"), next_due=lambda now: self.due_at),
+            *([Duty("rests", every, lambda now: self.do("rests"), rest=rest)] if rest else []),
         )
         self.ticker = Ticker(duties, monotonic=lambda: self.passed)
         self.tick()
@@ -299,12 +301,34 @@ def test_write_during_a_look_by_the_clock_is_noticed_at_the_next_tick():
 def test_write_while_the_lease_is_renewed_is_noticed_at_once(monkeypatch):
     quiet = Quiet(due_at=None)
 
-    def write_and_acquire(*given, **named):
+    def write_and_renew(*given, **named):
         written_elsewhere()
-        return acquire(*given, **named)
+        return renew(*given, **named)
 
-    monkeypatch.setattr(ticker, "acquire", write_and_acquire)
+    monkeypatch.setattr(ticker, "renew", write_and_renew)
     assert quiet.tick(QUIET_SECONDS) == EVERYTHING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_duty_that_may_rest_is_looked_for_later_while_nobody_writes(alone_on_the_server):
+    def attempt():
+        quiet = Quiet(due_at=None, rest=3 * QUIET_SECONDS)
+        return [quiet.tick(QUIET_SECONDS) for _ in range(4)] == [
+            ["by rows"],
+            ["by rows"],
+            ["by rows", "rests"],
+            ["by rows"],
+        ]
+
+    assert alone_on_the_server(attempt)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_write_is_noticed_by_a_duty_that_may_rest_after_its_interval():
+    quiet = Quiet(due_at=None, rest=100, every=2)
+    written_elsewhere()
+    assert [quiet.tick(), quiet.tick()] == 2 * [["by rows", "by clock"]]
+    assert quiet.tick() == [*EVERYTHING, "rests"]
 
 
 @pytest.mark.django_db(transaction=True)

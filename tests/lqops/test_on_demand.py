@@ -125,6 +125,7 @@ def test_sensor_sessions_do_not_count_as_busy_workers(monkeypatch, settings):
     settings.LQOPS_STALL_SECONDS = 0.05
     settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 1}
     monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0)
+    monkeypatch.setattr(supervisor, "may_have_tasks", lambda: True)
     monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(1))
     until_later = {"lease_owner": f"{platform.node()}:7", "lease_until": clock() + timedelta(hours=1)}
     make_session(Status.RUNNING, mode=Mode.SENSOR, **until_later)

@@ -14,6 +14,7 @@ from agents.management import supervisor
 from agents.management.supervisor import Child, KeptUntilWrite, Progress, Supervisor, TickerProgress
 from agents.models import Lease
 from agents.queue import QueueLength
+from agents.ticker import mark
 from tests.agents.test_ticker import written_elsewhere
 from tests.factories import NOW, make_session
 from tests.flows.processes import is_alive, until
@@ -71,6 +72,20 @@ def test_rows_are_asked_again_only_after_a_write():
     connection.close()
     written_elsewhere()
     assert answer() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_in_a_round_all_look_once_whether_somebody_has_written(monkeypatch):
+    looks = []
+    monkeypatch.setattr(supervisor, "mark", lambda: looks.append("look") or mark())
+    answers = [KeptUntilWrite(Lease.objects.count) for _ in range(3)]
+    with KeptUntilWrite.round():
+        assert [answer() for answer in answers] == [0, 0, 0]
+    assert looks == ["look"]
+    written_elsewhere()
+    with KeptUntilWrite.round():
+        assert [answer() for answer in answers] == [1, 1, 1]
+    assert looks == ["look", "look"]
 
 
 @pytest.mark.django_db
@@ -141,6 +156,7 @@ class TestProgress:
         settings.LQOPS_STALL_SECONDS = 10
         self.seconds = 1_000
         monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: self.seconds))
+        monkeypatch.setattr(supervisor, "may_have_tasks", lambda: True)
 
     def check_after(self, seconds, progress):
         self.seconds += seconds
@@ -187,6 +203,13 @@ class TestProgress:
         make_session(Status.QUEUED, enqueued_at=None)
 
         assert self.checked() == ""
+
+    @pytest.mark.parametrize("may_have", [True, False])
+    def test_queue_is_asked_only_while_it_may_hold_a_task(self, monkeypatch, may_have):
+        monkeypatch.setattr(supervisor, "may_have_tasks", lambda: may_have)
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(1))
+
+        assert bool(self.checked()) is may_have
 
     def test_empty_queue_is_no_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(0))

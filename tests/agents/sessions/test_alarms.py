@@ -189,6 +189,7 @@ def test_keys_may_change_when_the_other_hosts_are_stopped(settings):
     assert health(NOW).red == ()
     assert Host.objects.count() == 2
     faults.host_report(NOW + timedelta(days=2))
+    assert faults.hosts_forget(NOW + timedelta(days=2)) == 1
     assert [host.name for host in Host.objects.all()] == [faults.host_name()]
 
 
