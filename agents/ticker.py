@@ -148,8 +148,8 @@ class Duty:
 
     `next_due` if it comes due on time although nobody writes anything: the earliest time, None if only a write can make
     it due. `by_writes` if only a write can ever make it due: one that is looked for finds nothing while nobody writes.
-    Others may be late by QUIET_SECONDS then, and by `rest` seconds more; what a write makes due is not. `writes` if it
-    writes each time, once, what makes nothing due.
+    Others may be late by QUIET_SECONDS then, and, once they were looked for since the last write, by `rest` more.
+    `writes` if it writes each time, once, what makes nothing due.
     """
 
     name: str
@@ -209,7 +209,7 @@ DUTIES = (
     Duty("write a checkpoint", 10, _checkpoint, rest=20),
     Duty("report this host", 10, _report_host, writes=True),
     Duty("forget hosts", 3600, hosts_forget),
-    Duty("tell of budgets", 10, budgets_tell, by_writes=True),
+    Duty("tell of budgets", 10, budgets_tell, rest=50),
     Duty("tell of faults", 10, lambda now: alarms_update(now, by_ticker=True), rest=20),
 )
 
@@ -267,6 +267,8 @@ class Ticker:
         self._monotonic = monotonic
         self._next: dict[str, float] = {}
         self._quiet_since: Mark | None = None
+        self._seen: Mark | None = None
+        self._looked: set[str] = set()  # the duties that were looked for since somebody wrote
         self._look_at = 0.0
         self._everything_at = 0.0
         self._asleep_until: datetime | None = None
@@ -287,7 +289,9 @@ class Ticker:
                 self._next_at = None
                 return None
         before = mark()
-        is_quiet = is_quiet and only_own_writes_between(self._quiet_since, before)
+        if not only_own_writes_between(self._seen, before):
+            self._looked.clear()
+            is_quiet = False
         return self._look(now, before, self._duties_by_clock(now) if is_quiet else self._duties)
 
     def _look(self, now: datetime, before: Mark | None, duties: Sequence[Duty]) -> dict[str, int]:
@@ -298,12 +302,17 @@ class Ticker:
         after = mark()
         own = 1 + sum(duty.writes for duty in done)
         is_quiet = is_leader and not counts and only_own_writes_between(before, after, own)
+        if is_quiet:
+            self._looked.update(duty.name for duty in done)
+        else:
+            self._looked.clear()
         if len(duties) == len(self._duties):
             # One whose interval is not over yet may have something to do.
-            is_quiet = is_quiet and not any(duty.by_writes or duty.rest for duty in duties if duty not in done)
+            is_quiet = is_quiet and not any(duty.by_writes for duty in duties if duty not in done)
             self._everything_at = self._monotonic() + EVERYTHING_SECONDS
         if len(duties) == len(self._duties) or not self._is_asleep(now):
             self._note_times(now, is_quiet=is_quiet)
+        self._seen = after
         self._quiet_since = after if is_quiet else None
         self._look_at = self._monotonic() + QUIET_SECONDS
         return counts
@@ -312,8 +321,8 @@ class Ticker:
         """Return the duties that may be due although nobody has written anything."""
         is_asleep = self._is_asleep(now)
         by_clock = [duty for duty in self._duties if not duty.by_writes and not (duty.next_due and is_asleep)]
-        elapsed = self._monotonic()
-        return [duty for duty in by_clock if self._next.get(duty.name, 0) + duty.rest <= elapsed]
+        rested = self._monotonic()
+        return [one for one in by_clock if one.name not in self._looked or self._next[one.name] + one.rest <= rested]
 
     def _is_asleep(self, now: datetime) -> bool:
         """Return whether no duty with a known time is due."""
@@ -326,7 +335,8 @@ class Ticker:
         """Do only what is due at a time that the rows say. Whoever holds the lease may do so between two ticks."""
         counts = self._do_all(now, self._due([duty for duty in self._duties if duty.next_due]))
         if counts:
-            self._quiet_since = None  # what it wrote may make other duties due, and SQLite does not tell of own writes
+            # What it wrote may make other duties due, and SQLite does not tell of own writes.
+            self._quiet_since = self._seen = None
         self._note_times(now, is_quiet=self._quiet_since is not None)
         return counts
 

@@ -81,7 +81,7 @@ class Quiet:
             Duty("by writes", every, lambda now: self.do("by writes"), by_writes=True),
             Duty("by rows", 0, lambda now: self.do("by rows")),
             Duty("by clock", 0, lambda now: self.do("by clock"), next_due=lambda now: self.due_at),
-            *([Duty("rests", every, lambda now: self.do("rests"), rest=rest)] if rest else []),
+            *([Duty("rests", QUIET_SECONDS, lambda now: self.do("rests"), rest=rest)] if rest else []),
         )
         self.ticker = Ticker(duties, monotonic=lambda: self.passed)
         self.tick()
@@ -312,23 +312,35 @@ def test_write_while_the_lease_is_renewed_is_noticed_at_once(monkeypatch):
 @pytest.mark.django_db(transaction=True)
 def test_duty_that_may_rest_is_looked_for_later_while_nobody_writes(alone_on_the_server):
     def attempt():
-        quiet = Quiet(due_at=None, rest=3 * QUIET_SECONDS)
-        return [quiet.tick(QUIET_SECONDS) for _ in range(4)] == [
-            ["by rows"],
-            ["by rows"],
-            ["by rows", "rests"],
-            ["by rows"],
-        ]
+        quiet = Quiet(due_at=None, rest=2 * QUIET_SECONDS)
+        looks = [quiet.tick(QUIET_SECONDS) for _ in range(4)]
+        return looks == [["by rows"], ["by rows"], ["by rows", "rests"], ["by rows"]]
 
     assert alone_on_the_server(attempt)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_write_is_noticed_by_a_duty_that_may_rest_after_its_interval():
-    quiet = Quiet(due_at=None, rest=100, every=2)
-    written_elsewhere()
-    assert [quiet.tick(), quiet.tick()] == 2 * [["by rows", "by clock"]]
-    assert quiet.tick() == [*EVERYTHING, "rests"]
+def test_duty_that_may_rest_is_looked_for_at_its_interval_after_a_write(alone_on_the_server):
+    def attempt():
+        quiet = Quiet(due_at=None, rest=100)
+        written_elsewhere()
+        looks = [quiet.tick(), quiet.tick(QUIET_SECONDS), quiet.tick(QUIET_SECONDS)]
+        return looks == [EVERYTHING, ["by rows", "rests"], ["by rows"]]
+
+    assert alone_on_the_server(attempt)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_duty_that_may_rest_is_looked_for_at_its_interval_after_what_the_ticker_did(alone_on_the_server):
+    def attempt():
+        quiet = Quiet(rest=100)
+        quiet.found = 1
+        quiet.tick()
+        quiet.found = 0
+        looks = [quiet.tick(), quiet.tick(QUIET_SECONDS)]
+        return "rests" not in looks[0] and "rests" in looks[1]
+
+    assert alone_on_the_server(attempt)
 
 
 @pytest.mark.django_db(transaction=True)

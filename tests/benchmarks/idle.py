@@ -75,12 +75,16 @@ def processor(pid: int) -> dict[str, float]:
     """Return the processor seconds of a process and of those below it, by their names."""
     found: dict[str, float] = {}
     for one in below(pid):
-        with suppress(OSError):
-            threads = Path(f"/proc/{one}/task").iterdir()
-            nanoseconds = sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
+        with suppress(OSError):  # it has ended
+            seconds = time.clock_gettime(process_clock(one))
             name = name_of(one) if one != pid else "supervisor"
-            found[name] = found.get(name, 0) + nanoseconds / 1e9
+            found[name] = found.get(name, 0) + seconds
     return found
+
+
+def process_clock(pid: int) -> int:
+    """Return the clock of a process, which counts its threads that have ended, too: as clock_getcpuclockid does."""
+    return ~pid << 3 | 2
 
 
 def main() -> None:
