@@ -362,7 +362,7 @@ class Web(Child):
 class KeptUntilWrite(Generic[Result]):
     """Answers a question about rows; asks the database again only if somebody may have written since.
 
-    Within a round, all of them look once whether somebody has.
+    Within `one_look`, all of them look once whether somebody has.
     """
 
     _marks: ClassVar[list[Mark | None] | None] = None
@@ -373,7 +373,7 @@ class KeptUntilWrite(Generic[Result]):
 
     @classmethod
     @contextmanager
-    def round(cls) -> Iterator[None]:
+    def one_look(cls) -> Iterator[None]:
         cls._marks = []
         try:
             yield
@@ -530,7 +530,7 @@ class Supervisor:
     def check(self) -> None:
         if Stopped.was_asked:
             raise Stopped
-        with KeptUntilWrite.round():
+        with KeptUntilWrite.one_look():
             for child in self._children:
                 child.check(self._say)
 

@@ -75,15 +75,15 @@ def test_rows_are_asked_again_only_after_a_write():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_in_a_round_all_look_once_whether_somebody_has_written(monkeypatch):
+def test_together_all_look_once_whether_somebody_has_written(monkeypatch):
     looks = []
     monkeypatch.setattr(supervisor, "mark", lambda: looks.append("look") or mark())
     answers = [KeptUntilWrite(Lease.objects.count) for _ in range(3)]
-    with KeptUntilWrite.round():
+    with KeptUntilWrite.one_look():
         assert [answer() for answer in answers] == [0, 0, 0]
     assert looks == ["look"]
     written_elsewhere()
-    with KeptUntilWrite.round():
+    with KeptUntilWrite.one_look():
         assert [answer() for answer in answers] == [1, 1, 1]
     assert looks == ["look", "look"]
 
