@@ -117,8 +117,8 @@ def run(command: list[str], *, url: str, var: Path, seconds: float = MAX_SECONDS
         raise RuntimeError(f"ended with code {code}, see {log}")
 
 
-def measure(subject: str, database: Lite | Postgres | None, arguments: list[str]) -> None:
-    var = FOLDER / f"{subject}.{'lite' if isinstance(database, Lite) else 'server'}"
+def measure(subject: str, name: str, database: Lite | Postgres | None, arguments: list[str]) -> None:
+    var = FOLDER / f"{subject}.{name}"
     var.mkdir(parents=True)
     url = database.make(var) if database else ""
     try:
@@ -156,7 +156,7 @@ def main() -> int:
             began = time.monotonic()
             print(f"\n== {subject}, {name}", flush=True)
             try:
-                measure(subject, databases[name], _arguments(subject, given))
+                measure(subject, name, databases[name], _arguments(subject, given))
             except Exception as error:  # noqa: BLE001 the others are measured all the same
                 failed.append(f"{subject}, {name}: {error}")
             taken[f"{subject}, {name}"] = time.monotonic() - began
@@ -172,7 +172,7 @@ def main() -> int:
 
 def _arguments(subject: str, given: argparse.Namespace) -> list[str]:
     if subject == "pages":
-        return ["--large", given.rows, "--rounds", "5"]
+        return ["--large", given.rows, "--rounds", "4"]
     return ["--rounds", given.rounds] if subject == "guard" and given.rounds else []
 
 
