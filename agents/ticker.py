@@ -434,9 +434,8 @@ class StandIn:
                 self.check(clock())
             except Exception:
                 logger.exception("the state of the installation could not be checked; it is tried again")
-                connection.close()
-            if connection.vendor == "sqlite":
-                connection.close()  # it is opened fast, and takes 4 MB for its picture of the tables
+            finally:
+                connection.close()  # a kept one would hang for minutes on a line that was cut
 
     def check(self, now: datetime) -> bool:
         """Do its work once. Return True if it stood in for the ticker."""

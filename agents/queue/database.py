@@ -60,11 +60,10 @@ class DatabaseBroker(ORM):  # type: ignore[misc]  # django-q ships no types
     def _dequeue(self) -> list[tuple[int, str]] | None:
         if self._waiter is None:
             self._waiter = (_Listener if connection.vendor == "postgresql" else _CommitWatcher)(self.list_key)
-        found: list[tuple[int, str]] | None = None
-        if self._waiter.begin():
-            found = super().dequeue()
+        has_tasks = self._waiter.begin()
+        found: list[tuple[int, str]] | None = super().dequeue() if has_tasks else None
         if found is None:  # an empty list: another cluster was faster at one, and there may be more
-            self._waiter.wait()
+            self._waiter.wait(has_tasks=has_tasks)
         return found
 
 
@@ -93,27 +92,27 @@ class _Listener:
 
     def begin(self) -> bool:
         """Listen from now on; what is told before the wait is kept. Return whether there may be a task."""
-        if self._database.connection is None:
-            self._told_until = self._prove_at = 0.0
+        now = time.monotonic()
+        is_unsure = self._database.connection is None or now >= max(self._told_until, self._prove_at)
+        if is_unsure:
+            self.close()
             with self._database.cursor() as cursor:
                 cursor.execute(f"LISTEN {_channel(self._queue)}")
         close_old_connections()
-        now = time.monotonic()
-        if now >= max(self._told_until, self._prove_at):
-            self._prove_at = now + _PROOF_SECONDS
+        if is_unsure:
+            self._told_until, self._prove_at = 0.0, now + _PROOF_SECONDS
             with connection.cursor() as cursor:
                 cursor.execute(f"NOTIFY {_channel(self._queue)}")
         return _has_tasks(connection, self._queue)
 
-    def wait(self) -> None:
-        is_told = time.monotonic() < self._told_until
+    def wait(self, *, has_tasks: bool = False) -> None:
+        """Wait to be told. Tasks that are there, and could not be taken, come due by the clock."""
+        is_told = time.monotonic() < self._told_until and not has_tasks
+        seconds = _POLL_TOLD if is_told else POLL_SECONDS
         try:
             with self._database.wrap_database_errors:
                 if not self._take():
-                    wait(
-                        [self._database.connection.fileno(), *stopping_handles()],
-                        _POLL_TOLD if is_told else POLL_SECONDS,
-                    )
+                    wait([self._database.connection.fileno(), *stopping_handles()], seconds)
                     self._take()
         except OperationalError:  # the next look finds out whether the database is back
             self.close()
@@ -154,8 +153,8 @@ class _CommitWatcher:
         self._look_at = time.monotonic() + _POLL_UNWRITTEN
         return _has_tasks(self._database, self._queue)
 
-    def wait(self) -> None:
-        self._none_in = self._seen
+    def wait(self, *, has_tasks: bool = False) -> None:
+        self._none_in = None if has_tasks else self._seen
         if self._writes is None:
             self._look_for_commit(POLL_SECONDS, _COMMIT_PAUSE, _COMMIT_PAUSE)
         elif self._version() == self._seen and self._writes.wait(_POLL_WATCHED, beside=stopping_handles()):

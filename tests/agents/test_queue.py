@@ -2,10 +2,12 @@
 
 import threading
 import time
+from datetime import timedelta
 from unittest.mock import Mock
 
 import pytest
 from django.db import InterfaceError, OperationalError, connection, transaction
+from django.utils import timezone
 from django_q.brokers import get_broker
 from django_q.models import OrmQ
 
@@ -94,6 +96,7 @@ def test_look_that_finds_no_task_costs_no_query_of_django(monkeypatch):
     monkeypatch.setattr(database.ORM, "dequeue", look)
     monkeypatch.setattr(database, "_POLL_WATCHED", 0)
     monkeypatch.setattr(database, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(database, "_POLL_TOLD", 0.01)
     broker = get_broker(Queue.MAIN.value)
     broker.dequeue()
     Lease.objects.create(name="anything")
@@ -122,24 +125,14 @@ def test_database_that_is_away_has_no_task_and_is_looked_at_again_soon(error, ha
     broker._waiter.close()
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no server that could go away")
-def test_connection_that_is_lost_while_waiting_is_made_anew(monkeypatch):
-    broker = get_broker(Queue.MAIN.value)
-    monkeypatch.setattr(database, "POLL_SECONDS", 0.01)
-    assert broker.dequeue() is None
-    pid = broker._waiter._database.connection.info.backend_pid
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
-    monkeypatch.setattr(database, "_POLL_TOLD", LONG)  # the wait ends when the server has ended the connection
-    broker._waiter.wait()
-    assert broker._waiter._database.connection is None
-    monkeypatch.setattr(database, "POLL_SECONDS", 0.01)
-    enqueue(TaskName.RUN_SESSION, 7)
-    assert broker.dequeue()
-    broker._waiter._database.close()
-
-
 postgresql_alone = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite tells of writes by its file")
+
+
+@pytest.fixture
+def listener():
+    listener = database._Listener(Queue.MAIN.value)
+    yield listener
+    listener.close()
 
 
 @pytest.fixture
@@ -157,47 +150,79 @@ def waits(monkeypatch):
 
 
 @postgresql_alone
-def test_whoever_was_told_something_looks_seldom(waits):
-    broker = get_broker(Queue.MAIN.value)
-    for _ in range(3):
-        assert broker.dequeue() is None
+def test_connection_that_is_lost_while_waiting_is_made_anew(monkeypatch, listener):
+    listener.begin()
+    listener.wait()  # it is told what it has told itself
+    pid = listener._database.connection.info.backend_pid
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    monkeypatch.setattr(database, "_POLL_TOLD", LONG)  # the wait ends when the server has ended the connection
+    listener.wait()
+    assert listener._database.connection is None
+    enqueue(TaskName.RUN_SESSION, 7)
+    assert listener.begin()
+
+
+def tell_nothing(listener):
+    """As behind a pooler that passes nothing on, or after a line was cut without a word."""
+    with listener._database.cursor() as cursor:
+        cursor.execute("UNLISTEN *")
+    listener._take()
+
+
+@postgresql_alone
+def test_whoever_was_told_something_looks_seldom(waits, listener):
+    listener.begin()
+    listener.wait()
+    listener.wait()
     assert waits[-1] == database._POLL_TOLD
+
+
+@postgresql_alone
+def test_whoever_was_told_nothing_looks_often(waits, listener):
+    listener.begin()
+    tell_nothing(listener)
+    listener._told_until = 0.0
+    for _ in range(3):
+        listener.begin()
+        listener.wait()
+    assert waits == 3 * [database.POLL_SECONDS]
+
+
+@postgresql_alone
+def test_whoever_was_told_nothing_for_long_listens_anew(waits, listener):
+    listener.begin()
+    tell_nothing(listener)
+    before = listener._database.connection
+    listener._told_until = listener._prove_at = 0.0  # the time has come
+    listener.begin()
+    assert listener._database.connection is not before
+    listener.wait()
+    listener.wait()
+    assert waits[-1] == database._POLL_TOLD
+
+
+def test_task_that_is_due_later_by_this_clock_is_looked_for_soon(monkeypatch):
+    for rare in ("_POLL_TOLD", "_POLL_UNWRITTEN"):
+        monkeypatch.setattr(database, rare, 2 * LONG)
+    monkeypatch.setattr(database, "_POLL_WATCHED", 0.1)
+    broker = get_broker(Queue.MAIN.value)
+    OrmQ.objects.create(key=broker.list_key, payload="", lock=timezone.now() + timedelta(seconds=0.3))
+    began = time.monotonic()
+    assert next(filter(None, (broker.dequeue() for _ in range(50))))
+    assert time.monotonic() - began < LONG
     broker._waiter.close()
 
 
 @postgresql_alone
-def test_where_nothing_is_passed_on_it_looks_often_and_tries_again(waits, monkeypatch):
-    broker = get_broker(Queue.MAIN.value)
-    broker._waiter = database._Listener(broker.list_key)
-    broker._waiter.begin()
-    with broker._waiter._database.cursor() as cursor:
-        cursor.execute("UNLISTEN *")  # as behind a pooler that passes nothing on
-    broker._waiter._take()
-    broker._waiter._told_until = 0.0
-    for _ in range(2):
-        assert broker.dequeue() is None
-    assert waits == 2 * [database.POLL_SECONDS]
-
-    with broker._waiter._database.cursor() as cursor:
-        cursor.execute(f"LISTEN {database._channel(broker.list_key)}")
-    broker._waiter._prove_at = 0.0  # the time has come
-    for _ in range(3):
-        assert broker.dequeue() is None
-    assert waits[-1] == database._POLL_TOLD
-    broker._waiter.close()
-
-
-@postgresql_alone
-def test_whoever_waits_for_a_task_is_told_that_the_cluster_ends(monkeypatch):
+def test_whoever_waits_for_a_task_is_told_that_the_cluster_ends(monkeypatch, listener):
     monkeypatch.setattr(database, "_POLL_TOLD", LONG)
     monkeypatch.setattr(database, "POLL_SECONDS", LONG)
     stopping = ForkEvent()
     monkeypatch.setattr(Runs, "stopping", stopping)
-    listener = database._Listener(Queue.MAIN.value)
     listener.begin()
     stopping.set()
     began = time.monotonic()
     listener.wait()
     listener.wait()
     assert time.monotonic() - began < LONG
-    listener.close()

@@ -43,7 +43,9 @@ class Room:
         context = self.page.context
         target = context.new_cdp_session(self.page).send("Target.getTargetInfo")["targetInfo"]["targetId"]
         browser = context.browser.new_browser_cdp_session()
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.page.is_closed():
+            assert time.monotonic() < deadline, f"{self.page.url} cannot be closed"
             with suppress(Error):  # closed since
                 browser.send("Target.closeTarget", {"targetId": target})
                 self.page.wait_for_timeout(LOOK_AGAIN_MS)

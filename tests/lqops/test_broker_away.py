@@ -27,7 +27,8 @@ def test_a_commit_stands_when_the_broker_does_not_take_the_task(settings):
 
 
 @pytest.mark.django_db
-def test_supervisor_goes_on_when_the_queue_cannot_be_read():
+def test_supervisor_goes_on_when_the_queue_cannot_be_read(settings):
+    settings.Q_CLUSTER = {"redis": "redis://127.0.0.1"}
     with patch.object(supervisor, "queue_length", side_effect=BrokerAway) as read:
         assert Progress().check() == ""
     assert read.call_count == 1

@@ -200,6 +200,16 @@ def test_folder_that_is_missing_does_not_hide_a_full_disk(tmp_path, monkeypatch)
     assert faults.free_bytes([tmp_path.parent, tmp_path, tmp_path / "absent"]) == 5
 
 
+def test_fault_counts_as_new_until_it_is_told_of(operator):
+    failing()
+    assert [alarms_update(NOW + look * 5 * SECONDS) for look in range(4)] == [1, 1, 1, 0]
+
+    InferenceLog.objects.all().delete()
+    alarms_update(NOW + 20 * SECONDS)
+    failing()
+    assert alarms_update(NOW + 25 * SECONDS) == 0, "it was told of within the hour"
+
+
 # --- Who looks ---
 
 
@@ -213,6 +223,25 @@ def test_ticker_tells_of_other_faults_and_not_of_itself(operator):
 
     assert [title.partition(".")[0] for title in told()] == ["Model broken fails every request"]
     assert Host.objects.get().name == faults.host_name()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_fault_that_only_the_clock_shows_is_told_of_within_45_seconds(settings, operator):
+    """Nobody else writes anything, and the ticker rests."""
+    Lease.objects.all().delete()
+    passed = [0.0]
+    ticking = Ticker(monotonic=lambda: passed[0])
+
+    def tick_until(seconds):
+        while passed[0] < seconds and not told():
+            passed[0] += 0.5
+            ticking.tick(NOW + passed[0] * SECONDS)
+
+    tick_until(32)  # it has looked for faults at 0.5 and 30.5 seconds
+    settings.LQOPS_MIN_FREE_MB = 10**12
+    tick_until(32 + 45)
+
+    assert len(told()) == 1
 
 
 @pytest.mark.django_db(transaction=True)
