@@ -118,6 +118,9 @@ else:
     _options = _database.setdefault("OPTIONS", {})
     _options.setdefault("options", " ".join(f"-c {name}={value}" for name, value in _session.items()))
     _options.setdefault("connect_timeout", 5)  # a host that is gone is noticed before clients give up
+    # A line that is cut without a word would keep whoever waits on it for a quarter of an hour, or for ever.
+    for _name, _value in {"tcp_user_timeout": 30_000, "keepalives_idle": 30, "keepalives_interval": 10}.items():
+        _options.setdefault(_name, _value)
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 LQOPS_WEB_CONNECTIONS = env.whole("LQOPS_WEB_CONNECTIONS", 20, least=1)
 

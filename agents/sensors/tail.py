@@ -149,7 +149,9 @@ def _plan(
     folder: int, name: str, current: int | None, place: Place, handles: list[int]
 ) -> tuple[list[tuple[int, Place]], str]:
     """Return what to read when the file is not the one of the place: that one first, newer ones, then the file."""
-    beside = _siblings(folder, name, handles)
+    # A file that is renamed in this moment is beside itself: it is read under its own name.
+    own = _identity(current) if current is not None else ""
+    beside = [handle for handle in _siblings(folder, name, handles) if _identity(handle) != own]
     same = [handle for handle in beside if place.file == _identity(handle) and _is_at(handle, place)]
     copies = [handle for handle in beside if place.offset and _has_digests(handle, place)]
     old = (same or copies[-1:])[:1]

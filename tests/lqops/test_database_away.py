@@ -2,8 +2,11 @@
 
 import http.client
 import json
+import os
+import socket
 
 import pytest
+from django.db import connection
 
 from agents.management.supervisor import Supervisor, Web, open_socket
 
@@ -55,3 +58,14 @@ def test_everything_answers_503_while_the_database_is_away(web):
         {"ok": False, "checks": {"database": "does not answer", "migrations": "not checked"}},
     )
     assert ask(web, "GET", "/healthz")[0].status == 503
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no line")
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")
+@pytest.mark.django_db
+def test_line_that_is_cut_without_a_word_is_given_up_soon():
+    connection.ensure_connection()
+    with socket.socket(fileno=os.dup(connection.connection.fileno())) as line:
+        options = (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)
+        found = [line.getsockopt(socket.IPPROTO_TCP, option) for option in options]
+    assert found == [30_000, 30, 10]

@@ -57,7 +57,18 @@ def test_postgresql_address_selects_postgresql(tmp_path):
         "options": "-c idle_in_transaction_session_timeout=20s -c plan_cache_mode=force_generic_plan "
         "-c max_parallel_workers_per_gather=0 -c jit=off -c random_page_cost=1.1",
         "connect_timeout": 5,
+        "tcp_user_timeout": 30_000,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
     }
+
+
+def test_address_of_postgresql_may_name_limits_of_its_own(tmp_path):
+    pytest.importorskip("psycopg")
+    address = "postgresql://u@db:5432/name?tcp_user_timeout=60000&connect_timeout=9"
+    options = read_settings(tmp_path, LQOPS_DATABASE_URL=address)["DATABASES"]["default"]["OPTIONS"]
+
+    assert (str(options["tcp_user_timeout"]), str(options["connect_timeout"])) == ("60000", "9")
 
 
 def test_wrong_setting_is_one_line_without_a_traceback(tmp_path):

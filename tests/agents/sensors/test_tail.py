@@ -141,6 +141,25 @@ def test_lost_file_is_reported(log):
     assert log.problems == [LOST]
 
 
+def test_file_that_is_rotated_during_a_look_is_read_once(log, monkeypatch):
+    log.write("old")
+    log.read()
+    log.write("a")
+    log.rotate("app.log.1")
+    log.write("b")
+    real = tail._siblings
+
+    def rotated_first(*given):
+        monkeypatch.setattr(tail, "_siblings", real)
+        log.rotate("app.log.2")
+        log.write("c")
+        return real(*given)
+
+    monkeypatch.setattr(tail, "_siblings", rotated_first)
+    assert log.read() + log.read() == ["a", "b", "c"]
+    assert log.problems == []
+
+
 def test_last_line_of_a_rotated_file_needs_no_line_break(log):
     log.path.touch()
     log.read()
