@@ -369,6 +369,21 @@ def clean_lines() -> Iterator[str]:
 LINES = list(clean_lines())
 
 
+@pytest.mark.parametrize(
+    ("text", "is_hidden"),
+    [
+        ("password: sunshine and rain", False),
+        ("connect(password=hunter, retries=3)", False),
+        ("connect(user=a, password=hunter)", False),
+        ("password: Sunshine", True),
+        ("password=hunter;", True),
+        ("password: sunshine\nand rain", True),
+    ],
+)
+def test_bare_word_is_prose_or_code_where_more_of_it_follows(text, is_hidden):
+    assert (redact(text) != text) is is_hidden
+
+
 def test_there_are_enough_clean_lines() -> None:
     assert len(set(LINES)) >= 400
 
