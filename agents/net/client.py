@@ -316,8 +316,7 @@ class Exchange:
                 tls = self._client.tls_context()
                 async with asyncio.timeout(self.deadline.left()):
                     connected = await connect(checked, self.deadline, self._client.reroute)
-                    response = await send(request, checked, connected, tls)
-            opened.push_async_callback(response.aclose)
+                    response = await send(request, checked, connected, tls, opened)
             body = self._take_head(response, checked)
             if body is not None:
                 return AsyncSafeStream(response, body, checked.url, self.deadline)

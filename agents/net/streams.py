@@ -172,7 +172,10 @@ class StreamingClient(AsyncSafeClient):
         try:
             yield AsyncSafeSocket(connection)
         finally:
-            await connection.close()
+            try:
+                await connection.close()
+            finally:
+                connection.transport.abort()  # if this task was cancelled while it closed
 
     async def _handshake(
         self, checked: CheckedUrl, deadline: Deadline, max_bytes: int, headers: Mapping[str, str]

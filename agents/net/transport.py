@@ -8,6 +8,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from ssl import SSLContext, SSLError
 from typing import Any
@@ -103,9 +104,12 @@ class _Stream(httpcore.AsyncNetworkStream):
 
 
 async def send(
-    request: httpcore.Request, checked: CheckedUrl, connected: socket.socket, tls: SSLContext
+    request: httpcore.Request, checked: CheckedUrl, connected: socket.socket, tls: SSLContext, opened: AsyncExitStack
 ) -> httpcore.Response:
-    """Send a request on a connection of its own: hosts that share an address would skip a certificate check."""
+    """Send a request on a connection of its own: hosts that share an address would skip a certificate check.
+
+    `opened` closes the connection. httpcore would leave it open if the task were cancelled while it closes.
+    """
     secure: dict[str, Any] = {}
     if checked.scheme == "https":
         tls.set_alpn_protocols(["http/1.1"])
@@ -117,10 +121,7 @@ async def send(
         if isinstance(error, OSError):
             raise FetchFailed("tls" if isinstance(error, SSLError) else "connect") from None
         raise
-    try:
-        response = await httpcore.AsyncHTTP11Connection(request.url.origin, stream).handle_async_request(request)
-    except BaseException:  # nobody else closes the connection of a request that was cancelled early
-        await stream.aclose()
-        raise
+    opened.push_async_callback(stream.aclose)
+    response = await httpcore.AsyncHTTP11Connection(request.url.origin, stream).handle_async_request(request)
     stream.head_is_read = True
     return response

@@ -1,6 +1,7 @@
 """Plain fetches: the request that is sent, and the response."""
 
 import asyncio
+import contextlib
 import json
 import threading
 
@@ -8,7 +9,7 @@ import httpx
 import pytest
 
 from agents.net import AsyncSafeClient, FetchFailed, SafeClient, SafeResponse
-from tests.agents.net.world import FIRST, OK, STALLED, answer
+from tests.agents.net.world import FIRST, OK, STALLED, Recorder, answer, leave_and_cancel
 from tests.table import every_row
 
 SITE = "http://site.example.com/"
@@ -147,6 +148,24 @@ def test_stream_left_early_is_closed(world):
     with pytest.raises(KeyError), client.stream("GET", SITE) as live:
         assert next(live.iter_bytes()) == b"half"
         raise KeyError
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_stream_is_closed_even_if_its_reader_is_cancelled_while_closing_it(world, monkeypatch, steps):
+    world.serve("site.example.com", OK)
+    connect = Recorder()
+    monkeypatch.setattr("agents.net.client.connect", connect)
+
+    @contextlib.asynccontextmanager
+    async def stream():
+        client = AsyncSafeClient(resolve=world.resolve, reroute=world.reroute)
+        async with client, client.stream("GET", SITE) as live:
+            await live.read()
+            yield
+
+    leave_and_cancel(stream, steps)
+
+    assert connect.all_closed()
 
 
 def test_threads_share_one_blocking_client_beside_a_running_loop(world):

@@ -13,7 +13,7 @@ from websockets.sync.server import serve
 from agents.net import FetchFailed, UrlRefused
 from agents.net.streams import StreamingClient
 from tests.agents.net.test_tls import certificate, trusting  # noqa: F401 fixtures
-from tests.agents.net.world import FIRST, SECOND, STALLED, Server, hang, redirect
+from tests.agents.net.world import FIRST, SECOND, STALLED, Recorder, Server, hang, leave_and_cancel, redirect
 
 FEED = "ws://feed.example.com/prices?of=x"
 
@@ -202,6 +202,24 @@ def test_connecting_can_be_cancelled(world, monkeypatch):
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", hang)
     with pytest.raises(TimeoutError):
         asyncio.run(cut_short())
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_websocket_is_closed_even_if_its_reader_is_cancelled_while_closing_it(world, feed, monkeypatch, steps):
+    feed(say("one"))
+    connect = Recorder()
+    monkeypatch.setattr("agents.net.streams.connect_socket", connect)
+
+    @contextlib.asynccontextmanager
+    async def websocket():
+        client = StreamingClient(resolve=world.resolve, reroute=world.reroute)
+        async with client, client.websocket(FEED) as opened:
+            await opened.receive()
+            yield
+
+    leave_and_cancel(websocket, steps)
+
+    assert connect.all_closed()
 
 
 def test_oversized_message_fails(world, feed):

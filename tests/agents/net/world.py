@@ -5,7 +5,7 @@ import contextlib
 import socket
 import threading
 
-from agents.net import AsyncSafeClient, SafeClient
+from agents.net import AsyncSafeClient, SafeClient, transport
 
 FIRST, SECOND, THIRD = "93.184.216.34", "151.101.1.69", "2606:2800:220:1:248:1893:25c8:1946"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -102,6 +102,39 @@ class World:
     def close(self):
         for server in self.servers.values():
             server.close()
+
+
+class Recorder:
+    """Connects as the client does, and keeps the sockets."""
+
+    def __init__(self):
+        self.sockets = []
+
+    async def __call__(self, *given):
+        connected = await transport.connect(*given)
+        self.sockets.append(connected)
+        return connected
+
+    def all_closed(self):
+        return self.sockets != [] and all(connected.fileno() == -1 for connected in self.sockets)
+
+
+def leave_and_cancel(opening, steps):
+    """Leave what `opening` opens, and cancel whoever leaves it so many steps of the event loop later."""
+
+    async def cancel(leaver):
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        leaver.cancel()
+
+    async def leave():
+        async with opening():
+            return asyncio.create_task(cancel(asyncio.current_task()))
+
+    async def both():
+        await asyncio.wait([asyncio.create_task(leave())])
+
+    asyncio.run(both())
 
 
 class Fetch:
