@@ -22,6 +22,7 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.approval_rules import named_rules, skill_facts, verdict_on
 from agents.sessions.approvals import (
     LIVE,
+    approval_binds,
     approval_for,
     approval_refused_before,
     approval_request,
@@ -58,7 +59,7 @@ def consent(call: Call) -> Approval | ToolResult | None:
     ruled = _verdict(call) if call.tool.is_skill else None
     if ruled is not None and ruled.effect == RuleEffect.DENY:
         return _denied_by(ruled, call)
-    if _asks(call, ruled):
+    if _asks(call, ruled) or _was_asked(call):
         return _ticket(call, ruled if ruled and ruled.effect == RuleEffect.ASK else None)
     _note_rules(call, ruled)
     return None
@@ -82,6 +83,16 @@ def _asks(call: Call, ruled: Verdict | None) -> bool:
         waived_skills=waived_skills if call.tool.is_skill else (),
         rule=ruled.effect if ruled else None,
     )
+
+
+def _was_asked(call: Call) -> bool:
+    """Return whether a person decides or has decided about this call, although nobody would be asked now.
+
+    Rules and modes may have changed since: that takes back neither a denial nor a change of the arguments.
+    """
+    if not call.tool.is_skill and call.risk is None and may_pass_unasked(call.capability):
+        return False
+    return approval_binds(call.session, call.key, call.signature)
 
 
 def _ticket(call: Call, asking: Verdict | None) -> Approval | ToolResult:

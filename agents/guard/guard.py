@@ -267,10 +267,13 @@ def _act_at_once(call: Call) -> ToolResult | None:
 
 
 def _act_then_record(call: Call) -> ToolResult:
-    """Run the tool, then judge and record it. What only reads does so before: no lock is held for a search."""
+    """Run the tool, then judge and record it. What only reads does so before: no lock is held for a search.
+
+    In a caller's transaction it reads within the block, which keeps an error of the database from breaking it all.
+    """
     row = call.journal
     started = call_details(row)
-    result = None if call.capability.side_effects else _acted(call)
+    result = None if call.capability.side_effects or in_open_transaction() else _acted(call)
     with transaction.atomic():
         if result is None:
             result = _acted(call)
@@ -408,7 +411,7 @@ def _decide(call: Call) -> Call | ToolResult:
 
 def _as_approved(call: Call, ticket: Approval) -> Call | ToolResult:
     """Return the call with the arguments of its ticket. If the approver changed them, it is judged once more."""
-    call = call.but(arguments=ticket.arguments)
+    call = call.but(arguments=ticket.arguments, outgoing=None)  # one that was made before is of the arguments asked for
     if call.holds_a_secret:
         return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
     if not ticket.original_digest:

@@ -100,6 +100,7 @@ class Meter:
         self.last: Attempt | None = None
         self._lock = threading.Lock()
         self._closed = outgoing is None
+        self._is_over = False
         self.contacted = False
         self.failed = False
         self.failure = ""
@@ -109,9 +110,10 @@ class Meter:
         self._has_thought = False
 
     def close(self) -> None:
-        """Refuse further requests: the call is over."""
+        """Refuse further requests: the call is over. A thread that was left behind makes no other attempt."""
         with self._lock:
-            self._closed = True
+            self._closed = self._is_over = True
+            self.contacted = self.contacted or (self.last is not None and self.last.contacted)
 
     def infer(self, on_chunk: Callable[[Chunk], None] | None = None) -> ModelReply:
         with self._lock:
@@ -137,9 +139,10 @@ class Meter:
                 if wait is None or wait > LONGEST_WAIT_SECONDS or time.monotonic() + wait >= self._ends_at:
                     self.pause = wait
                     raise ModelAway(str(error)) from error
-                if self.last is None or not self._book(self.last):
-                    raise
-                self.last = None  # booked; only the next attempt is still to be booked
+                with self._lock:  # whoever closes it finds an attempt that is booked, or that is still to be
+                    if self._is_over or self.last is None or not self._book(self.last):
+                        raise
+                    self.last = None
                 if error.form is not None:
                     self._outgoing = self._outgoing.in_form(error.form)
                 self._wait(wait)
@@ -152,7 +155,9 @@ class Meter:
         self._has_thought = False
         try:
             self._provider = self._provider or provider_for(request.model)
-            self.last = Attempt(number, self._provider.name, contacted=True)
+            with self._lock:  # whoever closes it finds the attempt, or there is none
+                self._require_open()
+                self.last = Attempt(number, self._provider.name, contacted=True)
             reply = self._provider.stream(request, self._listening(outgoing.restoring(on_chunk or _ignore)))
         except ProviderError as error:
             self.last = replace(
@@ -207,7 +212,12 @@ class Meter:
         """Wait, and look for a halt a few times a second."""
         wait_listening(seconds, lambda _: self._require_going_on())
 
+    def _require_open(self) -> None:
+        if self._is_over:
+            raise ProviderError("The call is over.", fault=Fault.CANCELLED)
+
     def _require_going_on(self) -> None:
+        self._require_open()
         if self._stopped():
             self.halted = True
             raise ProviderError("The session was halted.", fault=Fault.CANCELLED)

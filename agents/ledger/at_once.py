@@ -20,7 +20,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from django.db import IntegrityError
+from django.db import DataError, IntegrityError
 
 from agents.enums import Outcome
 from agents.ledger.budgets import APPLYING, THEIR_BUDGETS
@@ -59,13 +59,15 @@ _HELD: Final = """
       AND s.current_phase = %(phase)s
       AND NOT EXISTS (SELECT 1 FROM agents_toolcall c WHERE c.session_id = s.id AND c.key = %(key)s)"""
 
-# Of a skill's call also: no rule might fit it, and in its hour there is room for one more. The steps make the row of an
-# hour, and wait while somebody else counts: a statement that has waited could miss a halt.
-_NO_RULE: Final = """
+# Of a skill's call also: no rule might fit it, no approval of this run was refused or is still to be decided or used,
+# and in its hour there is room for one more. The steps make the row of an hour, and wait while somebody else counts: a
+# statement that has waited could miss a halt.
+_NOBODY_ASKS: Final = """
       AND NOT EXISTS (
           SELECT 1 FROM agents_approvalrule r
           WHERE r.replaced_at IS NULL AND r.enabled AND (r.agent_id IS NULL OR r.agent_id = s.agent_id)
-            AND r.skill IN ('', %(skill)s))"""
+            AND r.skill IN ('', %(skill)s))
+      AND NOT EXISTS (SELECT 1 FROM agents_approval a WHERE a.session_id = s.id AND a.consumed_at IS NULL)"""
 _ROOM_IN_ITS_HOUR: Final = """
     SELECT k.id FROM {source}
     WHERE k.skill = %(skill)s AND k.hour = %(hour)s
@@ -79,7 +81,8 @@ _COUNT: Final = """
 _warned, _of = Fraction(str(WARN_FRACTION)).as_integer_ratio()
 _FITS: Final = (
     "({cap} IS NULL OR ({charged} + {reserved} + %(estimate)s <= {cap} AND {actual} + {held} + %(worst)s <= {cap} "
-    f"AND ({{cap}} = 0 OR {{warned}} OR ({{charged}} + {{reserved}} + %(estimate)s) * {_of} < {{cap}} * {_warned})))"
+    "AND ({cap} = 0 OR {warned} OR {cap} - ({charged} + {reserved} + %(estimate)s) > "
+    f"({{charged}} + {{reserved}} + %(estimate)s) * {_of - _warned} / {_warned})))"
 )
 _SESSION_FITS: Final = _FITS.format(
     cap="s.max_cost_usd",
@@ -161,7 +164,7 @@ def _open_sql(*, priced: bool, counted: bool) -> str:
 
     A row that was locked is read again as it is then.
     """
-    held = (_PRICED_HELD if priced else _HELD) + (_NO_RULE if counted else "")
+    held = (_PRICED_HELD if priced else _HELD) + (_NOBODY_ASKS if counted else "")
     allowed = "held, room, head" if priced else "held, head"
     fits = f"HAVING count(*) = {_ALL_APPLYING} AND bool_and({_BUDGET_FITS})"
     reserved = """
@@ -201,7 +204,7 @@ def _sqlite_sql(what: str, source: str, parts: Sequence[str], *, counted: bool) 
 
 def _sqlite_free(*, counted: bool) -> str:
     """Put the statement together that appends the event of a call without a price, if everything allows it."""
-    parts = [f"held AS ({_HELD}{_NO_RULE if counted else ''})", f"head AS ({LAST_LINK})"]
+    parts = [f"held AS ({_HELD}{_NOBODY_ASKS if counted else ''})", f"head AS ({LAST_LINK})"]
     return _sqlite_sql(NEXT_LINK_ON_SQLITE, "held, head", parts, counted=counted)
 
 
@@ -210,7 +213,7 @@ def _sqlite_room(*, counted: bool) -> str:
     fits = f"min(CASE WHEN {_BUDGET_FITS} THEN 1 ELSE 0 END) = 1"
     room = f"SELECT json_group_array(b.id) AS ids FROM budgets b HAVING count(*) = {_ALL_APPLYING} AND {fits}"
     parts = [
-        f"held AS ({_PRICED_HELD}{_NO_RULE if counted else ''})",
+        f"held AS ({_PRICED_HELD}{_NOBODY_ASKS if counted else ''})",
         f"applying AS ({APPLYING})",
         f"budgets AS ({_BUDGETS})",
         f"room AS ({room})",
@@ -246,7 +249,7 @@ _STAMP: Final = """
 
 def _begin_sql(*, counted: bool) -> str:
     parts = [
-        f"held AS ({_HELD}{_NO_RULE if counted else ''} FOR NO KEY UPDATE OF s SKIP LOCKED)",
+        f"held AS ({_HELD}{_NOBODY_ASKS if counted else ''} FOR NO KEY UPDATE OF s SKIP LOCKED)",
         f"head AS ({LAST_LINK})",
         *_counted("held, head", counted=counted),
         f"written AS ({NEXT_LINK.format(source='held, head' + (', counted' if counted else ''))})",
@@ -603,10 +606,13 @@ def _settle_on_postgres(kind: tuple[bool, bool, bool], params: Mapping[str, Any]
 
 
 def _run_unless_overtaken(sql: str, params: Mapping[str, Any]) -> list[Any] | None:
-    """Run a statement that is a transaction of its own. None also if another writer of the chain was faster."""
+    """Run a statement that is a transaction of its own. None also if another writer of the chain was faster.
+
+    Or if the server cannot count as far as the amounts go; the steps can.
+    """
     try:
         return run_on_postgres(sql, params)
-    except IntegrityError:
+    except (IntegrityError, DataError):
         return None
 
 

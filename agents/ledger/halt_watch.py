@@ -39,10 +39,11 @@ class HaltWatch:
         """Give a function that returns whether the session was stopped, as last read. It makes no query."""
         held = (session.pk, session.fencing)
         with self._lock:
-            self._calls[held] += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="halt-watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="halt-watch", daemon=True)
+                thread.start()
+                self._thread = thread  # the next call tries again if there is no room for a thread now
+            self._calls[held] += 1
         try:
             yield lambda: held in self._stopped
         finally:

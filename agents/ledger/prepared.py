@@ -23,7 +23,9 @@ _NAMED: Final = re.compile(r"%\((\w+)\)s")
 # signal interrupts the wait for the server. Nobody holds what it waits for while doing nothing for more than 20 seconds
 # (idle_in_transaction_session_timeout).
 
-_UNKNOWN_NAME: Final = "26000"
+_TAKEN_NAME: Final = "42P05"  # by the same statement: its name is its digest
+# Somebody deallocated it, or a column of its result was changed.
+_LOST: Final = {"26000", "0A000"}
 _DONE: Final = (1, 2)  # COMMAND_OK and TUPLES_OK
 _TYPES: Final = {date: 1082}  # the number of the type; the server finds out all others by itself
 
@@ -47,7 +49,7 @@ def run_on_postgres(sql: str, params: Mapping[str, Any], *, is_last: bool = Fals
         if not is_last and not opened.autocommit and _is_idle(opened):
             _checked(opened, opened.pgconn.exec_(b"BEGIN"))
         result = _run(opened, sql, params)
-        if _sqlstate(result) == _UNKNOWN_NAME and _is_idle(opened):
+        if _sqlstate(result) in _LOST and _is_idle(opened):
             result = _run(opened, sql, params)
         _checked(opened, result)
         if not result.ntuples:
@@ -63,13 +65,17 @@ def _run(opened: Any, sql: str, params: Mapping[str, Any]) -> Any:
     name = known.get(sql)
     if name is None:
         name = b"lqops_%s" % hashlib.sha256(numbered).hexdigest()[:32].encode()
-        _checked(opened, opened.pgconn.prepare(name, numbered, [_TYPES.get(type(params[one]), 0) for one in names]))
+        made = opened.pgconn.prepare(name, numbered, [_TYPES.get(type(params[one]), 0) for one in names])
+        if _sqlstate(made) != _TAKEN_NAME:
+            _checked(opened, made)
         known[sql] = name
     values = map(params.__getitem__, names)
     texts = [None if value is None else _TEXTS.get(type(value), _as_text)(value) for value in values]
     result = opened.pgconn.exec_prepared(name, texts)
-    if _sqlstate(result) == _UNKNOWN_NAME:  # somebody deallocated it
+    if _sqlstate(result) in _LOST:
         known.pop(sql)
+        if _is_idle(opened):
+            opened.pgconn.exec_(b"DEALLOCATE %s" % name)  # an error if it is gone already
     return result
 
 
@@ -101,7 +107,7 @@ def _checked(opened: Any, result: Any) -> None:
     message = result.error_message.decode(errors="replace").strip()
     if not state:
         raise psycopg.OperationalError(message or opened.pgconn.error_message.decode(errors="replace").strip())
-    if state == _UNKNOWN_NAME:  # in a transaction, which is of no more use
+    if state in _LOST:  # in a transaction, which is of no more use
         raise psycopg.InternalError(message)
     try:
         error = psycopg.errors.lookup(state)

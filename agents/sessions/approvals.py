@@ -211,6 +211,13 @@ def approval_for(session: AgentSession, key: str) -> Approval | None:
     return Approval.objects.filter(session=session, call_key=key, consumed_at__isnull=True).order_by("-pk").first()
 
 
+def approval_binds(session: AgentSession, key: str, signature: str) -> bool:
+    """Return whether a ticket of this place may still be decided or used, or a person denied the same call."""
+    here = Q(call_key=key, consumed_at__isnull=True, status__in=(*LIVE, ApprovalStatus.REJECTED))
+    denied = Q(signature=signature, status=ApprovalStatus.REJECTED)
+    return Approval.objects.filter(here | denied, session=session).exists()
+
+
 def approval_refused_before(session: AgentSession, signature: str) -> Approval | None:
     """Return the same call's ticket if it was denied or expired earlier in this session."""
     refused = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)

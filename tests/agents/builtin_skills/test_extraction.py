@@ -8,8 +8,11 @@ import pytest
 from agents.builtin_skills.text import extract_fields
 from agents.enums import Outcome, Phase, Purpose, Status, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.models import InferenceLog
+from agents.guard.calls import fitting
+from agents.models import Approval, InferenceLog, ToolCall
 from agents.providers.scripted import Step
+from agents.sessions.approval_rules import rule_create
+from agents.sessions.approvals import approval_approve_edited
 from agents.skills.skill import BadArguments
 from agents.text.blocks import parse_blocks
 from tests.agents.conftest import MODEL, script
@@ -62,6 +65,25 @@ def test_text_and_fields_are_sent_in_marked_blocks(session):
     assert text.text.endswith("add a field.")
     assert request.response_schema["required"] == list(FIELDS)
     assert request.response_schema["additionalProperties"] is False
+
+
+def test_model_is_asked_what_the_approver_left_of_it(session, approver):
+    extract(session, json.dumps(ANSWER))  # the price is known from now on, and the guard tries the short way first
+    asked = {"skill": "extract_fields", "arguments": {"text": f"{TEXT} The client is Ada Byron.", "fields": FIELDS}}
+    left = {"skill": "extract_fields", "arguments": {"text": TEXT, "fields": FIELDS}}
+    rule_create(by=None, now=NOW, name="Look first", effect="ask", skill="extract_fields", enabled=True)
+    with script(Step(json.dumps(ANSWER))) as model:
+        waiting = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="a", now=NOW)
+        ticket = Approval.objects.get()
+        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=left, fits=fitting, now=NOW)
+        made = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="a", now=NOW)
+
+    assert (waiting.outcome, made.outcome) == (Outcome.APPROVAL_PENDING, Outcome.SUCCESS)
+    [request] = model.requests
+    assert "Byron" not in str(request.messages)
+    first, edited = ToolCall.objects.order_by("pk")
+    assert edited.arguments == left
+    assert edited.held_usd == first.held_usd
 
 
 def test_request_depends_only_on_the_arguments():

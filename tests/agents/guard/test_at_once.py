@@ -14,6 +14,7 @@ from django.contrib.auth.models import Group
 from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
 
 from agents.enums import (
+    ApprovalStatus,
     BudgetPeriod,
     BudgetScope,
     HaltState,
@@ -35,6 +36,7 @@ from agents.ledger.budgets import budget_set_cap
 from agents.ledger.journal import END
 from agents.models import (
     AgentSession,
+    Approval,
     ApprovalRule,
     Budget,
     Cap,
@@ -46,6 +48,7 @@ from agents.models import (
     SuspendedModel,
     ToolCall,
 )
+from agents.policy.costs import MOST_USD
 from agents.policy.schedule import hour_of
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
@@ -85,6 +88,7 @@ STATES = {
     "room for half the answer": {"max_cost_usd": Decimal("0.0065"), "budget_warned": True},
     "room for all of it": {"max_cost_usd": Decimal(5)},
     "without a cap": {"max_cost_usd": None},
+    "the highest cap": {"max_cost_usd": MOST_USD},
     "reserved to the cap": {"max_cost_usd": Decimal(1), "cost_reserved_usd": Decimal(1), "budget_warned": True},
     "spent": {"max_cost_usd": Decimal(1), "cost_total_usd": Decimal(1), "budget_warned": True},
     "nearly spent": {"max_cost_usd": Decimal(1), "cost_total_usd": Decimal("0.9"), "budget_warned": True},
@@ -97,6 +101,7 @@ BUDGETS = {
     "warned": {"cap_usd": Decimal("0.0061"), "warned": True},
     "busy": {"cap_usd": Decimal(1), "held_usd": Decimal(1)},
     "of nothing": {"cap_usd": Decimal(0)},
+    "the highest": {"cap_usd": MOST_USD},
     "billed": {"cap_usd": Decimal(1), "actual_usd": Decimal(1)},
     "reserved to the cap": {"cap_usd": Decimal(1), "reserved_usd": Decimal(1), "warned": True},
     "spent, and warned": {"cap_usd": Decimal(1), "charged_usd": Decimal(1), "warned": True},
@@ -117,6 +122,15 @@ MEANWHILE = {
     "it is taken over": lambda rows: rows.update(fencing=9),
     "it ends": lambda rows: rows.update(**STATES["over"]),
 }
+
+
+def make_ticket(session, **fields):
+    usual = {"session": session, "call_key": "here", "intent": ToolIntent.RUN_SKILL, "action": "act", "version": ""}
+    usual |= {"phase": Phase.TURN, "level": Level.SAFE, "description": "act", "arguments": {}}
+    usual |= {"digest": "d", "signature": "s", "created_at": NOW, "expires_at": NOW + timedelta(hours=1)}
+    Approval.objects.create(**usual | fields)
+
+
 HOURLY_LIMIT = 2
 # What there is about a skill: of its hour, and of rules.
 SKILLS = {
@@ -141,6 +155,15 @@ SKILLS = {
     "another denied": lambda session: make_rule(effect=RuleEffect.DENY, skill="other"),
     "denied by a rule that is off": lambda session: make_rule(effect=RuleEffect.DENY, enabled=False),
     "denied by an old rule": lambda session: make_rule(effect=RuleEffect.DENY, replaced_at=NOW),
+    "denied by a person": lambda session: make_ticket(session, status=ApprovalStatus.REJECTED),
+    "asked for when there was a rule": make_ticket,
+    "asked for, and nobody decided": lambda session: make_ticket(session, status=ApprovalStatus.EXPIRED),
+    "approved and made before": lambda session: make_ticket(
+        session, status=ApprovalStatus.APPROVED, consumed_at=NOW, call_key="before"
+    ),
+    "denied in another run": lambda session: make_ticket(
+        make_session(owner=session.owner), status=ApprovalStatus.REJECTED
+    ),
 }
 PACES = {
     "of no calls": {"limit": 0},
@@ -258,6 +281,8 @@ class World:
     def change_budget(self, rows):
         assert rows.count() == 1
         if other := NOT_ITS_OWN.get(self.case.budget):
+            if other.get("scope") == self.case.scope:
+                other = {"scope": BudgetScope.OWNER}
             self.add_budget(rows.get(), **other)
             return
         changed = BUDGETS[self.case.budget]
@@ -470,7 +495,9 @@ def test_skill_is_called_and_counted_or_refused_the_same_both_ways(kind, skill):
     assert plain == short
     refused = {"at its limit", "of no calls"}
     ruled = {name for name in SKILLS if "by a rule" in name} - {"denied by a rule that is off"}
-    assert written == (skill not in {*refused, *ruled, "first of its hour", "with a pause between two calls"})
+    asked = {"denied by a person", "asked for when there was a rule", "asked for, and nobody decided"}
+    to_be_counted_by_steps = {"first of its hour", "with a pause between two calls"}
+    assert written == (skill not in refused | ruled | asked | to_be_counted_by_steps)
 
 
 @pytest.mark.sampled(4)
@@ -496,6 +523,21 @@ def test_call_beyond_any_cap_is_refused_by_both_ways_and_names_it(scope, period,
     assert f"Budget {name}" in told
     assert ("/month" in told) is (period == BudgetPeriod.MONTH)
     assert ("2026-04-01" in told) is (period == BudgetPeriod.MONTH)
+
+
+@pytest.mark.parametrize("acts", [True, False], ids=["that acts", "that reads"])
+def test_statement_of_a_tool_that_fails_leaves_the_transaction_of_the_caller_of_use(acts):
+    def fail(context, params):
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO agents_installation (id) VALUES (1)")
+
+    tool = Tool(fail, Capability("act", level=Level.SAFE, side_effects=acts), undoable=True)
+    session = make_session()
+    with override({ToolIntent.RUN_SKILL: tool}), transaction.atomic():
+        failed = guarded_tool_call(session, ToolIntent.RUN_SKILL, {}, now=NOW)
+        assert ToolCall.objects.count() == 1
+
+    assert failed.outcome == Outcome.ERROR
 
 
 @pytest.mark.parametrize("kind", ["local", "undoable"])

@@ -119,6 +119,13 @@ SKILLS = [
     ("AND r.skill IN ('', %(skill)s)", "", Case(**SKILL, skill="another denied")),
     ("IN ('', %(skill)s)", "IN (%(skill)s)", Case(**SKILL, skill="denied by a rule")),
     ("IN ('', %(skill)s)", "IN ('')", Case(**SKILL, skill="denied by a rule of its name")),
+    (
+        "AND NOT EXISTS (SELECT 1 FROM agents_approval a WHERE a.session_id = s.id AND a.consumed_at IS NULL)",
+        "",
+        Case(**SKILL, skill="denied by a person"),
+    ),
+    ("a.session_id = s.id AND", "", Case(**SKILL, skill="denied in another run")),
+    ("AND a.consumed_at IS NULL", "", Case(**SKILL, skill="approved and made before")),
     ("k.skill = %(skill)s AND", "", Case(**SKILL, skill="another called before")),
     ("AND k.hour = %(hour)s", "", Case(**SKILL, skill="called an hour ago")),
     ("OR k.used < %(hourly_limit)s::bigint", "OR 1 = 1", Case(**SKILL, skill="at its limit")),

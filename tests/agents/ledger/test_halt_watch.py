@@ -1,10 +1,14 @@
 """Which calls in flight are told to stop."""
 
+import threading
+from unittest.mock import patch
+
 import pytest
 
 from agents.enums import HaltState, Status, TerminalReason
-from agents.ledger.halt_watch import _stopped
+from agents.ledger.halt_watch import HaltWatch, _stopped
 from tests.factories import make_session
+from tests.flows.processes import until
 
 pytestmark = pytest.mark.django_db
 
@@ -34,3 +38,17 @@ def test_call_of_a_run_that_cannot_be_seen_is_left_to_the_brakes():
 def test_call_of_a_run_that_another_worker_took_over_is_stopped():
     session = make_session(status=Status.RUNNING, fencing=4)
     assert list(_stopped([(session.pk, 3)])) == [(session.pk, 3)]
+
+
+def test_calls_are_watched_again_after_a_moment_in_which_no_thread_could_be_started():
+    watch, seen = HaltWatch(), []
+    session = make_session(status=Status.RUNNING, fencing=3)
+    with patch.object(watch, "_read", seen.extend):
+        none = patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread"))
+        with none, pytest.raises(RuntimeError), watch.watching(session):
+            pass
+        with watch.watching(session):
+            until(lambda: seen)
+
+    assert seen[0] == (session.pk, 3)
+    assert not watch._calls

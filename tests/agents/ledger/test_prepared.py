@@ -45,6 +45,23 @@ def test_statement_that_somebody_deallocated_is_prepared_again():
     assert run_on_postgres(ADDED, {"number": 2}) == ["3"]
 
 
+def test_statement_is_prepared_again_after_a_column_of_its_result_was_changed():
+    run("CREATE TEMPORARY TABLE changing (number int)")
+    run("INSERT INTO changing VALUES (1)")
+    read = "SELECT number FROM changing WHERE number = %(number)s"
+    assert run_on_postgres(read, {"number": 1}) == ["1"]
+    run("ALTER TABLE changing ALTER number TYPE numeric(9, 2)")
+
+    assert run_on_postgres(read, {"number": 1}) == ["1.00"]
+
+
+def test_statement_that_this_session_of_the_server_has_already_is_used():
+    assert run_on_postgres(ADDED, {"number": 1}) == ["2"]
+    vars(connection.connection)["lqops_statements"].clear()  # as in a new client behind a pool of the server's sessions
+
+    assert run_on_postgres(ADDED, {"number": 2}) == ["3"]
+
+
 def test_in_a_transaction_a_lost_statement_ends_the_transaction_and_the_next_one_has_it():
     run_on_postgres(ADDED, {"number": 1})
     with pytest.raises(InternalError), transaction.atomic():

@@ -16,7 +16,13 @@ from agents.models import Approval, ApprovalRule, Notification, SkillSetting, To
 from agents.people.access import acting_by
 from agents.people.keys import api_key_create
 from agents.sessions.approval_rules import rule_change, rule_create, rule_delete, rule_try, skill_facts
-from agents.sessions.approvals import approval_approve, approval_approve_edited, standing_create
+from agents.sessions.approvals import (
+    approval_approve,
+    approval_approve_edited,
+    approval_reject,
+    approvals_expire,
+    standing_create,
+)
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from tests.agents.admin.rows import page
@@ -194,6 +200,46 @@ def test_a_rule_holds_for_a_call_that_was_edited_before_it(ask, approver, fields
     result = ask("act", "a", what="it")
     assert (result.outcome, result.detail) == (Outcome.DENIED, detail)
     assert not ToolCall.objects.exists()
+
+
+# What people decided while a rule asked holds when it no longer does.
+
+
+@pytest.fixture
+def decided(ask, approver):
+    """Decide about a call that only a rule asks about, and switch the rule off."""
+
+    def do(decide):
+        asking = rule("ask", skill="look")
+        assert ask("look", "a", place="here").outcome == WAITS
+        decide(approver, Approval.objects.get())
+        rule_change(asking, by=None, now=NOW, enabled=False)
+
+    return do
+
+
+def test_a_call_that_was_denied_stays_denied_wherever_its_run_makes_it(ask, decided):
+    decided(lambda approver, ticket: approval_reject(ticket.pk, by=approver, digest=ticket.digest, now=NOW))
+    assert ask("look", "a", place="here").detail == "rejected"
+    assert ask("look", "b", place="here").detail == "refused_before"
+    assert not ToolCall.objects.exists()
+    assert ask("look", "c", place="there").outcome == Outcome.SUCCESS
+
+
+def test_a_call_that_was_edited_is_made_as_it_was_edited(ask, decided):
+    decided(lambda approver, ticket: edit(approver, place="there"))
+    assert ask("look", "a", place="here").data == {"seen": "there"}
+    assert Approval.objects.get().consumed_at == NOW
+
+
+def test_a_call_that_nobody_has_decided_about_waits(ask, decided):
+    decided(lambda approver, ticket: None)
+    assert ask("look", "a", place="here").outcome == WAITS
+
+
+def test_a_call_whose_approval_expired_is_made_where_nobody_asks_any_more(ask, decided):
+    decided(lambda approver, ticket: approvals_expire(ticket.expires_at))
+    assert ask("look", "a", place="here").outcome == Outcome.SUCCESS
 
 
 def test_an_edit_that_raises_the_level_of_a_call_is_not_made(ask, approver, settings):
