@@ -72,13 +72,16 @@ def memory_tokens() -> int:
 def precedent_lifetime() -> timedelta | None:
     """How long a precedent that is not seen again stays open; None: for good."""
     days = int(settings.LQOPS_PRECEDENT_DAYS)
-    return timedelta(days=days) if days else None
+    return timedelta(days=min(days, LONGEST_KEPT_DAYS)) if days else None
+
+
+LONGEST_KEPT_DAYS = 36_500  # a hundred years: as good as for good, and a date
 
 
 def runs_kept() -> timedelta | None:
     """How long runs stay in the database after their end; None: for good."""
     days = int(settings.LQOPS_KEEP_RUNS_DAYS)
-    return timedelta(days=days) if days else None
+    return timedelta(days=min(days, LONGEST_KEPT_DAYS)) if days else None
 
 
 def archive_folder() -> Path:

@@ -21,8 +21,8 @@ from audit.checkpoints import read_lines, write_checkpoint
 from audit.keys import signed
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append
-from audit.rows import EPOCH, canonical, stream
-from audit.seals import archived, dropped_seals
+from audit.rows import EPOCH, UnreadableRow, canonical, stream
+from audit.seals import archived, dropped_rows, dropped_seals
 
 FORMAT: Final = "lqops-audit-export/1"
 EXPORTED: Final = "audit.exported"
@@ -94,6 +94,7 @@ def _lines(
     digest = hashlib.sha256()
     counts = dict.fromkeys(COUNTED.values(), 0)
     signed_from = None
+    dropped = dropped_rows()
     for what, value in _parts(selection, checkpoint["n"], encode):
         line = encode(what, value)
         digest.update(line.encode("ascii"))
@@ -104,6 +105,8 @@ def _lines(
         if signed_from is None and what == CHECKPOINT and "key" in value:
             signed_from = value["n"]
         yield line
+    if dropped_rows() != dropped:
+        raise UnreadableRow("events were archived while they were exported. Export them again")
     manifest = {
         "format": FORMAT,
         "at": now.astimezone(UTC).isoformat(),

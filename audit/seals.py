@@ -22,6 +22,10 @@ FORMAT: Final = "lqops-audit-seal/1"
 LOOKED_UP: Final = 500
 
 
+class UnreadableSeal(ValueError):
+    """The statement of a seal is not one that lqops can have written."""
+
+
 class Range(NamedTuple):
     """Rows of a chain, first and last included."""
 
@@ -62,16 +66,19 @@ class Seam:
     @classmethod
     def of(cls, seal: Seal) -> "Seam":
         said = seal.statement
-        return cls(
-            number=seal.number,
-            digest=seal.digest,
-            log=said["log"],
-            system_seq=said["system"][0],
-            system_hash=said["system"][1],
-            carried={chain: (first, seq, last) for chain, (first, seq, last) in said["carried"].items()},
-            keys=tuple(said["keys"]),
-            unlinked=tuple(said["unlinked"]),
-        )
+        try:
+            return cls(
+                number=seal.number,
+                digest=seal.digest,
+                log=said["log"],
+                system_seq=int(said["system"][0]),
+                system_hash=said["system"][1],
+                carried={chain: (first, seq, last) for chain, (first, seq, last) in said["carried"].items()},
+                keys=tuple(said["keys"]),
+                unlinked=tuple(said["unlinked"]),
+            )
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise UnreadableSeal(f"seal {seal.number} was changed: its statement cannot be read") from error
 
 
 def newest_seam(*, dropped: bool = False) -> Seam:
@@ -160,24 +167,35 @@ def seal_faults(keys: Collection[str] = ()) -> Iterator[SealFault]:
     named = ""
     number = None
     for seal in Seal.objects.order_by("-number").iterator(chunk_size=LOOKED_UP):
-        said = seal.statement
         if number is not None and seal.number != number - 1:
             yield SealFault(number - 1, "it is missing")
         number = seal.number
-        if digest(said) != seal.digest or not is_signed(said) or said.get("n") != seal.number:
-            yield SealFault(number, "it was changed, or its signature is wrong")
-            named = str(said.get("prev", "")) if isinstance(said, dict) else ""
-            continue
-        if said["key"] not in trusted and named != seal.digest:
-            yield SealFault(number, "it is signed with a key that is not one of this installation")
-        elif named and named != seal.digest:
-            yield SealFault(number, "it is not the one that the seal after it names")
-        named = said["prev"]
-        if (found := _range_fault(seal)) is not None:
+        if (found := _fault(seal, trusted, named)) is not None:
             yield SealFault(number, found)
+        named = str(seal.statement.get("prev", "")) if isinstance(seal.statement, dict) else ""
     if number is not None and (number != 1 or named != GENESIS):
         yield SealFault(1, "it is missing" if number != 1 else "it does not start from nothing")
     yield from _system_faults()
+
+
+def newest_seal_fault(keys: Collection[str] = ()) -> SealFault | None:
+    """Return what is wrong with the newest seal, if anything. The next one would vouch for it."""
+    seal = Seal.objects.order_by("-number").first()
+    found = None if seal is None else _fault(seal, {public_key(), *keys}, "")
+    return None if seal is None or found is None else SealFault(seal.number, found)
+
+
+def _fault(seal: Seal, trusted: Collection[str], named: str) -> str | None:
+    """Return what is wrong with a seal. `named` is the digest by which the seal after it names it."""
+    said = seal.statement
+    is_whole = isinstance(said, dict) and digest(said) == seal.digest and is_signed(said)
+    if not is_whole or said.get("n") != seal.number:
+        return "it was changed, or its signature is wrong"
+    if said["key"] not in trusted and named != seal.digest:
+        return "it is signed with a key that is not one of this installation"
+    if named and named != seal.digest:
+        return "it is not the one that the seal after it names"
+    return _range_fault(seal)
 
 
 def _range_fault(seal: Seal) -> str | None:

@@ -26,15 +26,26 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Min
 
 from audit.checkpoints import KEY_REPLACED, first_hash, named_heads, read_lines, write_checkpoint
-from audit.keys import signed
+from audit.keys import is_signed, signed
 from audit.models import SEAL_SETTING, SYSTEM_CHAIN, AuditEvent, DroppedSegment, Seal, SealedChain, SkillAudit
 from audit.recorder import EMPTY, Head, append
+from audit.restores import restore_in
 from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, CHUNK, StoredRow, canonical, digest, stream
-from audit.seals import FORMAT, SEALED, Range, Seam, newest_seam, ranges_digest, sealed_ranges, unfinished
+from audit.seals import (
+    FORMAT,
+    SEALED,
+    Range,
+    Seam,
+    newest_seal_fault,
+    newest_seam,
+    ranges_digest,
+    sealed_ranges,
+    unfinished,
+)
 from audit.skill_audits import SEALED as SKILL_AUDITS_SEALED
 from audit.verify import SEAL, Problem, Report, row_fault, verify_chain
 
@@ -94,8 +105,20 @@ def signed_rows(path: Path | None = None) -> dict[tuple[str, int], str]:
     path = path or Path(settings.LQOPS_CHECKPOINT_FILE)
     if not path.exists():
         return {}
-    lines = (line for line in read_lines(path) if line.checkpoint)
-    return {(named.chain, named.seq): named.hash for line in lines for named in named_heads(line)}
+    lines = [line for line in read_lines(path) if line.checkpoint]
+    restores = [restore for line in lines if (restore := restore_in(line)) is not None]
+    rows = (named for line in lines for named in named_heads(line))
+    kept = (named for named in rows if not any(restore.excuses(named) for restore in restores))
+    return {(named.chain, named.seq): named.hash for named in kept}
+
+
+def require_genuine_seal() -> None:
+    """Refuse to go on from a newest seal that is not this installation's: the next one would vouch for it."""
+    path = Path(settings.LQOPS_CHECKPOINT_FILE)
+    lines = (line.checkpoint for line in read_lines(path)) if path.exists() else ()
+    keys = {line[name] for line in lines if line for name in ("key", "next_key") if name in line}
+    if (fault := newest_seal_fault(keys)) is not None:
+        raise ArchiveError(f"seal {fault.number}: {fault.what}. Nothing was archived; run verify_audit.")
 
 
 # --- What may be archived ---
@@ -244,7 +267,10 @@ def archive(
             "unlinked": list(lines.seam.unlinked),
         }
     )
-    seal = record_seal(statement, ordered, by=by, now=now)
+    try:
+        seal = record_seal(statement, ordered, by=by, now=now)
+    except IntegrityError as error:
+        raise ArchiveError("another process prunes into another folder. Nothing was dropped; call it again.") from error
     write_checkpoint(now=now)
     return seal
 
@@ -277,6 +303,14 @@ def _with_manifest(lines: _Lines, *, number: int, log: str, now: datetime) -> It
 def write_file(folder: Path, stem: str, lines: Iterable[str]) -> Written:
     """Write lines to a compressed file, sync it, read it back, and give it a name with its digest."""
     part = folder / f".{stem}.part"
+    try:
+        return _written(folder, stem, part, lines)
+    except BaseException:
+        part.unlink(missing_ok=True)  # a full disk gets its space back
+        raise
+
+
+def _written(folder: Path, stem: str, part: Path, lines: Iterable[str]) -> Written:
     plain = hashlib.sha256()
     with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as raw:
         with gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=raw, mtime=0) as file:
@@ -401,13 +435,15 @@ def verify_archive(folder: Path, report: Report, *, agreed: Signed) -> None:
     report.files = 0
     for seal in Seal.objects.order_by("number").iterator(chunk_size=CHUNK):
         said = seal.statement
+        if not isinstance(said, dict) or not is_signed(said):
+            continue  # told with the seals
         for name, sha256 in ((said["file"], said["sha256"]), (said["content_file"], said["content_sha256"])):
             if not name:
                 continue
             wrong = _file_fault(folder / name, sha256)
             if not wrong and name == said["file"]:
                 wrong = _rows_fault(folder / name, said, agreed)
-            report.files += 1
+            report.files += not wrong
             if wrong:
                 report.add(Problem(f"{SEAL}{seal.number}", f"{name} {wrong}"))
 

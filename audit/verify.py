@@ -25,7 +25,7 @@ from audit.parallel import Bounds, NotAtOnce, read_parts, split
 from audit.recorder import EMPTY, Head
 from audit.restores import Restore, restore_in
 from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, StoredRow, UnreadableRow, stream
-from audit.seals import Range, Seam, dropped_rows, newest_seam, seal_faults, sealed_ranges
+from audit.seals import Range, Seam, UnreadableSeal, dropped_rows, newest_seam, seal_faults, sealed_ranges
 from audit.skill_audits import SKILL_AUDIT, skill_audit_faults
 
 PROGRESS_ROWS: Final = 10_000
@@ -200,7 +200,10 @@ class _Check:
         self.chains: dict[str, _Seen] = {}
         self.openings: dict[str, tuple[int, object]] = {}
         self.closings: dict[str, tuple[int, Head]] = {}
-        self._seam = newest_seam(dropped=True)
+        try:
+            self._seam = newest_seam(dropped=True)
+        except UnreadableSeal:  # told with the seals
+            self._seam = Seam()
 
     def step(self, row: StoredRow) -> None:
         """Check one row against the row before it, and continue from it."""

@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 import sys
+import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -75,7 +76,8 @@ class Export:
             self.keys.add(self.key)
         self.before, self.skipped = (line["n"], digest), self.skipped or line["n"] > number + 1
         for chain, start, end in line.get("restored", {}).get("missing", []):  # accepted by a person, on record
-            self.named = {at: row for at, row in self.named.items() if at[0] != chain or not start <= at[1] <= end}
+            self.named = without(self.named, chain, start, end)
+            self.rows = without(self.rows, chain, start, end)
             print(f"Note: checkpoint {line['n']}: rows {start} to {end} of chain {chain} were lost by a restore")
         for chain, (seq, row) in {**line["open"], "system": (line["system"]["seq"], line["system"]["hash"])}.items():
             need(not seq or self.named.setdefault((chain, seq), row) == row, f"signs another row {seq} of {chain}")
@@ -173,6 +175,11 @@ class Export:
         return f"{self.count} events of {len(found)} chains, segment {line['n']} of the archive, written {line['at']}"
 
 
+def without(rows, chain, first, last):
+    """Return the rows without those that a restore has lost: others may stand in their place."""
+    return {at: row for at, row in rows.items() if at[0] != chain or not first <= at[1] <= last}
+
+
 def verify(lines, key, known, rows):
     export, digest, columns, result = Export(key, known, rows), hashlib.sha256(), None, None
     for number, raw in enumerate(lines, 1):
@@ -204,6 +211,8 @@ def kept_checkpoints(file, witness_key):
             line = json.loads(raw)
             if witness_key:
                 check_signature(line, witness_key)
+            for chain, first, last in line.get("restored", {}).get("missing", []):
+                rows = without(rows, chain, first, last)
             known[line["n"]] = line["checkpoint"] if witness_key else hashlib.sha256(raw).hexdigest()
             heads = {} if witness_key else {**line["open"], "system": (line["system"]["seq"], line["system"]["hash"])}
             rows.update({(chain, seq): row for chain, (seq, row) in heads.items()})
@@ -229,6 +238,6 @@ if __name__ == "__main__":
     try:
         with (gzip.open if given.export.endswith(".gz") else open)(given.export, "rb") as file:
             found = verify(file, given.key, *kept_checkpoints(given.kept, given.witness_key))
-    except (InvalidSignature, ValueError, OSError, EOFError) as error:
+    except (InvalidSignature, ValueError, OSError, EOFError, zlib.error) as error:
         sys.exit(f"Refused: {str(error) or 'a counter-signature is wrong'}")
     print(f"Verified: {found}")

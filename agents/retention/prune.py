@@ -18,10 +18,21 @@ from agents.models import AgentSession, Message, ToolCall
 from agents.people.access import actor_of, record_act
 from agents.retention.runs import archivable, content, held
 from agents.retention.sweeps import count_old_rows, delete_old_rows, delete_unnamed_texts
-from audit.models import SYSTEM_CHAIN, AuditEvent, Seal
+from audit.checkpoints import write_checkpoint
+from audit.models import SYSTEM_CHAIN, AuditEvent, Seal, SealedChain
 from audit.recorder import chain_head
 from audit.seals import newest_seam, unfinished
-from audit.segments import ArchiveError, Signed, archive, archive_folder, chain_fault, drop, signed_rows, system_end
+from audit.segments import (
+    ArchiveError,
+    Signed,
+    archive,
+    archive_folder,
+    chain_fault,
+    drop,
+    require_genuine_seal,
+    signed_rows,
+    system_end,
+)
 
 RUNS_AT_ONCE: Final = 100
 LEAST_AGE: Final = timedelta(days=1)
@@ -32,34 +43,45 @@ Progress = Callable[[str], None]
 
 @dataclass
 class Pruned:
-    """What was pruned, or would be: `held` are runs that are old enough and stay, by reason."""
+    """What was pruned, or would be: `held` are runs that are old enough and stay, by reason.
+
+    Calls and messages are counted by a plan alone: what was sealed before a process was killed is not counted again.
+    """
 
     before: datetime
     runs: int = 0
     events: int = 0
     segments: int = 0
     archive_bytes: int = 0
-    calls: int = 0
-    messages: int = 0
+    calls: int | None = None
+    messages: int | None = None
     texts: int = 0
     held: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        return {**asdict(self), "before": self.before.isoformat()}
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**known, "before": self.before.isoformat()}
 
 
 def plan(before: datetime, *, now: datetime) -> Pruned:
     """Return what pruning would do, and do nothing."""
     found = Pruned(before, held=held(before), rows=count_old_rows(before, now=now))
+    found.calls = found.messages = 0
+    for seal in unfinished():  # dropped by the next call, whatever its age
+        _count(found, seal)
+        found.events += seal.statement["events"]
+    sealed = set(SealedChain.objects.filter(seal__in=unfinished()).values_list("chain", flat=True))
     for batch in _batches(before):
-        chains = [run.chain for run in batch]
-        pks = [run.pk for run in batch]
-        found.runs += len(batch)
-        found.events += AuditEvent.objects.filter(chain__in=chains).count()
-        found.calls += ToolCall.objects.filter(session__in=pks).count()
-        found.messages += Message.objects.filter(session__in=pks).count()
-        found.segments += 1
+        going = [run for run in batch if run.chain not in sealed]
+        if going:
+            chains = [run.chain for run in going]
+            pks = [run.pk for run in going]
+            found.runs += len(going)
+            found.events += AuditEvent.objects.filter(chain__in=chains).count()
+            found.calls += ToolCall.objects.filter(session__in=pks).count()
+            found.messages += Message.objects.filter(session__in=pks).count()
+            found.segments += 1
     seam = newest_seam().system_seq
     while end := system_end(before, after=seam):
         found.events += end - seam
@@ -104,7 +126,11 @@ class _Pruner:
         self._progress = progress
 
     def run(self) -> None:
-        for seal in unfinished():
+        require_genuine_seal()
+        left = unfinished()
+        if left:  # whoever sealed them may have been killed before the checkpoint that signs the seals
+            write_checkpoint(now=self._now)
+        for seal in left:
             self._progress(f"segment {seal.number} was sealed earlier and is dropped now")
             self._drop(seal)
         agreed = signed_rows()
@@ -131,12 +157,18 @@ class _Pruner:
 
     def _drop(self, seal: Seal) -> None:
         dropped = drop(seal, folder=self._folder, now=self._now, content=content(self._now))
-        said = seal.statement
-        self._done.segments += 1
+        _count(self._done, seal)
         self._done.events += dropped
-        self._done.archive_bytes += said["size"] + said["content_size"]
-        self._done.runs += said["chains"] if said["content_file"] else 0
-        self._progress(f"segment {seal.number}: {dropped} events archived in {said['file']}; runs: {self._done.runs}")
+        self._progress(
+            f"segment {seal.number}: {dropped} events archived in {seal.statement['file']}; runs: {self._done.runs}"
+        )
+
+
+def _count(found: Pruned, seal: Seal) -> None:
+    said = seal.statement
+    found.segments += 1
+    found.archive_bytes += said["size"] + said["content_size"]
+    found.runs += said["chains"] if said["content_file"] else 0
 
 
 def _batches(before: datetime) -> Iterator[list[AgentSession]]:

@@ -159,7 +159,11 @@ def drop(ranges: list[Range], *, before: datetime, now: datetime) -> None:
         return
     rows = list(archivable(before).filter(public_id__in=chains).select_for_update(of=("self",)).order_by("pk"))
     if len(rows) != len(chains):
-        raise ArchiveError(f"{len(chains) - len(rows)} runs of this segment wait for somebody again, or are gone.")
+        left = sorted(set(chains) - {row.chain for row in rows})
+        raise ArchiveError(
+            f"{len(left)} runs of a sealed segment wait for somebody again, or are gone: {', '.join(left[:5])}. Settle "
+            "what is open on their pages, then prune again."
+        )
     pks = [row.pk for row in rows]
     for model in (ToolCall, Message, StreamPart):
         models.QuerySet(model).filter(session__in=pks).delete()

@@ -9,10 +9,11 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agents.conf import archive_folder, runs_kept
-from agents.management.base import RecordedCommand
+from agents.management.base import RecordedCommand, register_host
 from agents.people.access import COMMAND
 from agents.retention.prune import LEAST_AGE, Pruned, plan, prune
 from agents.retention.sizes import archive_bytes, database_bytes, shown, table_bytes
+from audit.management.base import not_empty
 
 TABLES_SHOWN = 8
 
@@ -25,6 +26,10 @@ def age(text: str) -> timedelta:
     if timedelta(days=days) < LEAST_AGE:
         raise ArgumentTypeError("nothing younger than a day is pruned")
     return timedelta(days=days)
+
+
+def folder(text: str) -> Path:
+    return Path(not_empty(text))
 
 
 class Command(RecordedCommand):
@@ -45,7 +50,7 @@ class Command(RecordedCommand):
         )
         parser.add_argument("--dry-run", action="store_true", help="Say what would be done, and do nothing.")
         parser.add_argument(
-            "--archive", type=Path, metavar="DIR", help="Folder of the archive. Default: LQOPS_ARCHIVE_DIR."
+            "--archive", type=folder, metavar="DIR", help="Folder of the archive. Default: LQOPS_ARCHIVE_DIR."
         )
 
     def run(self, options: dict[str, Any]) -> None:
@@ -60,6 +65,7 @@ class Command(RecordedCommand):
         if options["dry_run"]:
             found = plan(before, now=acting["now"])
         else:
+            register_host()  # refused beside hosts with other keys: nothing may be sealed with a foreign one
             found = prune(before=before, folder=folder, unnamed=COMMAND, progress=self._progress, **acting)
         facts = {
             "dry_run": options["dry_run"],

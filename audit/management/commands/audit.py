@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from audit.kinds import actors_of, usernames
 from audit.management.base import ActingCommand, not_empty
-from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
+from audit.models import SYSTEM_CHAIN, AuditEvent, SealedChain, SkillAudit
 from audit.receipts import NAMES, UnknownChain, build_receipt, receipt_text
 
 DIGITS = 9
@@ -58,7 +58,12 @@ def _chain(given: str) -> str:
     sessions = AuditEvent.objects.exclude(chain=SYSTEM_CHAIN)
     if len(given) < LEAST_OF_ID or sessions.filter(chain=given).exists():
         return given
-    found = sessions.filter(chain__startswith=given.lower()).order_by().values_list("chain", flat=True).distinct()[:2]
+    archived = SealedChain.objects.exclude(chain=SYSTEM_CHAIN)
+    named = [
+        rows.filter(chain__startswith=given.lower()).order_by().values_list("chain", flat=True).distinct()[:2]
+        for rows in (sessions, archived)
+    ]
+    found = sorted({chain for chains in named for chain in chains})
     if len(found) > 1:
         raise CommandError(f"Several sessions begin with {given}: give more of the id.")
     return found[0] if found else given

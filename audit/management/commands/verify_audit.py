@@ -51,7 +51,7 @@ class Command(ActingCommand):
         parser.add_argument("--reason", type=not_empty, help="with --accept-restore: why rows are missing")
         parser.add_argument(
             "--archive",
-            type=Path,
+            type=lambda text: Path(not_empty(text)),
             metavar="DIR",
             help="also verify the files in which archived events are, against their seals and the checkpoints",
         )
