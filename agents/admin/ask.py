@@ -90,7 +90,7 @@ def _table(kind: str, found: list[Any], by: User) -> dict[str, Any]:
     names = [name for name in found[0] if name not in HIDDEN]
     links: dict[str, str] = {}
     for one in {row.get("kind", kind) for row in found} & KINDS.keys() or {kind} & KINDS.keys():
-        links |= _addresses(one, [str(row["id"]) for row in found if "id" in row], by)
+        links |= _addresses(one, [str(row["id"]) for row in found if row.get("id")], by)
     rows = [
         {
             "link": links.get(str(row.get("id")), ""),

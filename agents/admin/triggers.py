@@ -48,8 +48,9 @@ from agents.admin.forms import REFUSALS, error_text, usd_field
 from agents.admin.money import caps_action
 from agents.admin.sessions import RUN_OPTIONS, RunForm, start_each
 from agents.conf import clock, default_session_cap
-from agents.enums import BudgetScope, EventSeverity, InputState, TriggerKind
+from agents.enums import BudgetPeriod, BudgetScope, EventSeverity, InputState, TriggerKind
 from agents.exceptions import Invalid
+from agents.ledger.budgets import cap_of
 from agents.ledger.trigger_health import trigger_spend
 from agents.models import AgentSession, Budget, Trigger, UnreadInput
 from agents.policy import schedule
@@ -387,8 +388,9 @@ def _analysis(trigger: Trigger) -> str:
 def _caps(trigger: Trigger) -> str:
     run = trigger.max_cost_usd
     a_run = f"{usd(default_session_cap())} per run (default)" if run is None else f"{usd(run)} per run"
-    day = trigger.max_cost_per_day_usd
-    return f"{a_run}, {'no cap' if day is None else usd(day)} per day"
+    day = usd(trigger.max_cost_per_day_usd, empty="no cap")
+    month = usd(cap_of(BudgetScope.TRIGGER, trigger.pk, BudgetPeriod.MONTH), empty="no cap")
+    return f"{a_run}, {day} per day, {month} per month"
 
 
 def _limits_text(trigger: Trigger) -> str:

@@ -8,6 +8,7 @@ sizes are measured after VACUUM (FULL): of all rows, of those after the runs of 
 archived, and after all were. Times 300,000 by the number of runs, these are the sizes of a month of 10,000 runs a day.
 """
 
+import argparse
 import hashlib
 import os
 import sys
@@ -133,5 +134,8 @@ def main(runs: int, kilobytes: int) -> int:
 
 
 if __name__ == "__main__":
-    given = [int(argument) for argument in sys.argv[1:]]
-    sys.exit(main(*(given + [100, 0][len(given) :])))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="?", type=int, default=100)
+    parser.add_argument("kilobytes", nargs="?", type=int, default=0, help="of each document")
+    given = parser.parse_args()
+    sys.exit(main(given.runs, given.kilobytes))

@@ -1,6 +1,11 @@
-"""Puts the measures of build/bench.jsonl into docs/performance.md, as tables: `python -m tests.benchmarks.tables`."""
+"""Puts the measures of build/bench.jsonl into docs/performance.md, as tables: `python -m tests.benchmarks.tables`.
 
+What was not measured stays as it is.
+"""
+
+import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +58,44 @@ def table(measures: list[Measure]) -> str:
     return "\n".join([PAGES if "queries" in measures[0] else RATIOS, *map(ratio_row, measures)])
 
 
-def tables(measures: list[Measure]) -> str:
-    parts = []
+def tables(measures: list[Measure], present: str = "") -> str:
+    """The tables of these measures, in the place of those that are `present`. The others stay."""
+    found = _sections(present)
     for title in dict.fromkeys(TITLES.values()):
         of_subject = [m for m in measures if TITLES[m["name"].partition(".")[0]] == title]
-        parts += [f"### {title}"] if of_subject else []
         for database in dict.fromkeys(measure["database"] for measure in of_subject):
             here = [measure for measure in of_subject if measure["database"] == database]
             for has_unit in (False, True):
-                if found := [measure for measure in here if ("unit" in measure) == has_unit]:
-                    parts.append(f"{_heading(database, found)}\n\n{table(found)}")
-    return "\n\n".join(parts) + "\n"
+                if these := [measure for measure in here if ("unit" in measure) == has_unit]:
+                    _put(found.setdefault(title, []), _heading(database, these), table(these))
+    ordered = dict.fromkeys([*TITLES.values(), *found])
+    return "\n\n".join(part for title in ordered if title in found for part in (f"### {title}", *found[title])) + "\n"
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    """The paragraphs and tables of a page, by the title above them."""
+    found = {}
+    for section in text.split("### ")[1:]:
+        title, _, rest = section.partition("\n")
+        found[title] = [part.strip("\n") for part in rest.split("\n\n") if part.strip("\n")]
+    return found
+
+
+def _put(parts: list[str], heading: str, new: str) -> None:
+    """Put a table in the place of the one of the same database and form, or behind all others."""
+    of_database = heading.partition(",")[0]
+    for place, part in enumerate(parts[1:], 1):
+        if parts[place - 1].startswith(of_database) and part.partition("\n")[0] == new.partition("\n")[0]:
+            parts[place - 1 : place + 1] = [heading, _merged(part, new)]
+            return
+    parts += [heading, new]
+
+
+def _merged(old: str, new: str) -> str:
+    """The rows of a table, with those that were measured again in the place of their old ones."""
+    head, rows = new.split("\n")[:2], {row.split(" | ")[0]: row for row in new.split("\n")[2:]}
+    kept = {row.split(" | ")[0]: row for row in old.split("\n")[2:]}
+    return "\n".join([*head, *(kept | rows).values()])
 
 
 def _heading(database: str, measures: list[Measure]) -> str:
@@ -73,11 +105,15 @@ def _heading(database: str, measures: list[Measure]) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.parse_args()
+    measures = [json.loads(line) for line in OUT.read_text().splitlines()] if OUT.exists() else []
+    if not measures:
+        sys.exit(f"{OUT} holds no measures: run make bench first.")
     text = PAGE.read_text()
     before, _, rest = text.partition(BEGINS)
-    _, _, after = rest.partition(ENDS)
-    measures = [json.loads(line) for line in OUT.read_text().splitlines()]
-    PAGE.write_text(f"{before}{BEGINS}\n{tables(measures)}\n{ENDS}{after}")
+    present, _, after = rest.partition(ENDS)
+    PAGE.write_text(f"{before}{BEGINS}\n{tables(measures, present)}\n{ENDS}{after}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 ways are measured in turns, so that whatever else the machine does meets all of them.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -94,4 +93,6 @@ def main(rows: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="?", type=int, default=ROWS)
+    main(parser.parse_args().rows)

@@ -18,13 +18,17 @@ class Command(JsonCommand):
 
 
 def _text(rows: list[dict[str, Any]]) -> str:
-    lines = [f"{row['approval']}  {row['action']} ({row['level']})  {row['owner']}{_yeses(row)}" for row in rows]
+    lines = [f"{row['approval']}  {row['action']} ({_danger(row)})  {row['owner']}{_yeses(row)}" for row in rows]
     questions = Question.objects.filter(status=QuestionStatus.PENDING).count()
     nothing = "No call is waiting for approval." if questions else "Nothing is waiting for a person."
     lines.append(f"{len(rows)} waiting. `manage.py approve <id> --user <you>` shows one in full." if rows else nothing)
     if questions:
         lines.append(f"Questions waiting for an answer: {questions}. `manage.py answer` lists them.")
     return "\n".join(lines)
+
+
+def _danger(row: dict[str, Any]) -> str:
+    return f"{row['level']}, {row['risk']} risk" if row["risk"] else str(row["level"])
 
 
 def _yeses(row: dict[str, Any]) -> str:

@@ -246,6 +246,8 @@ def test_caps_are_set_on_the_page_of_a_row(client, make):
     assert "$2.00 per day, $30.00 per month." in done
     assert ('value="2.00"' in asked, 'value="30.00"' in asked) == (True, True)
     assert caps_of(scope, row.pk) == {"max_cost_per_day_usd": 2, "max_cost_per_month_usd": 30}
+    if scope == BudgetScope.TRIGGER:
+        assert "$2.00 per day, $30.00 per month" in text_of(client.get(page(type(row), "change", row.pk)))
 
 
 def test_operator_tightens_the_cap_of_a_project_and_does_not_loosen_it(client):

@@ -5,7 +5,7 @@ import re
 import pytest
 from django.urls import reverse
 
-from agents.conf import console_cap
+from agents.conf import clock, console_cap
 from agents.enums import ApprovalStatus, Status
 from agents.models import Agent, AgentSession, Approval, Halt, InferenceLog, ToolCall, Trigger
 from agents.providers.scripted import ScriptedProvider
@@ -52,6 +52,18 @@ def test_rows_are_a_table_with_links_and_cost_no_model(ask, operator):
     assert shown.count("<tr>") == 2
     assert not InferenceLog.objects.exists()
     assert not ToolCall.objects.exists()
+
+
+def test_costs_of_runs_without_an_agent_have_a_row_without_a_link(ask, operator):
+    agent = make_agent(owner=operator, name="Clerk")
+    make_session(owner=operator, agent=agent, cost_total_usd=2, created_at=clock())
+    make_session(owner=operator, agent=None, cost_total_usd=1, created_at=clock())
+    answer = ask("costs per agent")
+    shown = text_of(answer)
+
+    assert answer.status_code == 200
+    assert page(Agent, "change", agent.pk) in shown
+    assert "without an agent" in shown
 
 
 def press(client, shown, number=0):

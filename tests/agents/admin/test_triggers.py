@@ -544,7 +544,7 @@ def test_page_says_in_words_what_the_trigger_does_and_keeps_the_form_behind_edit
         "Reads": "Inbox: passages that match late fees",
         "Analysis": "agentic, judge quotes",
         "Agent": "Night watch",
-        "Caps": "$0.50 per run, $3.00 per day",
+        "Caps": "$0.50 per run, $3.00 per day, no cap per month",
         "Limits": "60 runs per hour; pauses after 50 in a row that failed or found nothing",
         "Step loop": "Maximum steps: 5",
     }

@@ -45,6 +45,12 @@ def test_pending_approvals_are_listed_and_the_digest_only_beside_the_arguments(w
     assert "1 waiting." in output("approvals")
 
 
+@pytest.mark.parametrize(("risk", "shown"), [("", "(RESTRICTED)"), ("high", "(RESTRICTED, high risk)")])
+def test_pending_approval_is_listed_with_its_level_and_risk(waiting, risk, shown):
+    Approval.objects.update(risk_level=risk)
+    assert shown in output("approvals")
+
+
 def test_empty_list_says_nothing_is_waiting():
     assert output("approvals") == "Nothing is waiting for a person.\n"
     assert json.loads(output("approvals", "--json")) == []
