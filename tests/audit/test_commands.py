@@ -298,7 +298,16 @@ def exported_to_nobody(arguments, env):
     return done.returncode, done.stderr.decode()
 
 
-@every_row("arguments", [("export_audit", "--chain="), ("audit", "--receipt="), ("audit", "--receipt", " ")])
+@every_row(
+    "arguments",
+    [
+        ("export_audit", "--chain="),
+        ("audit", "--receipt="),
+        ("audit", "--receipt", " "),
+        ("verify_audit", "--archive="),
+        ("verify_audit", "--archive", " "),
+    ],
+)
 def test_empty_option_value_is_refused(arguments):
     record_session()
     code, out, told = run(*arguments)

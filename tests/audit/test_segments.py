@@ -1,5 +1,6 @@
 """Archived segments: what is written, what may be dropped, and what verification finds across the seam."""
 
+import errno
 import gzip
 import json
 
@@ -14,10 +15,11 @@ from audit.export import Selection, export_log
 from audit.keys import public_key, signed
 from audit.models import SYSTEM_CHAIN, AuditEvent, DroppedSegment, PendingEvent, Seal, SealedChain, SkillAudit
 from audit.recorder import append, chain_head
-from audit.rows import digest
+from audit.rows import UnreadableRow, digest
 from audit.seals import archived, newest_seam, seal_faults, unfinished
 from audit.segments import (
     ArchiveError,
+    Content,
     archive,
     archive_folder,
     chain_fault,
@@ -25,9 +27,11 @@ from audit.segments import (
     signed_rows,
     system_end,
     verify_archive,
+    write_file,
 )
 from audit.verify import verify_chain, verify_log
 from tests.audit.samples import RUN, edit, hash_again, later, record_session, record_skill_call, remove, sql
+from tests.audit.test_commands import run
 from tests.audit.verifier import run_process, run_script
 
 pytestmark = pytest.mark.django_db
@@ -392,6 +396,48 @@ def test_seal_of_a_foreign_key_is_found(log, folder):
     assert list(seal_faults({public_key(NEW_SECRET)})) == []
 
 
+def say(number, statement):
+    """Somebody with the database writes another statement into a seal."""
+    sql("UPDATE audit_seal SET statement = %s WHERE number = %s", json.dumps(statement), number)
+
+
+def without(said, name):
+    return {key: value for key, value in said.items() if key != name}
+
+
+MALFORMED = {
+    "empty object": lambda _: {},
+    "list": lambda _: [],
+    "null": lambda _: None,
+    "text": lambda _: "x",
+    "nothing carried": lambda said: without(said, "carried"),
+    "list of what is carried": lambda said: {**said, "carried": []},
+    "two values carried": lambda said: {**said, "carried": {OPEN: ["", 1]}},
+    "no place in system": lambda said: {**said, "system": []},
+    "text for a place in system": lambda said: {**said, "system": "x"},
+    "number for keys": lambda said: {**said, "keys": 1},
+    "other number": lambda said: {**said, "n": 99},
+    "no signature": lambda said: without(said, "signature"),
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.usefixtures("unguarded")
+@pytest.mark.parametrize("malformed", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_seal_is_told_as_changed(log, folder, malformed):
+    number = prune(folder, RUN, system=True).number
+    assert run("verify_audit", "--archive", str(folder))[0] == 0
+
+    say(number, malformed(Seal.objects.get(number=number).statement))
+
+    for options in ([], ["--archive", str(folder)]):
+        code, out, _ = run("verify_audit", *options)
+        assert (code, f"Bad: seal {number}: it was changed, or its signature is wrong" in out) == (1, True), out
+        code, out, _ = run("verify_audit", "--json", *options)
+        texts = [problem["text"] for problem in json.loads(out)["problems"]]
+        assert (code, f"seal {number}: it was changed, or its signature is wrong" in texts) == (1, True), texts
+
+
 # --- Runs whose beginning or end stands in rows of `system` that were archived before them ---
 
 
@@ -472,6 +518,41 @@ def test_rows_that_are_not_there_are_not_archived(log, folder):
     assert not Seal.objects.exists()
 
 
+def test_seal_whose_number_another_process_took_meanwhile_is_refused_in_words(log, folder, tmp_path, checkpoint_file):
+    def meanwhile(_chains):
+        with archive_folder(tmp_path / "other") as other:
+            prune(other, OTHER)
+        yield from ()
+
+    content = Content(lines=meanwhile, drop=lambda _ranges, _now: None)
+    with pytest.raises(ArchiveError, match=r"another process prunes into another folder\. Nothing was dropped"):
+        archive(whole(RUN), folder=folder, agreed=signed_rows(), by="user:1", now=AFTER, content=content)
+
+    assert list(SealedChain.objects.values_list("seal", "chain")) == [(1, OTHER)]
+    assert AuditEvent.objects.filter(kind="audit.sealed").count() == 1
+    assert verified(checkpoint_file).problems == []
+    assert prune(folder, RUN).number == 2
+
+
+def test_file_that_cannot_be_written_gives_its_space_back(log, folder, monkeypatch):
+    def full_disk():
+        yield "{}\n"
+        assert [path.name for path in folder.glob(".*.part")] == [".audit-000001.part"]
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        write_file(folder, "audit-000001", full_disk())
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+    monkeypatch.setattr(segments.os, "fsync", lambda _: next(broken_disk))
+    broken_disk = full_disk()
+    next(broken_disk)
+    with pytest.raises(OSError, match="No space left"):
+        seal(folder, RUN)
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+    assert not Seal.objects.exists()
+
+
 def test_file_that_the_disk_changed_is_not_sealed(log, folder, monkeypatch):
     with gzip.open(folder / "other.gz", "wb") as file:
         file.write(b"something else")
@@ -511,6 +592,22 @@ def test_missing_and_changed_files_are_found(log, folder, checkpoint_file):
     assert [str(problem).split(" ")[:2] for problem in report.problems] == [["seal", "1:"], ["seal", "2:"]]
 
 
+def test_only_files_that_are_right_are_counted_as_verified(log, folder, checkpoint_file):
+    first, second = prune(folder, RUN), prune(folder, OTHER)
+    (folder / first.statement["file"]).unlink()
+    (folder / second.statement["content_file"]).write_bytes(b"x")
+    report = verified(checkpoint_file)
+
+    verify_archive(folder, report, agreed=signed_rows())
+
+    assert report.files == 2
+    assert json.loads(run("verify_audit", "--json", "--archive", str(folder))[1])["files"] == 2
+    third = prune(folder, system=True)
+    verify_archive(folder, report, agreed={(SYSTEM_CHAIN, 1): "0" * 64})
+    assert f"seal {third.number}: " in " ".join(map(str, report.problems))
+    assert report.files == 2  # the right digest does not suffice
+
+
 def test_command_verifies_the_archive(log, folder, capsys, checkpoint_file):
     sealed = prune(folder, RUN)
 
@@ -547,6 +644,18 @@ def test_changed_files_are_refused_without_lqops(log, folder, tmp_path):
         assert verify_file(path)[0] == 1, name
 
 
+def test_compressed_file_with_a_flipped_byte_is_refused_without_lqops(log, folder, tmp_path):
+    whole_file = (folder / prune(folder, RUN, OTHER).statement["file"]).read_bytes()
+    path = tmp_path / "flipped.jsonl.gz"
+    middle = len(whole_file) // 2
+    for at in range(middle - 50, middle + 50, 5):
+        path.write_bytes(whole_file[:at] + bytes([whole_file[at] ^ 0xFF]) + whole_file[at + 1 :])
+        code, out, errors = verify_file(path)
+        assert (code, out, errors.startswith("Refused: ")) == (1, "", True), at
+    code, _, errors = verify_file(path, run_by=run_process)
+    assert (code, errors.startswith("Refused: "), "Traceback" in errors) == (1, True, False)
+
+
 def test_row_other_than_a_kept_checkpoint_signed_is_refused(log, folder, checkpoint_file, tmp_path):
     kept = tmp_path / "kept.jsonl"
     line = json.loads(checkpoint_file.read_text().splitlines()[0])
@@ -569,6 +678,23 @@ def test_export_after_pruning_is_verified_by_anybody_with_the_key(log, folder, t
     code, _, errors = verify_file(path)
 
     assert (code, errors) == (0, "")
+
+
+@pytest.mark.parametrize("selection", [Selection(), Selection(chain=OPEN), Selection(kind="audit.chain_opened")])
+def test_export_during_which_a_segment_is_dropped_has_no_manifest(log, folder, tmp_path, selection):
+    sealed = seal(folder, RUN)
+    path = tmp_path / "export.jsonl"
+    lines = export_log(selection, form="jsonl", by="user:1", now=AFTER)
+    written = [next(lines)]
+    drop(sealed, folder=folder, now=AFTER)
+
+    with pytest.raises(UnreadableRow, match="archived while they were exported"):
+        written.extend(lines)
+
+    path.write_text("".join(written))
+    assert verify_file(path)[2] == "Refused: there is no manifest: the end was cut off\n"
+    path.write_text("".join(export_log(selection, form="jsonl", by="user:1", now=AFTER)))
+    assert verify_file(path)[0] == 0
 
 
 @pytest.mark.usefixtures("unguarded")

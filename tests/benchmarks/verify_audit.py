@@ -4,6 +4,7 @@
 ways are measured in turns, so that whatever else the machine does meets all of them.
 """
 
+import argparse
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
