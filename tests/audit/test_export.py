@@ -515,3 +515,21 @@ def test_rows_lost_by_an_accepted_restore_are_excused(unguarded, checkpoints, ch
     accept_restore(report.missing, path=checkpoint_file, by="op", actor="user:7", reason="disk", now=later(400))
     code, said = verdict(export(second=500))
     assert (code, f"of chain {OTHER} were lost by a restore" in said) == (0, True), said
+
+
+def test_rows_in_the_place_of_lost_ones_agree_with_a_copy_from_before_the_restore(
+    unguarded, checkpoints, checkpoint_file, tmp_path, verdict
+):
+    kept = tmp_path / "kept.jsonl"
+    kept.write_bytes(checkpoint_file.read_bytes())
+    remove(chain=OTHER, seq__gte=3)
+    call(OTHER, "denied", second=300)  # row 3 again, with another hash
+    assert "is not the row that a checkpoint signed" in verdict(export(second=310), "--kept", kept)[1]
+    remove(kind="audit.exported")
+    checkpoint_file.write_bytes(kept.read_bytes())
+    report = verify_log(head=checkpoint_file)
+    accept_restore(report.missing, path=checkpoint_file, by="op", actor="user:7", reason="disk", now=later(400))
+
+    for lines in (export(second=500), export(second=510, chain=OTHER)):
+        code, said = verdict(lines, "--kept", kept)
+        assert (code, f"of chain {OTHER} were lost by a restore" in said) == (0, True), said

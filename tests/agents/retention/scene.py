@@ -2,6 +2,9 @@
 
 from datetime import timedelta
 from decimal import Decimal
+from unittest.mock import patch
+
+import pytest
 
 from agents.enums import Status
 from agents.models import Message, StreamPart, ToolCall
@@ -42,3 +45,13 @@ def add_call(session, **fields):
 def pruned(folder, **options):
     given = {"before": BEFORE, "folder": folder, "by": None, "unnamed": "command", "now": TODAY}
     return prune(**{**given, **options})
+
+
+class Killed(BaseException):
+    """In place of the end of a process."""
+
+
+def killed(folder, before, **options):
+    """A pruning by a process that is killed before it calls this function for the first time."""
+    with patch(before, side_effect=Killed), pytest.raises(Killed):
+        pruned(folder, **options)

@@ -1,20 +1,25 @@
 """Pruning: which runs go, what of them stays, and what does not change."""
 
+import errno
 import gzip
 import json
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 from django.contrib.sessions.models import Session as BrowserSession
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.test import override_settings
 
+from agents.conf import clock
 from agents.exceptions import PruneRefused
 from agents.models import (
     AgentSession,
     ArchivedTotal,
     Budget,
     Finding,
+    Host,
     Message,
     Notification,
     OutboxMessage,
@@ -37,14 +42,18 @@ from agents.sessions.figures import (
     spend_by_day,
 )
 from audit import models as audit_models
+from audit.checkpoints import read_lines, replace_key, write_checkpoint
+from audit.management.commands import verify_audit
 from audit.models import SYSTEM_CHAIN, AuditEvent, Seal, SkillAudit
 from audit.receipts import build_receipt
-from audit.segments import signed_rows, verify_archive
+from audit.recorder import append, close_chain
+from audit.segments import drop, signed_rows, verify_archive
 from audit.verify import verify_log
 from lqops.metrics import InstallationCollector
-from tests.agents.admin.rows import make_approval
-from tests.agents.retention.scene import BEFORE, LONG, TODAY, add_call, ended_run, pruned
-from tests.audit.samples import NOW, edit, later
+from tests.agents.admin.rows import make_approval, page, sign_in, text_of
+from tests.agents.retention.scene import BEFORE, LONG, TODAY, add_call, ended_run, killed, pruned
+from tests.audit.samples import NOW, call, edit, later, remove, start
+from tests.audit.test_segments import MALFORMED, NEW_SECRET, say, verify_file
 from tests.factories import make_channel, make_session, make_unread_input, make_user
 
 pytestmark = pytest.mark.django_db
@@ -124,6 +133,33 @@ def test_receipt_says_where_the_run_is(owner, folder, client):
     assert "events intact" not in page
     AgentSession.objects.update(result={**run.__class__.objects.get().result, "head_hash": "0" * 64})
     assert "does not match" in client.get(f"/receipts/{run.chain}/").content.decode()
+
+
+def test_page_of_an_archived_run_without_activity_does_not_say_that_it_waits(owner, folder, client):
+    run = ended_run(owner)
+    pruned(folder)
+    sign_in(client)
+
+    text = text_of(client.get(page(AgentSession, "change", run.pk)))
+
+    assert "Archived; the receipt names the file." in text
+    assert "Queued" not in text
+    assert "waiting for a worker" not in text
+
+
+def test_receipt_of_an_archived_run_is_found_by_the_beginning_of_its_id(owner, folder, capsys):
+    run = ended_run(owner)
+    pruned(folder)
+    beginning = run.chain[:6]
+
+    call_command("audit", "--receipt", beginning)
+
+    said = capsys.readouterr().out
+    assert said.startswith(f"Run {run.chain}")
+    assert Seal.objects.get(chains__chain=run.chain).statement["file"] in said
+    start(f"{beginning}00-0000-4000-8000-000000000001")
+    with pytest.raises(CommandError, match="Several sessions begin with"):
+        call_command("audit", "--receipt", beginning)
 
 
 def test_youth_is_kept(owner, folder):
@@ -269,12 +305,196 @@ def test_nothing_younger_than_a_day_is_pruned(owner, folder):
         pruned(folder, before=TODAY)
 
 
+def test_full_disk_is_told_and_gets_its_space_back(owner, folder, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    ended_run(owner)
+    with monkeypatch.context() as disk, pytest.raises(PruneRefused, match="No space left on device"):
+        disk.setattr("audit.segments.gzip.GzipFile.write", full)
+        pruned(folder)
+
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+    assert ToolCall.objects.exists()
+    assert pruned(folder).runs == 1
+
+
 def test_folder_that_cannot_be_written_is_told(owner, tmp_path):
     ended_run(owner)
     (tmp_path / "file").write_text("")
     with pytest.raises(PruneRefused, match="cannot be used"):
         pruned(tmp_path / "file" / "archive")
     assert ToolCall.objects.exists()
+
+
+# --- From which seal it goes on ---
+
+
+def newest_seal():
+    return Seal.objects.order_by("-number").first()
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_newest_seal_of_another_key_stops_pruning(owner, folder, tmp_path, checkpoint_file, is_dropped):
+    write_checkpoint(now=later(1))
+    ended_run(owner)
+    with override_settings(LQOPS_AUDIT_KEY=NEW_SECRET, LQOPS_CHECKPOINT_FILE=tmp_path / "foreign" / "checkpoints"):
+        if is_dropped:
+            pruned(folder)
+        else:
+            killed(folder, "agents.retention.prune.drop")
+    run = ended_run(owner)
+    number, events, line = newest_seal().number, AuditEvent.objects.count(), checkpoint_file.read_bytes()
+
+    with pytest.raises(PruneRefused, match=rf"seal {number}: it is signed with a key that is not one of this instal"):
+        pruned(folder)
+
+    assert newest_seal().number == number
+    assert AuditEvent.objects.count() == events
+    assert ToolCall.objects.filter(session=run).exists()
+    assert checkpoint_file.read_bytes() == line
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_pruning_goes_on_from_a_seal_of_this_installation(
+    owner, folder, settings, checkpoint_file, is_replaced, is_dropped
+):
+    ended_run(owner)
+    if is_dropped:
+        pruned(folder)
+    else:
+        killed(folder, "agents.retention.prune.drop")
+    if is_replaced:
+        replace_key(NEW_SECRET, by="user:1", now=TODAY)
+        settings.LQOPS_AUDIT_KEY = NEW_SECRET
+    ended_run(owner)
+
+    assert pruned(folder).runs == (1 if is_dropped else 2)
+
+    assert not ToolCall.objects.exists()
+    assert verify_log(head=checkpoint_file).problems == []
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("malformed", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_newest_seal_stops_pruning_in_words(owner, folder, malformed):
+    ended_run(owner)
+    pruned(folder)
+    run = ended_run(owner)
+    seal = newest_seal()
+    audit_models.remove(connection)
+    say(seal.number, malformed(seal.statement))
+
+    with pytest.raises(CommandError, match=rf"seal {seal.number}: it was changed, .* Nothing was archived"):
+        call_command("prune", older_than=timedelta(days=90), archive=folder)
+
+    assert ToolCall.objects.filter(session=run).exists()
+    assert newest_seal().number == seal.number
+
+
+# --- Interrupted, restored ---
+
+
+def test_segment_of_a_killed_process_is_dropped_after_a_checkpoint_has_signed_its_seal(owner, folder, checkpoint_file):
+    ended_run(owner)
+    write_checkpoint(now=later(70))
+    killed(folder, "audit.segments.write_checkpoint")
+    left = newest_seal()
+    event = AuditEvent.objects.get(chain=SYSTEM_CHAIN, seq=left.event_seq)
+    found = []
+
+    def watched(seal, **options):
+        newest = list(read_lines(checkpoint_file))[-1].checkpoint
+        found.append((seal.number, newest["system"]))
+        return drop(seal, **options)
+
+    with patch("agents.retention.prune.drop", watched):
+        assert pruned(folder).runs == 1
+
+    assert found[0] == (left.number, {"seq": event.seq, "hash": event.hash})
+    assert verify_log(head=checkpoint_file).problems == []
+
+
+def test_plan_counts_an_unfinished_segment_once(owner, folder):
+    ended_run(owner)
+    killed(folder, "agents.retention.prune.drop")
+    assert plan(BEFORE, now=TODAY).runs == 1
+    second = ended_run(owner)
+    add_call(second, key="more")
+
+    would = plan(BEFORE, now=TODAY)
+
+    assert (would.runs, would.calls, would.messages) == (2, 2, 1)  # what was sealed is in its file
+    done = pruned(folder)
+    assert (would.runs, would.events, would.segments) == (done.runs, done.events, done.segments)
+    assert plan(BEFORE, now=TODAY).segments == 0
+
+
+def test_run_of_a_sealed_segment_that_waits_again_is_named(owner, folder):
+    ended_run(owner)
+    run = ended_run(owner)
+    killed(folder, "agents.retention.prune.drop")
+    waiting = finding(run)
+    named = rf"^1 runs of a sealed segment wait for somebody again, or are gone: {run.chain}\. Settle what is open"
+
+    with pytest.raises(PruneRefused, match=named):
+        pruned(folder)
+
+    assert ToolCall.objects.count() == 2
+    assert AuditEvent.objects.filter(chain=run.chain).exists()
+    waiting.state = "resolved"
+    waiting.save()
+    assert pruned(folder).runs == 2
+
+
+def lose_the_last_rows(run):
+    """A restore: two rows that a checkpoint signed are lost, one of them of `system`, and others take their place."""
+    audit_models.remove(connection)
+    remove(kind="audit.chain_closed")  # the run was not over when the backup was made
+    lost = [AuditEvent.objects.filter(chain=chain).count() + 1 for chain in (run.chain, SYSTEM_CHAIN)]
+    call(run.chain, "started", second=400)
+    append(SYSTEM_CHAIN, "audit.exported", now=later(410), details={"format": "csv"})
+    write_checkpoint(now=later(500))
+    remove(at__gt=later(300))
+    audit_models.install(connection)
+    call(run.chain, "success", second=900)
+    close_chain(run.chain, now=later(910))
+    return lost
+
+
+def test_pruning_goes_on_after_an_accepted_restore(owner, folder, checkpoint_file, capsys, monkeypatch):
+    monkeypatch.setattr(verify_audit, "utc_now", lambda: later(2_000))
+    run = ended_run(owner)
+    signed_row, signed_system_row = lose_the_last_rows(run)
+    named = {(run.chain, signed_row), (SYSTEM_CHAIN, signed_system_row)}
+    assert named <= set(signed_rows())
+    call_command("verify_audit", "--accept-restore", "--by", "keeper", "--reason", "disk failed")
+    assert not named & set(signed_rows())
+
+    done = pruned(folder)
+
+    assert (done.runs, done.held) == (1, {})
+    assert not AuditEvent.objects.filter(at__lt=BEFORE).exists()
+    capsys.readouterr()
+    call_command("verify_audit", "--json", "--archive", str(folder))
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verified"], report["archived"], report["files"]) == (True, done.events, 3)
+    for seal in Seal.objects.order_by("number"):
+        code, out, errors = verify_file(folder / seal.statement["file"], "--kept", checkpoint_file)
+        assert (code, errors) == (0, "")
+        assert f"segment {seal.number} of the archive" in out
+
+
+def test_row_in_the_place_of_a_lost_one_is_signed_again(owner, folder, checkpoint_file, capsys, monkeypatch):
+    """What a checkpoint after the restore names has to agree: only what was lost is excused."""
+    monkeypatch.setattr(verify_audit, "utc_now", lambda: later(2_000))
+    run = ended_run(owner)
+    lose_the_last_rows(run)
+    call_command("verify_audit", "--accept-restore", "--by", "keeper", "--reason", "disk failed")
+    last = AuditEvent.objects.filter(chain=SYSTEM_CHAIN).order_by("-seq").first()
+
+    assert signed_rows()[SYSTEM_CHAIN, last.seq] == last.hash
 
 
 # --- Long texts ---
@@ -379,6 +599,50 @@ def test_command_deletes_nothing_unless_somebody_says_how_old(owner, folder, set
 def test_command_refuses_a_wrong_age(wrong):
     with pytest.raises((CommandError, SystemExit)):
         call_command("prune", f"--older-than={wrong}")
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+def test_command_refuses_an_empty_folder(owner, empty):
+    ended_run(owner)
+    with pytest.raises(CommandError, match="empty value: give one, or leave the option out"):
+        call_command("prune", "--older-than", "90d", "--archive", empty)
+    assert ToolCall.objects.exists()
+
+
+def test_command_refuses_beside_a_live_host_with_other_keys(owner, folder, capsys):
+    ended_run(owner)
+    other = Host.objects.create(name="other", seen_at=clock(), keys="LQOPS_AUDIT_KEY=0", free_bytes=10**12)
+
+    with pytest.raises(CommandError, match="host other uses another value of LQOPS_AUDIT_KEY"):
+        call_command("prune", older_than=timedelta(days=90), archive=folder)
+
+    assert not Seal.objects.exists()
+    assert not folder.exists()
+    assert "Would archive 1 runs" in run_command(capsys, older_than=timedelta(days=90), archive=folder, dry_run=True)
+    Host.objects.filter(pk=other.pk).update(seen_at=clock() - timedelta(days=1))  # it was stopped
+    assert "Archived 1 runs" in run_command(capsys, older_than=timedelta(days=90), archive=folder)
+
+
+def test_calls_and_messages_are_told_by_a_dry_run_alone(owner, folder, capsys):
+    ended_run(owner)
+    options = {"older_than": timedelta(days=90), "archive": folder, "json": True}
+
+    would, done = (json.loads(run_command(capsys, dry_run=is_dry, **options)) for is_dry in (True, False))
+
+    assert (would["calls"], would["messages"]) == (1, 1)
+    assert would.keys() - done.keys() == {"calls", "messages"}
+    assert done.keys() <= would.keys()
+
+
+def test_more_days_than_there_were_keep_every_run(owner, folder, settings, capsys, durable_commits):
+    ended_run(owner)
+    settings.LQOPS_KEEP_RUNS_DAYS = 99_999_999
+
+    assert "Would archive 0 runs" in run_command(capsys, archive=folder, dry_run=True)
+    assert "Archived 0 runs" in run_command(capsys, archive=folder)
+    call_command("doctor", "--json")
+    checks = {check["name"]: check["found"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert "`manage.py prune` would archive 0 runs" in checks["size of the database"]
 
 
 def test_command_is_for_superusers(folder):
