@@ -6,6 +6,8 @@ from pathlib import Path
 
 from django.conf import settings
 
+LONGEST_KEPT_DAYS = 36_500  # a hundred years: as good as for good, and a date
+
 
 def clock() -> datetime:
     return datetime.now(UTC)
@@ -73,9 +75,6 @@ def precedent_lifetime() -> timedelta | None:
     """How long a precedent that is not seen again stays open; None: for good."""
     days = int(settings.LQOPS_PRECEDENT_DAYS)
     return timedelta(days=min(days, LONGEST_KEPT_DAYS)) if days else None
-
-
-LONGEST_KEPT_DAYS = 36_500  # a hundred years: as good as for good, and a date
 
 
 def runs_kept() -> timedelta | None:

@@ -77,7 +77,7 @@ _COUNT: Final = """
     {source} k.id {ids}"""
 
 # R4: the estimate fits beside what was approved, and the worst case beside what may be billed; no budget comes to the
-# part of its cap at which people are warned.
+# part of its cap at which people are warned. No product of a cap stands there: the highest leaves no room for one.
 _warned, _of = Fraction(str(WARN_FRACTION)).as_integer_ratio()
 _FITS: Final = (
     "({cap} IS NULL OR ({charged} + {reserved} + %(estimate)s <= {cap} AND {actual} + {held} + %(worst)s <= {cap} "

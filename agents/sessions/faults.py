@@ -148,9 +148,17 @@ def host_register(now: datetime) -> None:
     It reports first, so that of two that start together at least one sees the other.
     """
     host_report(now)
+    try:
+        keys_require_same(now)
+    except KeysDiffer:
+        Host.objects.filter(name=host_name()).delete()
+        raise
+
+
+def keys_require_same(now: datetime) -> None:
+    """Refuse to go on beside a host with other keys."""
     for host in hosts_live(now):
         if differing := differing_keys(keys_fingerprint(), host.keys):
-            Host.objects.filter(name=host_name()).delete()
             raise KeysDiffer(
                 f"Not started: host {host.name} uses another value of {', '.join(differing)}. Give all hosts the same "
                 f"keys (docs/deployment.md). If that host was stopped, wait {HOST_GONE.total_seconds():.0f} seconds."

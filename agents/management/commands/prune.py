@@ -2,17 +2,19 @@
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from agents.conf import archive_folder, runs_kept
-from agents.management.base import RecordedCommand, register_host
+from agents.exceptions import KeysDiffer
+from agents.management.base import RecordedCommand
 from agents.people.access import COMMAND
 from agents.retention.prune import LEAST_AGE, Pruned, plan, prune
 from agents.retention.sizes import archive_bytes, database_bytes, shown, table_bytes
+from agents.sessions.faults import keys_require_same
 from audit.management.base import not_empty
 
 TABLES_SHOWN = 8
@@ -65,7 +67,7 @@ class Command(RecordedCommand):
         if options["dry_run"]:
             found = plan(before, now=acting["now"])
         else:
-            register_host()  # refused beside hosts with other keys: nothing may be sealed with a foreign one
+            _require_keys(acting["now"])
             found = prune(before=before, folder=folder, unnamed=COMMAND, progress=self._progress, **acting)
         facts = {
             "dry_run": options["dry_run"],
@@ -79,6 +81,14 @@ class Command(RecordedCommand):
 
     def _progress(self, text: str) -> None:
         self.stderr.write(text)
+
+
+def _require_keys(now: datetime) -> None:
+    """Refuse beside a running host with other keys: nothing is sealed with a foreign one."""
+    try:
+        keys_require_same(now)
+    except KeysDiffer as error:
+        raise CommandError(str(error)) from error
 
 
 def _text(found: Pruned, facts: dict[str, Any]) -> str:
