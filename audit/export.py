@@ -106,7 +106,7 @@ def _lines(
             signed_from = value["n"]
         yield line
     if dropped_rows() != dropped:
-        raise UnreadableRow("events were archived while they were exported. Export them again")
+        raise UnreadableRow("events were archived while they were exported, which is no fault: export them again")
     manifest = {
         "format": FORMAT,
         "at": now.astimezone(UTC).isoformat(),

@@ -15,14 +15,14 @@ from django.db.models import Sum
 
 from audit.keys import is_signed, public_key
 from audit.models import SYSTEM_CHAIN, DroppedSegment, Seal, SealedChain
-from audit.rows import CHUNK, GENESIS, canonical, digest
+from audit.rows import CHUNK, GENESIS, UnreadableRow, canonical, digest
 
 SEALED: Final = "audit.sealed"
 FORMAT: Final = "lqops-audit-seal/1"
 LOOKED_UP: Final = 500
 
 
-class UnreadableSeal(ValueError):
+class UnreadableSeal(UnreadableRow):
     """The statement of a seal is not one that lqops can have written."""
 
 
@@ -75,9 +75,9 @@ class Seam:
                 system_hash=said["system"][1],
                 carried={chain: (first, seq, last) for chain, (first, seq, last) in said["carried"].items()},
                 keys=tuple(said["keys"]),
-                unlinked=tuple(said["unlinked"]),
+                unlinked=tuple({"rows": one["rows"], "digest": one["digest"]} for one in said["unlinked"]),
             )
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise UnreadableSeal(f"seal {seal.number} was changed: its statement cannot be read") from error
 
 

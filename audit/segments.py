@@ -29,8 +29,8 @@ from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Min
 
-from audit.checkpoints import KEY_REPLACED, first_hash, named_heads, read_lines, write_checkpoint
-from audit.keys import is_signed, signed
+from audit.checkpoints import KEY_REPLACED, checkpoint_fault, first_hash, named_heads, read_lines, write_checkpoint
+from audit.keys import signed
 from audit.models import SEAL_SETTING, SYSTEM_CHAIN, AuditEvent, DroppedSegment, Seal, SealedChain, SkillAudit
 from audit.recorder import EMPTY, Head, append
 from audit.restores import restore_in
@@ -113,7 +113,12 @@ def signed_rows(path: Path | None = None) -> dict[tuple[str, int], str]:
 
 
 def require_genuine_seal() -> None:
-    """Refuse to go on from a newest seal that is not this installation's: the next one would vouch for it."""
+    """Refuse to go on from a newest seal that is not this installation's: the next one would vouch for it.
+
+    Refuse also where no checkpoint can be written: a seal with a foreign key would be recorded before that is noticed.
+    """
+    if wrong := checkpoint_fault():
+        raise ArchiveError(f"no checkpoint can be written: {wrong}. Nothing was archived.")
     path = Path(settings.LQOPS_CHECKPOINT_FILE)
     lines = (line.checkpoint for line in read_lines(path)) if path.exists() else ()
     keys = {line[name] for line in lines if line for name in ("key", "next_key") if name in line}
@@ -433,10 +438,11 @@ def _delete(ranges: list[Range]) -> int:
 def verify_archive(folder: Path, report: Report, *, agreed: Signed) -> None:
     """Add what is wrong with the files of the seals, and compare the rows in them with seals and checkpoints."""
     report.files = 0
+    told = {problem.chain for problem in report.problems}
     for seal in Seal.objects.order_by("number").iterator(chunk_size=CHUNK):
         said = seal.statement
-        if not isinstance(said, dict) or not is_signed(said):
-            continue  # told with the seals
+        if f"{SEAL}{seal.number}" in told:
+            continue  # what it says of its files is not to be trusted, or was changed
         for name, sha256 in ((said["file"], said["sha256"]), (said["content_file"], said["content_sha256"])):
             if not name:
                 continue

@@ -65,7 +65,11 @@ class Pruned:
 
 
 def plan(before: datetime, *, now: datetime) -> Pruned:
-    """Return what pruning would do, and do nothing."""
+    """Return what pruning would do, and do nothing. Raises PruneRefused where it would do nothing."""
+    try:
+        require_genuine_seal()
+    except ArchiveError as error:
+        raise PruneRefused(str(error)) from error
     found = Pruned(before, held=held(before), rows=count_old_rows(before, now=now))
     found.calls = found.messages = 0
     for seal in unfinished():  # dropped by the next call, whatever its age

@@ -524,9 +524,6 @@ def test_rows_in_the_place_of_lost_ones_agree_with_a_copy_from_before_the_restor
     kept.write_bytes(checkpoint_file.read_bytes())
     remove(chain=OTHER, seq__gte=3)
     call(OTHER, "denied", second=300)  # row 3 again, with another hash
-    assert "is not the row that a checkpoint signed" in verdict(export(second=310), "--kept", kept)[1]
-    remove(kind="audit.exported")
-    checkpoint_file.write_bytes(kept.read_bytes())
     report = verify_log(head=checkpoint_file)
     accept_restore(report.missing, path=checkpoint_file, by="op", actor="user:7", reason="disk", now=later(400))
 

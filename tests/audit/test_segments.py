@@ -418,6 +418,9 @@ MALFORMED = {
     "number for keys": lambda said: {**said, "keys": 1},
     "other number": lambda said: {**said, "n": 99},
     "no signature": lambda said: without(said, "signature"),
+    "text for rows without an event": lambda said: {**said, "unlinked": "x"},
+    "rows without a digest": lambda said: {**said, "unlinked": [{"a": 1}]},
+    "signed by somebody else": lambda _: signed({}, NEW_SECRET),
 }
 
 
@@ -436,6 +439,17 @@ def test_malformed_seal_is_told_as_changed(log, folder, malformed):
         code, out, _ = run("verify_audit", "--json", *options)
         texts = [problem["text"] for problem in json.loads(out)["problems"]]
         assert (code, f"seal {number}: it was changed, or its signature is wrong" in texts) == (1, True), texts
+
+
+@pytest.mark.usefixtures("unguarded")
+@pytest.mark.parametrize("command", ["checkpoint_audit", "export_audit"])
+def test_commands_that_need_the_newest_seal_say_that_it_cannot_be_read(log, folder, command):
+    number = prune(folder, RUN, system=True).number
+    say(number, {})
+
+    code, _, said = run(command)
+
+    assert (code != 0, f"seal {number} was changed: its statement cannot be read" in said) == (True, True), said
 
 
 # --- Runs whose beginning or end stands in rows of `system` that were archived before them ---

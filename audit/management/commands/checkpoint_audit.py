@@ -10,6 +10,7 @@ from django.db import DatabaseError
 from audit import utc_now
 from audit.checkpoints import write_checkpoint
 from audit.management.base import ActingCommand
+from audit.rows import UnreadableRow
 
 
 class Command(ActingCommand):
@@ -27,7 +28,7 @@ class Command(ActingCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             checkpoint = write_checkpoint(now=utc_now())
-        except (OSError, DatabaseError) as error:
+        except (OSError, DatabaseError, UnreadableRow) as error:
             raise CommandError(f"No checkpoint written to {settings.LQOPS_CHECKPOINT_FILE}: {error}") from error
         if options["json"]:
             self.stdout.write(json.dumps(checkpoint))

@@ -355,6 +355,22 @@ def test_newest_seal_of_another_key_stops_pruning(owner, folder, tmp_path, check
     assert checkpoint_file.read_bytes() == line
 
 
+@pytest.mark.usefixtures("checkpoint_file")
+def test_first_seal_is_not_recorded_with_another_key(owner, folder):
+    """It could never be taken back, and no later one goes on from it."""
+    write_checkpoint(now=later(1))
+    ended_run(owner)
+
+    with (
+        override_settings(LQOPS_AUDIT_KEY=NEW_SECRET),
+        pytest.raises(PruneRefused, match=r"no checkpoint can be written: .*Nothing was archived"),
+    ):
+        pruned(folder)
+
+    assert not Seal.objects.exists()
+    assert pruned(folder).runs == 1
+
+
 @pytest.mark.parametrize("is_replaced", [True, False])
 @pytest.mark.parametrize("is_dropped", [True, False])
 def test_pruning_goes_on_from_a_seal_of_this_installation(
@@ -386,8 +402,9 @@ def test_malformed_newest_seal_stops_pruning_in_words(owner, folder, malformed):
     audit_models.remove(connection)
     say(seal.number, malformed(seal.statement))
 
-    with pytest.raises(CommandError, match=rf"seal {seal.number}: it was changed, .* Nothing was archived"):
-        call_command("prune", older_than=timedelta(days=90), archive=folder)
+    for dry_run in (True, False):
+        with pytest.raises(CommandError, match=rf"seal {seal.number}: it was changed, .* Nothing was archived"):
+            call_command("prune", older_than=timedelta(days=90), archive=folder, dry_run=dry_run)
 
     assert ToolCall.objects.filter(session=run).exists()
     assert newest_seal().number == seal.number
@@ -621,6 +638,7 @@ def test_command_refuses_beside_a_live_host_with_other_keys(owner, folder, capsy
     assert "Would archive 1 runs" in run_command(capsys, older_than=timedelta(days=90), archive=folder, dry_run=True)
     Host.objects.filter(pk=other.pk).update(seen_at=clock() - timedelta(days=1))  # it was stopped
     assert "Archived 1 runs" in run_command(capsys, older_than=timedelta(days=90), archive=folder)
+    assert list(Host.objects.all()) == [other]  # a process that ends soon is no host
 
 
 def test_calls_and_messages_are_told_by_a_dry_run_alone(owner, folder, capsys):
