@@ -32,6 +32,7 @@ from agents.sessions.approvals import (
     approvals_expire,
     standing_create,
 )
+from agents.sessions.ending import session_rest
 from agents.sessions.halts import session_halt
 from agents.types import Capability
 from audit.kinds import usernames
@@ -72,6 +73,19 @@ def test_a_restricted_call_waits_and_runs_once_after_a_yes(approver, letter):
     ticket.refresh_from_db()
     assert (ticket.consumed_at, ticket.resolved_by, ticket.note) == (NOW, approver, "fine")
     assert approval_kinds(session) == ["approval.requested", "approval.approved", "approval.consumed"]
+
+
+@pytest.mark.parametrize("waiting_on", [WaitingOn.INPUT, WaitingOn.OPERATOR])
+def test_a_run_that_waits_for_something_else_is_not_woken_by_a_yes(approver, letter, waiting_on):
+    session = make_session()
+    send(session)
+    session_rest(session, Status.WAITING, now=NOW, waiting_on=waiting_on)
+    ticket = Approval.objects.get()
+
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+
+    session.refresh_from_db()
+    assert (session.status, session.waiting_on) == (Status.WAITING, waiting_on)
 
 
 def test_those_who_may_decide_are_told_when_a_call_waits_and_nobody_else_is(approver, letter):
