@@ -32,7 +32,6 @@ from agents.sessions.approvals import (
     approvals_expire,
     standing_create,
 )
-from agents.sessions.ending import session_rest
 from agents.sessions.halts import session_halt
 from agents.types import Capability
 from audit.kinds import usernames
@@ -79,7 +78,7 @@ def test_a_restricted_call_waits_and_runs_once_after_a_yes(approver, letter):
 def test_a_run_that_waits_for_something_else_is_not_woken_by_a_yes(approver, letter, waiting_on):
     session = make_session()
     send(session)
-    session_rest(session, Status.WAITING, now=NOW, waiting_on=waiting_on)
+    AgentSession.objects.update(status=Status.WAITING, waiting_on=waiting_on)
     ticket = Approval.objects.get()
 
     approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
