@@ -85,7 +85,7 @@ test-long: $(VENV)/.full ## Run the long tests on SQLite, and on PostgreSQL when
 	$(if $(LQOPS_TEST_DATABASE_URL),$(call PYTEST,long) $(LONG) --ignore=tests/browser $(DATABASE_FREE))
 	$(call after_tests,long)
 
-test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them, with PART=2/8 one part of what every commit need not run; a skip fails
+test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them, with PART=2/12 one part of what every commit need not run; a skip fails
 	$(call before_tests,postgres)
 	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -p tests.no_skips $(DATABASE_FREE) $(if $(PART),--part=$(PART) --whole='$(IN_EVERY_PART)')
 	$(call after_tests,postgres)
