@@ -79,13 +79,13 @@ test: $(VENV)/.dev ## Run the tests on SQLite, without long ones and those in a 
 	$(call after_tests,sqlite)
 
 # Exhaustive tables and long tests of processes, of which `make test` runs a sample. On PostgreSQL they have no browser.
-test-long: $(VENV)/.full ## Run the long tests on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set (PART=2/12 for one of twelve parts)
+test-long: $(VENV)/.full ## Run the long tests on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set (PART=2/24 for one of 24 parts)
 	$(call before_tests,long)
 	LQOPS_TEST_DATABASE_URL= $(call PYTEST,long) $(LONG)
 	$(if $(LQOPS_TEST_DATABASE_URL),$(call PYTEST,long) $(LONG) --ignore=tests/browser $(DATABASE_FREE))
 	$(call after_tests,long)
 
-test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them, with PART=2/12 one part of what every commit need not run; a skip fails
+test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them, with PART=2/24 one part of what every commit need not run; a skip fails
 	$(call before_tests,postgres)
 	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -p tests.no_skips $(DATABASE_FREE) $(if $(PART),--part=$(PART) --whole='$(IN_EVERY_PART)')
 	$(call after_tests,postgres)
