@@ -5,6 +5,9 @@ installation (audit/keys.py). A line is genuine if it is signed with the present
 digest in `prev`: so lines of former keys stay genuine, and those of older versions, which have an HMAC-SHA256 with
 LQOPS_AUDIT_KEY for a signature and no `key`.
 
+An event of `system` names each new line: its number, its digest and its file, so that lines which are missing at the end
+of the file, or all of them, are noticed (audit/verify.py).
+
 Lines are only appended. A line that a crash left half-written stays as it is: the next checkpoint starts on a new
 line, chains to the last genuine line and carries the digest of the damaged text in `damaged`, so that verify_audit can
 tell a crash from an edit.
@@ -37,6 +40,7 @@ from audit.seals import dropped_rows, newest_seam
 EVERY: Final = timedelta(minutes=5)
 EVERY_ROWS: Final = 1_000
 KEY_REPLACED: Final = "audit.key_replaced"
+CHECKPOINT_WRITTEN: Final = "audit.checkpoint_written"
 FOREIGN: Final = "its newest line is signed with another key; if LQOPS_AUDIT_KEY was changed, restart lqops"
 
 
@@ -61,6 +65,7 @@ class Line:
     checkpoint: dict[str, Any] | None = None
     problem: str = ""
     warning: str = ""
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,9 @@ def _write(now: datetime, path: Path | None, *lines: tuple[str, dict[str, Any]])
             checkpoint |= {"n": checkpoint["n"] + 1, "prev": _sha256(line)}
             checkpoint.pop("damaged", None)
         _append(descriptor, b"\n" + text if tail.ends_open else text)
+        # After the line: a crash between the two leaves a line that no event names, which is no fault.
+        details = {"number": written["n"], "digest": checkpoint["prev"], "file": file_id(target)}
+        append(SYSTEM_CHAIN, CHECKPOINT_WRITTEN, now=now, details=details)
     finally:
         os.close(descriptor)
     return written
@@ -184,11 +192,18 @@ def read_lines(path: Path) -> Iterator[Line]:
             warning = ""
             if damaged and not problem and not forged:
                 warning = "a crash left the line before it half-written; this checkpoint confirms it"
-            yield Line(number, checkpoint, problem, warning)
             before, before_digest, damaged, forged = checkpoint, _sha256(line), [], False
+            yield Line(number, checkpoint, problem, warning, before_digest)
     if damaged and not forged:
         problem = "it is damaged, by a crash or a cut; after a crash the next checkpoint (checkpoint_audit) confirms it"
         yield Line(number, problem=problem)
+
+
+def file_id(path: Path) -> str:
+    """Return what tells this file from others: the digest of its first line, or an empty text if it has none."""
+    with path.open("rb") as file:
+        first = file.readline().removesuffix(b"\n")
+    return _sha256(first) if first else ""
 
 
 def named_heads(line: Line) -> Iterator[Named]:

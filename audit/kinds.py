@@ -296,6 +296,7 @@ _KINDS = (
         "A restore from a backup was accepted: {rows} events are missing, of {chains} signed chains and others.",
         also="first_line last_line",
     ),
+    _kind("audit.checkpoint_written", "Checkpoint {number} of the audit log was signed.", also="digest file"),
     _kind("audit.key_replaced", "The key that signs checkpoints was replaced by {new_key}.", also="old_key"),
     _kind(
         "retention.pruned",

@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.db import connection
 from django.db.models import Count, Q
 
-from audit.checkpoints import Named, named_heads, read_lines
+from audit.checkpoints import CHECKPOINT_WRITTEN, Named, file_id, named_heads, read_lines
 from audit.kinds import KINDS, TOOL_CALL
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.parallel import Bounds, NotAtOnce, read_parts, split
@@ -53,7 +53,8 @@ class Problem:
         if self.chain is not None and self.chain.startswith(SEAL):
             return f"seal {self.chain.removeprefix(SEAL)}: {self.what}"
         if self.chain is None:
-            return f"checkpoint file, line {self.line}: {self.what}"
+            line = "" if self.line is None else f", line {self.line}"
+            return f"checkpoint file{line}: {self.what}"
         row = "" if self.seq is None else f", row {self.seq}"
         known = "" if self.id is None else f" (id {self.id})"
         return f"chain {self.chain}{row}{known}: {self.what}"
@@ -93,6 +94,14 @@ class Report:
             self._first[problem.chain] = problem
 
 
+class _Written(NamedTuple):
+    """A checkpoint that an event names: its file, its number and the digest of its line, as the row has them."""
+
+    file: object
+    number: object
+    digest: object
+
+
 @dataclass(slots=True)
 class _Seen:
     """One chain: its first hash, and its last row."""
@@ -120,7 +129,7 @@ def verify_log(
         report.add(Problem(fault.chain, fault.what, fault.seq))
     keys: set[str] = set()
     if head is not None:
-        _verify_checkpoints(head, report, keys)
+        _verify_checkpoints(head, report, keys, check.written)
     for sealed in seal_faults(keys):
         report.add(Problem(f"{SEAL}{sealed.number}", sealed.what))
     return report
@@ -200,6 +209,7 @@ class _Check:
         self.chains: dict[str, _Seen] = {}
         self.openings: dict[str, tuple[int, object]] = {}
         self.closings: dict[str, tuple[int, Head]] = {}
+        self.written: list[_Written] = []
         try:
             self._seam = newest_seam(dropped=True)
         except UnreadableSeal:  # told with the seals
@@ -234,14 +244,18 @@ class _Check:
         self.chains |= other.chains
         self.openings |= other.openings
         self.closings |= other.closings
+        self.written += other.written
 
     def note(self, row: StoredRow) -> None:
-        """Remember the opening or closing of a chain; a second one is a problem."""
-        if row.kind not in {CHAIN_OPENED, CHAIN_CLOSED}:
+        """Remember a checkpoint that was written, and the opening or closing of a chain; a second one is a problem."""
+        if row.kind not in {CHAIN_OPENED, CHAIN_CLOSED, CHECKPOINT_WRITTEN}:
             return
         try:
             details = row.columns()["details"]
         except UnreadableRow:
+            return
+        if row.kind == CHECKPOINT_WRITTEN:
+            self.written.append(_Written(details.get("file"), details.get("number"), details.get("digest")))
             return
         if row.kind == CHAIN_OPENED:
             chain = str(details.get("opened"))
@@ -340,10 +354,11 @@ def _content_fault(row: StoredRow) -> str | None:
     return None
 
 
-def _verify_checkpoints(path: Path, report: Report, keys: set[str]) -> None:
+def _verify_checkpoints(path: Path, report: Report, keys: set[str], written: list[_Written]) -> None:
     gone: list[Named] = []
     counts: list[tuple[int, int]] = []
-    heads = _signed_heads(path, report, counts, keys)
+    digests: set[str] = set()
+    heads = _signed_heads(path, report, counts, keys, digests)
     while batch := list(islice(heads, LOOKUP_HEADS)):
         where = Q()
         for head in batch:
@@ -358,6 +373,7 @@ def _verify_checkpoints(path: Path, report: Report, keys: set[str]) -> None:
             what = f"the checkpoint in line {head.line} signed it, and it is missing or has another hash"
             report.add(Problem(head.chain, what, head.seq, line=head.line, missing=True))
     _compare_counts(counts, report)
+    _compare_written(written, path, digests, report)
 
 
 def _was_archived(head: Named, ranges: list[Range]) -> bool:
@@ -369,8 +385,10 @@ def _was_archived(head: Named, ranges: list[Range]) -> bool:
     return False
 
 
-def _signed_heads(path: Path, report: Report, counts: list[tuple[int, int]], keys: set[str]) -> Iterator[Named]:
-    """Check every line of the file, note its count of rows and its key; yield the rows that the genuine ones sign."""
+def _signed_heads(
+    path: Path, report: Report, counts: list[tuple[int, int]], keys: set[str], digests: set[str]
+) -> Iterator[Named]:
+    """Check every line of the file, note its count of rows, key and digest; yield rows that the genuine ones sign."""
     report.checkpoints = 0
     last: dict[str, Named] = {}
     for line in read_lines(path):
@@ -383,6 +401,7 @@ def _signed_heads(path: Path, report: Report, counts: list[tuple[int, int]], key
         if (restore := restore_in(line)) is not None:
             report.restores.append(restore)
         report.checkpoints += 1
+        digests.add(line.digest)
         counts.append((line.checkpoint["rows"], line.number))
         keys.update(line.checkpoint[name] for name in ("key", "next_key") if name in line.checkpoint)
         for named in named_heads(line):
@@ -404,3 +423,21 @@ def _compare_counts(counts: list[tuple[int, int]], report: Report) -> None:
     if most_rows > report.rows + report.archived and most_rows > (left := dropped_rows() + AuditEvent.objects.count()):
         what = f"it counted {most_rows} rows, now there are {left}"
         report.add(Problem(None, what, line=most_line, missing=True))
+
+
+def _compare_written(written: list[_Written], path: Path, digests: set[str], report: Report) -> None:
+    """Report checkpoints that events of `system` name and this file lacks; a note if another file has them."""
+    this = file_id(path)
+    absent = [one for one in written if one.digest not in digests]
+    lost = [one for one in absent if one.file == this or not this]
+    if lost and any(problem.chain is None and not problem.missing for problem in report.problems):
+        return  # a line of the file is bad, which explains it
+    if lost:
+        first = f"checkpoint {lost[0].number}, which an event of `system` names, is missing or was replaced"
+        lines = "the file is empty" if not this else "lines were cut from its end or changed"
+        report.add(Problem(None, f"{first} (missing: {len(lost)}): {lines}"))
+    elif absent:
+        numbers = f"{len(absent)} checkpoints, the newest of them number {absent[-1].number}"
+        report.warnings.append(
+            f"checkpoint file: {numbers}, were written to another file than this one; verify it with --head"
+        )

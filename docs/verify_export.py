@@ -21,9 +21,21 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+csv.field_size_limit(2**31 - 1)  # events are as long as they are
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = (0, "0" * 64)
 KINDS = ("checkpoint", "seal", "manifest")
+# What reading a line can raise that is no line of lqops: also one nested too deep, or with a number that fits nowhere.
+MALFORMED = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    StopIteration,
+    TypeError,
+    ValueError,
+    csv.Error,
+)
 
 
 def need(condition, what):
@@ -194,7 +206,7 @@ def verify(lines, key, known, rows):
                 getattr(export, parsed[0])(parsed[1])
         except InvalidSignature:
             raise ValueError(f"line {number} has a wrong signature") from None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             raise ValueError(f"line {number} {error if type(error) is ValueError else 'is malformed'}") from None
         digest.update(raw)
     need(result, "there is no manifest: the end was cut off")
@@ -216,7 +228,9 @@ def kept_checkpoints(file, witness_key):
             known[line["n"]] = line["checkpoint"] if witness_key else hashlib.sha256(raw).hexdigest()
             heads = {} if witness_key else {**line["open"], "system": (line["system"]["seq"], line["system"]["hash"])}
             rows.update({(chain, seq): row for chain, (seq, row) in heads.items()})
-        except (AttributeError, KeyError, TypeError, json.JSONDecodeError):
+        except MALFORMED as error:
+            if type(error) is ValueError:
+                raise
             what = "counter-signature" if witness_key else "checkpoint"
             raise ValueError(f"line {number} of {file} is no {what}") from None
     return known, rows

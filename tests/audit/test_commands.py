@@ -52,7 +52,7 @@ def test_verify_prints_the_result_in_its_last_line():
 def test_verify_checks_the_configured_checkpoints():
     record_session()
     run("checkpoint_audit")
-    assert run("verify_audit") == (0, "Verified: 9 of 9 events intact (chains: 2, checkpoints: 1).\n", "")
+    assert run("verify_audit") == (0, "Verified: 10 of 10 events intact (chains: 2, checkpoints: 1).\n", "")
 
 
 def test_verify_names_the_first_bad_row_of_each_chain(unguarded):
@@ -134,7 +134,7 @@ def test_checkpoint_that_cannot_be_written_fails(settings, tmp_path):
 def test_export_goes_to_stdout():
     record_session()
     code, out, err = run("export_audit")
-    assert (code, err) == (0, f"Lines exported: 12. Public key: {public_key()}\n")
+    assert (code, err) == (0, f"Lines exported: 13. Public key: {public_key()}\n")
     lines = [json.loads(line) for line in out.splitlines()]
     assert ("checkpoint" in lines[0], "manifest" in lines[-1]) == (True, True)
     assert {line["chain"] for line in lines[1:-1]} == {RUN, "system"}
@@ -146,7 +146,7 @@ def test_export_file_is_private(tmp_path, monkeypatch):
     file = tmp_path / "export.jsonl"
     code, out, told = run("export_audit", "--output", str(file))
     assert (code, out, told.splitlines()[:2]) == (0, "", ["Lines so far: 5", "Lines so far: 10"])
-    assert len(file.read_text().splitlines()) == 12
+    assert len(file.read_text().splitlines()) == 13
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [found.name for found in tmp_path.iterdir() if found.is_file()] == ["export.jsonl"]
 
@@ -156,9 +156,9 @@ def test_export_file_is_private(tmp_path, monkeypatch):
     [
         (["--chain", RUN], 7),
         (["--kind", "audit.chain_closed"], 1),
-        (["--since", "2026-05-04T09:01"], 3),
-        (["--since", "2026-05-04T11:01:00+02:00"], 3),
-        (["--since", "2026-05-05", "--format", "jsonl"], 1),
+        (["--since", "2026-05-04T09:01"], 4),
+        (["--since", "2026-05-04T11:01:00+02:00"], 4),
+        (["--since", "2026-05-05", "--format", "jsonl"], 2),
     ],
 )
 def test_export_can_be_filtered(arguments, count):

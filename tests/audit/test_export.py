@@ -123,7 +123,7 @@ def test_checkpoints_come_first_and_the_manifest_last():
     lines = export()
     manifest = manifest_of(lines)
     assert [json.loads(line)["checkpoint"]["n"] for line in lines[:2]] == [1, 2]
-    assert manifest["events"] == len(lines) - 3 == AuditEvent.objects.count() == 13
+    assert manifest["events"] == len(lines) - 3 == AuditEvent.objects.count() == 15
     assert (manifest["checkpoints"], manifest["signed_from"], manifest["key"]) == (2, 1, public_key())
     assert manifest["log"] == row(SYSTEM_CHAIN, 1).hash
 
@@ -139,7 +139,7 @@ def test_export_is_recorded_with_who_and_what():
 
 @pytest.mark.parametrize(
     ("filters", "count"),
-    [({"chain": RUN}, 7), ({"kind": "audit.chain_opened"}, 2), ({"since": later(60)}, 4), ({"chain": SYSTEM_CHAIN}, 4)],
+    [({"chain": RUN}, 7), ({"kind": "audit.chain_opened"}, 2), ({"since": later(60)}, 6), ({"chain": SYSTEM_CHAIN}, 6)],
 )
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 def test_selection_is_signed(verdict, form, filters, count):
@@ -210,7 +210,7 @@ def test_forged_csv_is_refused(verdict):
 def test_intact_export_is_verified_without_lqops(verdict):
     assert verdict(export(), run_by=run_process) == (
         0,
-        "Verified: 13 events of all chains, up to checkpoint 2, exported 2026-05-04T09:01:40+00:00",
+        "Verified: 15 events of all chains, up to checkpoint 2, exported 2026-05-04T09:01:40+00:00",
     )
     code, said = verdict(export()[:-1], run_by=run_process)
     assert (code, said) == (1, "Refused: there is no manifest: the end was cut off")
@@ -252,14 +252,14 @@ def test_rewritten_export_with_a_forged_manifest_is_refused(verdict):
     assert "has a wrong signature" in verdict(lines)[1]
 
 
-@pytest.mark.parametrize("cut", range(1, 16))
+@pytest.mark.parametrize("cut", range(1, 18))
 def test_cut_tail_is_found_wherever_it_was_cut(cut):
     lines = export()
     assert verify(lines[:-cut]) == ("" if cut == 0 else "there is no manifest: the end was cut off")
     assert verify([*lines[: -1 - cut], lines[-1]])
 
 
-@pytest.mark.parametrize("at", range(2, 15))
+@pytest.mark.parametrize("at", range(2, 17))
 def test_removed_line_is_found(at):
     lines = export()
     assert verify([*lines[:at], *lines[at + 1 :]])
@@ -277,7 +277,68 @@ def test_line_after_the_manifest_is_found(verdict):
 def test_malformed_line_is_named(verdict, line):
     lines = export()
     code, said = verdict([*lines[:-1], f"{line}\n", lines[-1]])
-    assert (code, said.startswith("Refused: line 16 ")) == (1, True), said
+    assert (code, said.startswith("Refused: line 18 ")) == (1, True), said
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        DEEP,
+        f'{{"checkpoint": {DEEP}}}',
+        f'{{"manifest": {DEEP}}}',
+        f'{{"seq": {DEEP}}}',
+        f'{{"seq": {"9" * 5_000}}}',
+        '{"seal": {"ranges": [["system"]], "statement": {}}}',
+    ],
+)
+def test_hostile_line_is_refused_in_words(verdict, line):
+    lines = export()
+    code, said = verdict([*lines[:-1], f"{line}\n", lines[-1]], run_by=run_process)
+    assert (code, said.startswith("Refused: line 18 ")) == (1, True), said
+
+
+@pytest.mark.parametrize("cell", ["x" * 300_000, '"' + "y" * 300_000, "", ","])
+def test_hostile_row_of_a_table_is_refused_in_words(verdict, cell):
+    lines = export("csv")
+    code, said = verdict([*lines[:-1], f"{cell}\n", lines[-1]], run_by=run_process)
+    assert (code, said.startswith("Refused: line ")) == (1, True), said
+
+
+def test_long_details_are_verified_in_a_table(verdict):
+    """Python reads cells of 131,072 characters unless it is told otherwise."""
+    append(
+        OTHER, "autonomous_session.completed", now=later(90), details={"reason": [f"r{n:08}" for n in range(20_000)]}
+    )
+    lines = export("csv")
+    assert max(map(len, lines)) > 200_000
+    assert verdict(lines, run_by=run_process)[0] == 0
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("value", [None, 5, -1, 2.5, "", "x", [], [[]], [1, 2], {}, {"a": {}}, 10**400, True])
+def test_any_other_value_in_any_field_is_refused_in_words(value):
+    lines = export()
+    tried = 0
+    for at in (0, 2, len(lines) - 1):
+        whole = json.loads(lines[at])
+        inner = whole.get("checkpoint") or whole.get("manifest") or whole
+        for name, old in inner.items():
+            if old == value:
+                continue
+            inner[name] = value
+            assert verify([*lines[:at], json.dumps(whole) + "\n", *lines[at + 1 :]])
+            inner[name] = old
+            tried += 1
+    assert tried > 20
+
+
+def test_hostile_copy_of_checkpoints_is_refused_in_words(verdict, tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text(f"{DEEP}\n")
+    assert verdict(export(), "--kept", kept, run_by=run_process) == (1, f"Refused: line 1 of {kept} is no checkpoint")
 
 
 def test_empty_file_is_refused(verdict):
@@ -511,6 +572,7 @@ def test_rows_lost_by_an_accepted_restore_are_excused(unguarded, checkpoints, ch
     assert verdict(export())[0] == 1
     checkpoint_file.write_text("".join(checkpoint_file.read_text().splitlines(keepends=True)[:4]))
     remove(kind="audit.exported")
+    remove(kind="audit.checkpoint_written", details__number=5)
     report = verify_log(head=checkpoint_file)
     accept_restore(report.missing, path=checkpoint_file, by="op", actor="user:7", reason="disk", now=later(400))
     code, said = verdict(export(second=500))

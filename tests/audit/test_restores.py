@@ -73,17 +73,17 @@ def test_missing_rows_are_tampering_until_somebody_accepts_the_restore(restored,
 
     assert code == 0
     assert out.splitlines()[0] == (
-        "Note: restored on 2026-05-04 09:33 UTC by op (disk failed); 5 events missing, among them rows "
-        f"{RUN} 5 to 6; lost-run 1 to 2; system 4 to 4"
+        "Note: restored on 2026-05-04 09:33 UTC by op (disk failed); 6 events missing, among them rows "
+        f"{RUN} 5 to 6; lost-run 1 to 2; system 6 to 7"
     )
     assert out.splitlines()[-1].startswith("Verified: ")
     event = AuditEvent.objects.get(kind="audit.restore_accepted")
     assert (event.actor, event.details) == (
         f"user:{operator.pk}",
-        {"rows": 5, "chains": 3, "first_line": 3, "last_line": 4},
+        {"rows": 6, "chains": 3, "first_line": 3, "last_line": 4},
     )
     assert (
-        event.sentence == "A restore from a backup was accepted: 5 events are missing, of 3 signed chains and others."
+        event.sentence == "A restore from a backup was accepted: 6 events are missing, of 3 signed chains and others."
     )
     report = json.loads(run("verify_audit", "--json")[1])
     assert (report["verified"], report["checkpoints"], len(report["restores"])) == (True, 5, 1)

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from django.db import DatabaseError
 
+from audit import checkpoints
 from audit.checkpoints import write_checkpoint
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.verify import verify_log
@@ -54,13 +56,52 @@ def test_cut_tail_of_system_is_found(head):
     start("newest")
     write_checkpoint(now=later(9))
     remove(chain="newest")
-    remove(chain=SYSTEM_CHAIN, seq=4)
+    remove(chain=SYSTEM_CHAIN, seq__gte=7)
     assert verify_log().verified
     assert {(problem.chain, problem.line) for problem in problems(head)} == {
         ("newest", 4),
         (SYSTEM_CHAIN, 4),
         (None, 4),
     }
+
+
+def test_emptied_file_is_found(head):
+    head.write_bytes(b"")
+    assert [str(problem) for problem in problems(head)] == [
+        "checkpoint file: checkpoint 1, which an event of `system` names, is missing or was replaced (missing: 3): "
+        "the file is empty"
+    ]
+
+
+def test_lines_cut_from_the_end_of_the_file_are_found(head):
+    rewrite(head, lambda lines: lines.pop())
+    assert "checkpoint 3, which an event of `system` names, is missing" in str(problems(head)[0])
+    write_checkpoint(now=later(9))  # another checkpoint 3
+    assert "checkpoint 3, which an event of `system` names, is missing or was replaced" in str(problems(head)[0])
+
+
+def test_checkpoints_of_another_file_are_a_note(head):
+    head.unlink()
+    write_checkpoint(now=later(9))
+    report = verify_log(head=head)
+    assert (report.verified, report.checkpoints) == (True, 1)
+    assert report.warnings == [
+        "checkpoint file: 3 checkpoints, the newest of them number 3, were written to another file than this one; "
+        "verify it with --head"
+    ]
+
+
+def test_crash_before_the_event_of_a_checkpoint_leaves_no_problem(head, monkeypatch):
+    def crash(*args, **kwargs):
+        raise DatabaseError("the server is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "append", crash)
+        with pytest.raises(DatabaseError):
+            write_checkpoint(now=later(9))
+    write_checkpoint(now=later(10))
+    report = verify_log(head=head)
+    assert (report.problems, report.warnings, report.checkpoints) == ([], [], 5)
 
 
 def test_dropped_chain_is_found(head):
@@ -97,7 +138,7 @@ def test_rewrite_before_a_later_checkpoint_is_found(head):
 def test_fewer_rows_than_counted_are_found(head):
     remove(chain=OTHER)
     report = verify_log(head=head)
-    assert str(report.problems[-1]) == "checkpoint file, line 3: it counted 14 rows, now there are 7"
+    assert str(report.problems[-1]) == "checkpoint file, line 3: it counted 16 rows, now there are 10"
 
 
 def test_rows_added_during_verification_are_no_loss(head, monkeypatch):
@@ -173,6 +214,7 @@ def test_damaged_last_line_is_reported(head):
 
 def test_damaged_line_confirmed_by_the_next_checkpoint_is_a_note(head):
     head.write_bytes(head.read_bytes()[:-50])
+    remove(kind="audit.checkpoint_written", details__number=3)  # the event follows the line
     write_checkpoint(now=later(9))
     report = verify_log(head=head)
     assert (report.verified, report.checkpoints) == (True, 3)
