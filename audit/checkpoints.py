@@ -5,8 +5,8 @@ installation (audit/keys.py). A line is genuine if it is signed with the present
 digest in `prev`: so lines of former keys stay genuine, and those of older versions, which have an HMAC-SHA256 with
 LQOPS_AUDIT_KEY for a signature and no `key`.
 
-An event of `system` names each new line: its number, its digest and its file, so that lines which are missing at the end
-of the file, or all of them, are noticed (audit/verify.py).
+An event of `system` names each new line: its number, its digest and its file. So audit/verify.py notices lines that are
+missing at the end of the file, or all of them.
 
 Lines are only appended. A line that a crash left half-written stays as it is: the next checkpoint starts on a new
 line, chains to the last genuine line and carries the digest of the damaged text in `damaged`, so that verify_audit can

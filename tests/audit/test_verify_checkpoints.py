@@ -67,10 +67,11 @@ def test_cut_tail_of_system_is_found(head):
 
 def test_emptied_file_is_found(head):
     head.write_bytes(b"")
-    assert [str(problem) for problem in problems(head)] == [
+    (problem,) = problems(head)
+    assert str(problem) == (
         "checkpoint file: checkpoint 1, which an event of `system` names, is missing or was replaced (missing: 3): "
         "the file is empty"
-    ]
+    )
 
 
 def test_lines_cut_from_the_end_of_the_file_are_found(head):
@@ -85,10 +86,11 @@ def test_checkpoints_of_another_file_are_a_note(head):
     write_checkpoint(now=later(9))
     report = verify_log(head=head)
     assert (report.verified, report.checkpoints) == (True, 1)
-    assert report.warnings == [
+    (note,) = report.warnings
+    assert note == (
         "checkpoint file: 3 checkpoints, the newest of them number 3, were written to another file than this one; "
         "verify it with --head"
-    ]
+    )
 
 
 def test_crash_before_the_event_of_a_checkpoint_leaves_no_problem(head, monkeypatch):
