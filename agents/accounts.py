@@ -18,6 +18,7 @@ from agents.exceptions import Invalid, NotAllowed
 from agents.models import AgentSession, Channel, Profile
 from agents.people.access import record_act
 from agents.people.channels import channel_update, email_channel
+from agents.people.identities import link_allow, require_distinct_name
 from agents.people.senders import Message, NotSent, send_email
 from agents.sessions.halts import sessions_halt
 
@@ -85,14 +86,19 @@ def person_invite(
     name: str = "",
     opted_in: bool = False,
     told_by_email: bool = True,
+    single_sign_on: bool = False,
 ) -> User:
-    """Create an account in a role. It has no password until its owner sets one by the link of the invitation."""
+    """Create an account in a role. It has no password until its owner sets one by the link of the invitation.
+
+    With `single_sign_on` the verified owner of the address may come in without one, for as long as the link is valid.
+    """
     if by is not None and not by.has_perms(("auth.add_user", "auth.change_user")):
         raise NotAllowed("Inviting people needs the permissions to add and change users (role admin).")
     if opted_in and by is not None and not by.has_perm("agents.change_profile"):
         raise NotAllowed("Opting somebody in needs agents.change_profile.")
     if role not in ROLES:
         raise Invalid(f"role: {role!r} is no role; there are {', '.join(ROLES)}.")
+    require_distinct_name(username)
     first, _, last = name.strip().partition(" ")
     user = User(username=username, email=email, first_name=first, last_name=last, is_staff=True)
     user.set_unusable_password()
@@ -102,6 +108,8 @@ def person_invite(
     Profile.objects.create(user=user, opted_in=opted_in)
     Channel.objects.create(owner=user, kind=ChannelKind.EMAIL, name="E-mail", enabled=told_by_email, created_at=now)
     record_act("people.invited", subject=f"user:{user.pk}", by=by, now=now, user_id=user.pk, role=role)
+    if single_sign_on:
+        link_allow(user=user, by=by, now=now)
     return user
 
 

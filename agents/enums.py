@@ -322,6 +322,7 @@ class NoticeKind(models.TextChoices):
     BUDGET = "budget"
     CHANNEL_FAILING = "channel_failing"
     FAULT = "fault"
+    SIGN_IN = "sign_in"
 
 
 class News(models.TextChoices):

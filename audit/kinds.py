@@ -223,6 +223,11 @@ _KINDS = (
     _kind("sign_in.refused", "Sign-in was blocked for a while, by {scope}, after {tries} tries.", also="address"),
     _kind("sign_in.done", "User {user_id} signed in: {how}.", also="address"),
     _kind("sign_in.failed", "A sign-in failed: {what}.", also="user_id address"),
+    _kind(
+        "sign_in.proof_wanted",
+        "Single sign-on was kept from user {user_id} until they prove it is theirs.",
+        also="address",
+    ),
     _kind("factor.added", "User {user_id} added a second factor: {type} {factor_id}."),
     _kind("factor.removed", "User {user_id} removed a second factor: {type} {factor_id}."),
     _kind("factor.recovery_code_used", "User {user_id} used a recovery code; {left} are left."),
@@ -285,6 +290,11 @@ _KINDS = (
     _kind("people.password_set", "The password of user {user_id} was set."),
     _kind("people.factors_removed", "The second factors of user {user_id} were removed: {factors}.", also="sessions"),
     _kind("people.signed_out", "User {user_id} was signed out of {sessions} browser sessions."),
+    _kind("people.sso_allowed", "Single sign-on may be linked to user {user_id} until {until}."),
+    _kind(
+        "people.sso_linked", "Single sign-on opens the account of user {user_id} from now on: {how}.", also="identity"
+    ),
+    _kind("people.sso_removed", "{identities} links of single sign-on to user {user_id} were removed."),
     _kind("people.group_saved", "Group {group_id} was saved with {permissions} permissions."),
     _kind("people.group_deleted", "Group {group_id} was deleted."),
     _kind("people.first_admin_created", "The first admin, user {user_id}, was created and opted in."),

@@ -1,31 +1,48 @@
 """Single sign-on by OpenID Connect: whose account a signed token opens, and which roles its claims give.
 
-A person is known by issuer and subject. The first time, a verified e-mail address finds the account; if there is none,
-one without any role is made, if a setting allows it. Roles come from a claim only if a setting maps its values. Nobody
-becomes a superuser this way, and a second factor is asked for as after a password.
+A person is known by issuer and subject. The first time, a verified e-mail address finds the account, and opens it if it
+can do nothing; any other account has to be proven once, by its own password or passkey or by an admin
+(agents/people/identities.py). If there is none, one without any role is made, if a setting allows it. Roles come from a
+claim only if a setting maps its values. Nobody becomes a superuser this way, and a second factor is asked for as after
+a password.
 """
 
 import hashlib
+from datetime import datetime
 from typing import Any, Final, NoReturn
 
 import jwt
 from allauth.account.internal.flows.manage_email import assess_unique_email
+from allauth.account.signals import user_logged_in
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.internal import jwtkit
-from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.models import SocialAccount, SocialApp
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth import logout
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.http import urlencode
 
 from agents.accounts import user_record_saved
 from agents.conf import clock
+from agents.people.identities import (
+    BY_ADDRESS,
+    BY_SIGN_IN,
+    PROOF_FOR,
+    accounts_with_email,
+    canonical_email,
+    link_record,
+    link_wanted,
+    needs_proof,
+    resembles_account,
+)
 from agents.people.sign_ins import SSO, record_failure, sign_in_begin
 from lqops.oidc_config import Oidc
 from lqops.sign_in_record import client_address
@@ -35,6 +52,13 @@ FAILED: Final = "The sign-in at the provider failed. Try again, or sign in with 
 UNVERIFIED: Final = "The provider has not verified your e-mail address. Have it verified there, then try again."
 AMBIGUOUS: Final = "Several accounts have your e-mail address. Ask an admin to give each its own."
 INACTIVE: Final = "Your account is not active. Ask an admin."
+UNCLEAR: Final = "Your e-mail address has letters that cannot be told from others. Ask an admin for an account."
+PROVE: Final = (
+    "An account has your e-mail address. Sign in to it here within 10 minutes, with its password or passkey; from then "
+    "on {name} opens it. If it has none, ask an admin: Allow single sign-on, on your page under People."
+)
+LINKED: Final = "{name} opens this account from now on."
+UNPROVEN: Final = "lqops_unproven_identity"  # in the browser's session
 NO_ACCOUNT: Final = "You have no account here. Ask an admin to add one with your e-mail address."
 
 
@@ -106,16 +130,18 @@ class OidcAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth
             refuse(request, FAILED)
         claims = sociallogin.account.extra_data["id_token"]
         if not sociallogin.is_existing and (user := _found_by_email(request, claims)):
-            sociallogin.connect(request, user)
+            _link(request, sociallogin, user)
         if sociallogin.is_existing:
             if not sociallogin.user.is_active:
                 refuse(request, INACTIVE)
             roles_follow(sociallogin.user, claims)
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
-        email = sociallogin.account.extra_data["id_token"].get("email")
-        if not _provider().creates_users or (email and assess_unique_email(email) is not True):
+        email = str(sociallogin.account.extra_data["id_token"].get("email") or "")
+        if not _provider().creates_users:
             refuse(request, NO_ACCOUNT)
+        if email and (resembles_account(email=email) or assess_unique_email(email) is not True):
+            refuse(request, UNCLEAR)
         return True
 
     def is_auto_signup_allowed(self, request: HttpRequest, sociallogin: Any) -> bool:
@@ -144,10 +170,64 @@ def _found_by_email(request: HttpRequest, claims: dict[str, Any]) -> User | None
         return None
     if claims.get("email_verified") is not True:
         refuse(request, UNVERIFIED)
-    users = list(User.objects.filter(email__iexact=email))
+    if not canonical_email(email):
+        refuse(request, UNCLEAR)
+    users = accounts_with_email(email)
     if len(users) > 1:
         refuse(request, AMBIGUOUS)
     return users[0] if users else None
+
+
+def _link(request: HttpRequest, sociallogin: Any, user: User) -> None:
+    """Link an identity to the account of its address; one that has to be proven is kept until its next sign-in."""
+    now = clock()
+    if not user.is_active:
+        refuse(request, INACTIVE)
+    if needs_proof(user, now):
+        _ask_for_proof(request, sociallogin, user, now)
+    with transaction.atomic():
+        sociallogin.connect(request, user)
+        link_record(user=user, identity=sociallogin.account.uid, way=BY_ADDRESS, now=now)
+
+
+def _ask_for_proof(request: HttpRequest, sociallogin: Any, user: User, now: datetime) -> NoReturn:
+    link_wanted(user=user, address=client_address(request), now=now)
+    logout(request)  # of whoever used this browser before
+    account = sociallogin.account
+    request.session[UNPROVEN] = {
+        "user_id": user.pk,
+        "provider": account.provider,
+        "uid": account.uid,
+        "extra_data": account.extra_data,
+        "until": (now + PROOF_FOR).isoformat(),
+    }
+    messages.info(request, PROVE.format(name=_provider().name))
+    following = f"?{urlencode({'next': sociallogin.state['next']})}" if sociallogin.state.get("next") else ""
+    raise ImmediateHttpResponse(HttpResponseRedirect(reverse("account_login") + following))
+
+
+def link_proven(request: HttpRequest, user: User, **sign_in: Any) -> None:
+    """Link the identity of this browser to the account that it was kept from, once its owner has signed in to it."""
+    kept = request.session.pop(UNPROVEN, None)
+    if kept is None or "sociallogin" in sign_in or not settings.LQOPS_OIDC:
+        return
+    now = clock()
+    claims = kept["extra_data"]["id_token"]
+    if kept["user_id"] != user.pk or datetime.fromisoformat(kept["until"]) < now:
+        return
+    if accounts_with_email(str(claims["email"])) != [user]:
+        return
+    with transaction.atomic():
+        identity = {"provider": kept["provider"], "uid": kept["uid"]}
+        _, is_new = SocialAccount.objects.get_or_create(
+            **identity, defaults={"user": user, "extra_data": kept["extra_data"]}
+        )
+        if is_new:
+            link_record(user=user, identity=kept["uid"], way=BY_SIGN_IN, now=now)
+    messages.success(request, LINKED.format(name=settings.LQOPS_OIDC.name))
+
+
+user_logged_in.connect(link_proven, dispatch_uid="lqops.oidc")
 
 
 @transaction.atomic

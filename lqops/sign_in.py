@@ -38,6 +38,7 @@ from unfold.settings import get_config
 
 from agents.conf import clock
 from agents.people.browser_sessions import browser_sessions_end
+from agents.people.identities import resembles_account
 from agents.people.second_factor import has_factor, must_have_factor
 from agents.people.sign_ins import CODE, PASSWORD, code_begin, code_done, record_failure, sign_in_begin
 from lqops.oidc_config import PROVIDER
@@ -164,6 +165,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
 
     def get_client_ip(self, request: HttpRequest) -> str:
         return client_address(request) or NO_ADDRESS
+
+    def clean_username(self, username: str, shallow: bool = False) -> str:  # noqa: FBT001, FBT002 allauth's signature
+        """For accounts that single sign-on makes: no name that reads like that of another account."""
+        if not username.isascii() or (not shallow and resembles_account(username=username)):
+            raise ValidationError("This name is not free.", code="username_taken")
+        return str(super().clean_username(username, shallow))
 
     def login(self, request: HttpRequest, user: User) -> None:
         super().login(request, user)

@@ -60,6 +60,14 @@ from agents.people.channels import (
     email_channel,
 )
 from agents.people.delegations import LONGEST, delegation_create, delegation_end
+from agents.people.identities import (
+    CHANGE_USER,
+    identities_of,
+    link_allow,
+    links_remove,
+    require_distinct_name,
+    sso_is_set_up,
+)
 from agents.people.keys import Scope, api_key_create, api_key_revoke
 from agents.people.outbox import channel_test, copy_discard, copy_replay
 from agents.people.second_factor import FACTOR_NAMES, factors_of, factors_remove, has_factor, must_have_factor
@@ -216,6 +224,28 @@ class SavedByDjango(DetailAdmin):
 INVITE = ("auth.add_user", "auth.change_user")
 
 
+class _DistinctName:
+    """Refuses a name that reads like that of another account."""
+
+    instance: User
+
+    def clean_username(self) -> str:
+        name = str(self.cleaned_data["username"])  # type: ignore[attr-defined]  # the form's
+        try:
+            require_distinct_name(name, but=self.instance.pk)
+        except Invalid as error:
+            raise ValidationError(str(error)) from None
+        return name
+
+
+class PersonChangeForm(_DistinctName, UserChangeForm):  # type: ignore[misc]  # unfold ships no types
+    pass
+
+
+class PersonCreationForm(_DistinctName, UserCreationForm):  # type: ignore[misc]  # unfold ships no types
+    pass
+
+
 class InviteForm(StyledForm):
     username = forms.CharField(max_length=150, label="Sign-in name", help_text="Letters, digits and @ . + - _ only.")
     name = forms.CharField(max_length=150, required=False, label="Name")
@@ -230,10 +260,19 @@ class InviteForm(StyledForm):
         label="Tell them by e-mail",
         help_text="Of failures, findings and approvals.",
     )
+    single_sign_on = forms.BooleanField(
+        required=False,
+        initial=True,
+        label="Single sign-on",
+        help_text="Whoever the provider knows by this address comes in without a password, for the next 3 days; then "
+        "for good.",
+    )
     send = forms.BooleanField(required=False, label="Send them the link by e-mail")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if not sso_is_set_up():
+            del self.fields["single_sign_on"]
         if not mail_is_configured():
             self.fields["send"].disabled = True
             self.fields["send"].help_text = "No mail server is configured: hand the link over yourself."
@@ -257,10 +296,10 @@ def _new_link(action: ActionRequest) -> HttpResponse:
 
 @admin.register(User)
 class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, misc]  # Django's page in our frame
-    form = UserChangeForm
-    add_form = UserCreationForm
+    form = PersonChangeForm
+    add_form = PersonCreationForm
     change_password_form = AdminPasswordChangeForm
-    list_display = ("username_", "email", "roles", "opted_in", "is_active", "is_staff", "last_login")
+    list_display = ("username_", "email_", "roles", "opted_in", "is_active", "is_staff", "last_login")
     list_filter = ("is_active", "is_staff", "groups")
     list_select_related = ("lqops_profile",)
     row_actions = (
@@ -296,6 +335,27 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
             each_row(browser_sessions_end, "user", "signed out"),
             permission="auth.change_user",
             description="Ends all browser sessions of this person. API keys stay valid.",
+        ),
+        RowAction(
+            "allow_sso",
+            "Allow single sign-on",
+            each_row(link_allow, "user", "open to single sign-on"),
+            permission=CHANGE_USER,
+            bulk=False,
+            available=lambda row: sso_is_set_up() and row.is_active and bool(row.email),
+            description="For 3 days, the next person whom the provider knows by this verified address comes into this "
+            "account without its password, and from then on. Make sure that it is they who ask.",
+        ),
+        RowAction(
+            "remove_sso",
+            "Remove single sign-on",
+            each_row(links_remove, "user", "closed to single sign-on"),
+            permission=CHANGE_USER,
+            danger=True,
+            bulk=False,
+            available=lambda row: bool(identities_of(row)),
+            description="No identity of the provider opens this account any more. Sessions stay: use Sign out "
+            "everywhere as well.",
         ),
         RowAction(
             "remove_factors",
@@ -359,6 +419,10 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
     @display(description="username", ordering="username")
     def username_(self, user: User) -> str:
         return name_shown(user.username)
+
+    @display(description="email", ordering="email")
+    def email_(self, user: User) -> str:
+        return name_shown(user.email)
 
     @display(description="roles")
     def roles(self, user: User) -> str:

@@ -23,6 +23,9 @@ class Profile(models.Model):
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_profile")
     opted_in = models.BooleanField(default=False, help_text="Agents may run in the background for this user.")
+    sso_link_until = models.DateTimeField(
+        null=True, blank=True, help_text="Until then an identity of single sign-on is linked by its address alone."
+    )
 
     def __str__(self) -> str:
         return f"{self.user} ({'opted in' if self.opted_in else 'not opted in'})"

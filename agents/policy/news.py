@@ -32,12 +32,14 @@ GROUPS: Final[Mapping[NoticeKind, News]] = MappingProxyType(
         NoticeKind.BUDGET: News.MONEY,
         NoticeKind.CHANNEL_FAILING: News.FAILURES,
         NoticeKind.FAULT: News.INSTALLATION,
+        NoticeKind.SIGN_IN: News.FAILURES,
     }
 )
 EXAMPLES: Final[Mapping[News, str]] = MappingProxyType(
     {
         News.DECISIONS: "A call waits for approval, a run asks something, or the outcome of a call is unknown.",
-        News.FAILURES: "A run failed or was stopped, a trigger was paused, a sensor or a channel fails.",
+        News.FAILURES: "A run failed or was stopped, a trigger was paused, a sensor or a channel fails. Single sign-on "
+        "opens, or was kept from, an account.",
         News.FINDINGS: "A run has findings; a finding was assigned to you or commented on.",
         News.MESSAGES: "What an agent tells you of its own accord.",
         News.MONEY: "A budget has reached 50, 80 or 95 %.",

@@ -1,20 +1,25 @@
 """Single sign-on against a provider on loopback: who gets in, as whom, and who does not."""
 
 from dataclasses import replace
+from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from allauth.socialaccount.models import SocialAccount
 from cryptography.hazmat.primitives.asymmetric import rsa
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
+from agents.conf import clock
+from agents.models import Notification, Profile
 from agents.people import sign_ins
+from agents.people.identities import PROOF_FOR, link_allow, links_remove
 from audit.models import AuditEvent
 from lqops.env import Env
 from lqops.oidc_config import Oidc, configured_oidc
 from tests.factories import make_user
-from tests.lqops.codes import code_now, enter_code, is_signed_in, make_person
+from tests.lqops.codes import PASSWORD, code_now, enter_code, enter_password, is_signed_in, make_person
 from tests.lqops.oidc_server import CLIENT_ID, CLIENT_SECRET, running_provider
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +55,13 @@ def sign_in(provider, client=None, **query):
     return client.get(back.path, {name: values[0] for name, values in parse_qs(back.query).items()})
 
 
+def make_linkable(username="ada", **fields):
+    """Somebody whose account an admin has opened to single sign-on."""
+    user = make_person(username, **fields)
+    link_allow(user=user, by=None, now=clock())
+    return user
+
+
 def refused(answer):
     """The message of a refusal."""
     assert answer["Location"] == "/login/"
@@ -77,7 +89,7 @@ def test_answer_of_a_provider_that_was_removed_is_not_found(settings, provider):
 
 
 def test_verified_address_opens_the_account_and_it_is_recorded(provider):
-    ada = make_person(email="Ada@example.org", role="viewer")
+    ada = make_linkable(email="Ada@example.org", role="viewer")
 
     answer = sign_in(provider)
 
@@ -88,7 +100,7 @@ def test_verified_address_opens_the_account_and_it_is_recorded(provider):
 
 
 def test_person_is_known_by_subject_afterwards(provider):
-    ada = make_person(email="ada@example.org")
+    ada = make_linkable(email="ada@example.org")
     sign_in(provider)
     provider.claims = {"sub": "ada-1", "email": "new@example.org"}
 
@@ -96,7 +108,7 @@ def test_person_is_known_by_subject_afterwards(provider):
 
 
 def test_subject_of_another_issuer_is_somebody_else(settings, allow, provider):
-    make_person(email="ada@example.org")
+    make_linkable(email="ada@example.org")
     sign_in(provider)
     with running_provider() as other:
         other.claims = {"sub": "ada-1"}
@@ -130,7 +142,7 @@ def test_inactive_account_stays_closed(provider):
 
 
 def test_second_factor_is_asked_for_as_well(provider):
-    make_person(email="ada@example.org", factor=True)
+    make_linkable(email="ada@example.org", factor=True)
 
     answer = sign_in(provider)
 
@@ -191,7 +203,7 @@ def test_claim_gives_and_takes_mapped_roles_only(provider, allow):
 
 
 def test_roles_that_are_not_mapped_stay(provider, allow):
-    ada = make_person(email="ada@example.org", role="admin")
+    ada = make_linkable(email="ada@example.org", role="admin")
     allow(roles={"ops": "operator"})
 
     sign_in(provider)
@@ -199,6 +211,198 @@ def test_roles_that_are_not_mapped_stay(provider, allow):
     assert [group.name for group in ada.groups.all()] == ["admin"]
     ada.refresh_from_db()
     assert ada.is_staff
+
+
+# --- Addresses that read alike, and accounts that an address alone does not open ---
+
+DOTLESS = "mike@g\u0131thub.com"
+
+
+@pytest.mark.parametrize("creates_users", [False, True])
+@pytest.mark.parametrize(
+    ("claimed", "held"),
+    [
+        (DOTLESS, "mike@github.com"),
+        ("m\u0131ke@github.com", "mike@github.com"),
+        ("mi\u212ae@github.com", "mike@github.com"),  # the Kelvin sign
+        ("mike@\u0261ithub.com", "mike@github.com"),
+        ("m\u0130ke@github.com", "mike@github.com"),
+        ("\uff4dike@github.com", "mike@github.com"),  # full width
+        ("mi\u017fe@github.com", "mise@github.com"),
+        ("mike@stra\u00dfe.de", "mike@strasse.de"),
+        ("mike@github.com.", "mike@github.com"),
+        ("mike@github.com\u200b", "mike@github.com"),
+    ],
+)
+def test_address_that_reads_like_another_opens_no_account(provider, allow, claimed, held, creates_users):
+    allow(creates_users=creates_users)
+    mike = make_linkable("mike", email=held)
+    provider.claims = {"sub": "evil", "email": claimed, "email_verified": True, "preferred_username": "mike"}
+
+    answer = sign_in(provider)
+
+    assert answer.client.session.get("_auth_user_id") != str(mike.pk)
+    assert not mike.socialaccount_set.exists()
+    assert all(not user.is_staff for user in User.objects.exclude(pk=mike.pk))
+
+
+@pytest.mark.parametrize(
+    ("claimed", "held"),
+    [
+        ("ADA@Example.ORG", "ada@example.org"),
+        ("ada@b\u00fccher.example", "Ada@xn--bcher-kva.example"),
+        ("ada@B\u00dcCHER.example", "ada@b\u00fccher.example"),
+        ("\u00c5da@example.org", "\u00e5da@example.org"),
+    ],
+)
+def test_forms_of_one_address_find_the_account(provider, claimed, held):
+    ada = make_linkable(email=held)
+    provider.claims["email"] = claimed
+
+    assert sign_in(provider).client.session["_auth_user_id"] == str(ada.pk)
+
+
+def grant(user, what):
+    if what == "opted in":
+        Profile.objects.update_or_create(user=user, defaults={"opted_in": True})
+    elif what == "another identity":
+        user.socialaccount_set.create(provider="sso", uid="another")
+    elif what == "permission":
+        user.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    else:
+        User.objects.filter(pk=user.pk).update(**{what: True})
+
+
+@pytest.mark.parametrize("what", ["is_staff", "is_superuser", "permission", "opted in", "another identity"])
+def test_account_that_can_act_is_linked_after_its_own_password_only(provider, what):
+    ada = make_user(username="ada", email="ada@example.org", opted_in=False)
+    ada.set_password(PASSWORD)
+    ada.save()
+    grant(ada, what)
+    before = set(ada.socialaccount_set.all())
+
+    answer = sign_in(provider)
+
+    assert "Sign in to it here within 10 minutes" in refused(answer)
+    assert set(ada.socialaccount_set.all()) == before
+    assert AuditEvent.objects.get(kind="sign_in.proof_wanted").subject == f"user:{ada.pk}"
+
+    enter_password(client=answer.client)
+    assert is_signed_in(answer.client)
+    linked = AuditEvent.objects.get(kind="people.sso_linked")
+    assert (linked.subject, linked.details["how"]) == (f"user:{ada.pk}", "sign_in")
+    assert sign_in(provider).client.session["_auth_user_id"] == str(ada.pk)
+    assert AuditEvent.objects.filter(kind="people.sso_linked").count() == 1
+
+
+def test_account_that_can_do_nothing_opens_at_once_and_both_sides_hear_of_it(provider):
+    ada = make_user(username="ada", email="ada@example.org", opted_in=False)
+    admin = make_person("root", is_superuser=True)
+
+    assert sign_in(provider).client.session["_auth_user_id"] == str(ada.pk)
+
+    assert AuditEvent.objects.get(kind="people.sso_linked").details["how"] == "address"
+    told = Notification.objects.filter(kind="sign_in", title__contains="opens the account ada")
+    assert {notice.owner for notice in told} == {ada, admin}
+
+
+def test_owner_and_admins_hear_of_a_try_once(provider):
+    ada = make_person(email="ada@example.org")
+    admin = make_person("root", is_superuser=True)
+    stranger = make_person("bob", role="operator")
+
+    for _ in range(3):
+        refused(sign_in(provider))
+
+    told = Notification.objects.filter(kind="sign_in")
+    assert sorted(notice.owner.username for notice in told) == [ada.username, admin.username]
+    assert not told.filter(owner=stranger).exists()
+    assert AuditEvent.objects.filter(kind="sign_in.proof_wanted").count() == 1
+
+
+def test_second_factor_is_part_of_the_proof(provider):
+    ada = make_person(email="ada@example.org", factor=True)
+    client = sign_in(provider).client
+
+    enter_password(client=client)
+    assert not ada.socialaccount_set.exists()
+    enter_code(client, code_now())
+
+    assert ada.socialaccount_set.count() == 1
+
+
+def test_sign_in_to_another_account_links_nothing(provider):
+    ada = make_person(email="ada@example.org")
+    make_person("bob")
+    client = sign_in(provider).client
+
+    enter_password("bob", client=client)
+
+    assert is_signed_in(client)
+    assert not SocialAccount.objects.exists()
+    client.get("/account/logout/")
+    enter_password(client=client)
+    assert not ada.socialaccount_set.exists()
+
+
+@pytest.mark.parametrize("change", ["late", "address"])
+def test_proof_counts_for_ten_minutes_and_for_the_address(provider, monkeypatch, change):
+    ada = make_person(email="ada@example.org")
+    client = sign_in(provider).client
+    if change == "late":
+        now = clock() + PROOF_FOR + timedelta(seconds=1)
+        monkeypatch.setattr("lqops.oidc.clock", lambda: now)
+    else:
+        User.objects.update(email="other@example.org")
+
+    enter_password(client=client)
+
+    assert is_signed_in(client)
+    assert not ada.socialaccount_set.exists()
+
+
+def test_whoever_was_signed_in_before_is_signed_out_and_not_linked(provider):
+    make_person(email="ada@example.org")
+    bob = make_person("bob")
+    client = Client()
+    client.force_login(bob)
+
+    assert "within 10 minutes" in refused(sign_in(provider, client))
+    assert not bob.socialaccount_set.exists()
+
+
+def test_consent_of_an_admin_counts_once_and_for_a_few_days(provider, settings):
+    ada = make_linkable(email="ada@example.org")
+    assert sign_in(provider).client.session["_auth_user_id"] == str(ada.pk)
+    assert AuditEvent.objects.get(kind="people.sso_linked").details["how"] == "admin"
+
+    provider.claims["sub"] = "ada-2"
+    assert "within 10 minutes" in refused(sign_in(provider))
+
+    Profile.objects.update(sso_link_until=clock())
+    assert "within 10 minutes" in refused(sign_in(provider))
+
+
+def test_removed_link_opens_nothing(provider):
+    ada = make_linkable(email="ada@example.org")
+    sign_in(provider)
+
+    assert links_remove(user=ada, by=None, now=clock()) == 1
+
+    assert "within 10 minutes" in refused(sign_in(provider))
+
+
+def test_new_account_takes_no_name_that_reads_like_another(provider, allow):
+    make_user(username="mike")
+    allow(creates_users=True)
+    for number, name in enumerate(("m\u0131ke", "MIKE", "\u043cike")):
+        provider.claims = {"sub": str(number), "email": f"{number}@x.example", "email_verified": True}
+        provider.claims["preferred_username"] = name
+        sign_in(provider)
+
+    made = set(User.objects.exclude(username="mike").values_list("username", flat=True))
+    assert len(made) == 3
+    assert all(name.isascii() and name.casefold() != "mike" for name in made)
 
 
 # --- Tokens and answers that are not the provider's ---
@@ -262,7 +466,7 @@ def test_account_cannot_be_linked_by_somebody_signed_in(provider):
 
 
 def test_sign_in_leads_to_no_other_site(provider):
-    make_person(email="ada@example.org")
+    make_linkable(email="ada@example.org")
 
     assert sign_in(provider, next="https://evil.example/")["Location"] == "/admin/"
     assert sign_in(provider, next="/admin/health/")["Location"] == "/admin/health/"

@@ -62,6 +62,7 @@ from agents.people.access import actor_of
 from agents.people.browser_sessions import browser_sessions_end
 from agents.people.channels import channel_delete, channel_rotate_secret
 from agents.people.delegations import delegation_end
+from agents.people.identities import link_allow, links_remove
 from agents.people.keys import api_key_revoke
 from agents.people.notifications import notification_mark_read
 from agents.people.outbox import channel_test, copy_discard, copy_replay
@@ -187,6 +188,12 @@ def key(by):
 def delegation(by):
     until = clock() + timedelta(days=1)
     return Delegation.objects.create(owner=make_user(), delegate=by, until=until, created_at=NOW)
+
+
+def make_linked(by):
+    user = make_user()
+    user.socialaccount_set.create(provider="sso", uid="one")
+    return user
 
 
 def make_invited():
@@ -485,6 +492,10 @@ CASES = {
     ("user", "sign_out"): Case(
         lambda by: make_user(), lambda row, by, now: browser_sessions_end(user=row, by=by, now=now)
     ),
+    ("user", "allow_sso"): Case(
+        lambda by: make_user(email="ada@example.org"), lambda row, by, now: link_allow(user=row, by=by, now=now)
+    ),
+    ("user", "remove_sso"): Case(make_linked, lambda row, by, now: links_remove(user=row, by=by, now=now)),
     ("user", "remove_factors"): Case(
         lambda by: make_factor().user, lambda row, by, now: factors_remove(user=row, by=by, now=now)
     ),
