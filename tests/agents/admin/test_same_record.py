@@ -192,7 +192,7 @@ def delegation(by):
 
 def make_linked(by):
     user = make_user()
-    user.socialaccount_set.create(provider="sso", uid="one")
+    user.socialaccount_set.create(provider="sso", uid=str(user.pk))
     return user
 
 
