@@ -127,7 +127,7 @@ bench: $(VENV)/.full ## Measure calls, audit log, runs, ticks, streams, texts, m
 screenshots: $(VENV)/.full ## Take the pictures of docs/images with a browser, from an installation of its own
 	PYTHONPATH=. $(BIN)/python -m tests.browser.screenshots
 
-chaos: $(VENV)/.full ## Break an installation of its own for an hour (MINUTES=60, SEED=, BROKER=redis or database), with PostgreSQL and Redis
+chaos: $(VENV)/.full ## Break an installation of its own for an hour (MINUTES=60, SEED=, BROKER=redis or database), with PostgreSQL and Redis; fails too if little happened
 	PYTHONPATH=. $(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) $(if $(BROKER),--broker $(BROKER))
 
 mutants: $(VENV)/.full ## Change guard, policy, ledger and approvals in small ways: a test must fail for 90 % (SAMPLE=150, SEED=, MINUTES=)

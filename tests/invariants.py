@@ -51,6 +51,7 @@ from agents.policy.consent import call_digest
 from agents.policy.transitions import TERMINAL
 from agents.queue import Queue
 from agents.skills.registry import installed_skills
+from audit.kinds import KINDS
 from audit.models import AuditEvent
 from audit.verify import verify_log
 
@@ -94,6 +95,10 @@ class Look:
         found = defaultdict(list)
         kinds = {CALLED, HALT_REQUESTED, *ENDS, "approval.consumed", "tool_call.resolved", "budget.cap_set"}
         kinds |= {"organisation.halted", "organisation.released", "input.given_up"}
+        if (
+            unknown := kinds - KINDS.keys()
+        ):  # a kind of another name would be found nowhere, and nothing be wrong with it
+            raise LookupError(f"the audit log has no kinds {sorted(unknown)}")
         for event in AuditEvent.objects.filter(kind__in=kinds).order_by("pk"):
             found[event.kind].append(event)
         return found

@@ -121,12 +121,15 @@ def measure(subject: str, name: str, database: Lite | Postgres | None, arguments
     var = FOLDER / f"{subject}.{name}"
     var.mkdir(parents=True)
     url = database.make(var) if database else ""
+    written = _measures()
     try:
         seconds = MAX_SECONDS_OF_PAGES if subject == "pages" else MAX_SECONDS
         run([sys.executable, "-m", f"tests.benchmarks.{subject}", *arguments], url=url, var=var, seconds=seconds)
     finally:
         if database:
             database.drop(url)
+    if _measures() == written:
+        raise RuntimeError(f"measured nothing: no line was added to {OUT}")
 
 
 def main() -> int:
@@ -166,8 +169,13 @@ def main() -> int:
     print("\nSeconds: " + "; ".join(f"{what} {seconds:.0f}" for what, seconds in taken.items()))
     if "postgresql" not in databases:
         print("PostgreSQL was not measured.")
+    failed += [] if taken else ["nothing was measured: these subjects need PostgreSQL, which --postgres names"]
     print("\n".join(f"Failed: {what}" for what in failed) or f"Every subject was measured: {OUT}")
     return 1 if failed else 0
+
+
+def _measures() -> int:
+    return len(OUT.read_text().splitlines()) if OUT.exists() else 0
 
 
 def _arguments(subject: str, given: argparse.Namespace) -> list[str]:

@@ -19,6 +19,7 @@ import django
 
 from tests.chaos.faults import Faults
 from tests.chaos.installation import Installation
+from tests.chaos.verdict import floors, verdict
 from tests.flows.model_server import ModelServer
 
 REST_SECONDS = 600  # a worker that was killed while it tried a model that is away leaves the next try five minutes off
@@ -60,18 +61,20 @@ def chaos(installation, model, options):
         target=keep, args=(load.act, over, random.Random(source.random()), (0.05, 0.6)), daemon=True
     )
     loading.start()
-    end = time.monotonic() + 60 * options.minutes
+    began = time.monotonic()
+    end = began + 60 * options.minutes
     while time.monotonic() < end and not over.wait(source.uniform(1, 6)):
         faults.act()
         installation.ensure()
         if not loading.is_alive():
             raise RuntimeError("the load has ended early; what it raised is above")
         print(f"{end - time.monotonic():6.0f} s left: {dict(faults.done)}", flush=True)
+    minutes = (time.monotonic() - began) / 60
     over.set()
     loading.join()
     installation.ensure()
     model.status = 200
-    return judged(load, faults)
+    return judged(load, faults, minutes)
 
 
 def keep(act, over, source, pause):
@@ -79,8 +82,8 @@ def keep(act, over, source, pause):
         act()
 
 
-def judged(load, faults):
-    """Let everything come to rest, print the figures, and return 1 if anything is wrong."""
+def judged(load, faults, minutes):
+    """Let everything come to rest, print the figures and the verdict, and return 1 if anything is wrong."""
     from tests.invariants import problems
 
     began = time.monotonic()
@@ -95,8 +98,14 @@ def judged(load, faults):
         "left": [f"{one.mode} {one.public_id} {one.status} {one.waiting_on}" for one in left],
         "problems": found,
     }
+    wrong = verdict(figures, minutes)
+    figures |= {"floors": {name: f"{figures[name]} of at least {least}" for name, least in floors(minutes).items()}}
     print(json.dumps(figures, indent=2))
-    return 1 if found or left or figures["lost"] or figures["doubled"] else 0
+    for one in wrong:
+        print(f"FAILED: {one}")
+    if not wrong:
+        print("Passed: nothing was lost, doubled or overspent, and enough happened for that to say something.")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

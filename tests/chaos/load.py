@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import itertools
 import json
 import time
 from collections import Counter
@@ -13,28 +14,34 @@ from standardwebhooks import Webhook
 from agents.ask.chats import chat_send
 from agents.conf import clock
 from agents.definitions.playbooks import Position
-from agents.enums import AnalysisMode, ApprovalStatus, Mode, Status, TriggerKind
+from agents.enums import AnalysisMode, ApprovalStatus, Mode, Outcome, Status, TriggerKind, TurnState
 from agents.exceptions import LqopsError
 from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.playbooks import playbook_create
-from agents.models import AgentSession, Approval, InboundEvent, ToolCall
+from agents.models import AgentSession, Approval, InboundEvent, ToolCall, Turn
 from agents.policy.transitions import TERMINAL
 from agents.roster.agents import agent_start, agent_stop
 from agents.sessions.approvals import Decision, approval_approve, tool_call_resolve
 from agents.sessions.halts import halt_all_work, release_all_work, session_halt
 from agents.triggers.triggers import trigger_create, trigger_secret
+from audit.models import AuditEvent
 from tests.factories import make_agent, make_user
 from tests.flows.model_server import structured
+from tests.invariants import CALLED
 
+WORKING = "instructions: Work {}.\nskills: all\n"
+TURNS, TURNS_OF_A_WATCH = itertools.count(1), 3
 LOOPING = "You are the watchman of these tests."
 TEXT = "The Customer shall pay invoices within 60 days of receipt. The lease renews each year."
 
 
 def answer(request):
-    """The model: a letter first, then findings; a watchman sleeps; whoever chats is greeted."""
+    """The model: a letter first, then findings; a watchman sleeps, and ends his watch; whoever chats is greeted."""
     words = "\n".join(str(message.get("content") or "") for message in request["messages"])
     if LOOPING in words:
-        return '<skill>yield(mode="sleep", sleep=5, reason="All is quiet.")</skill>'
+        if next(TURNS) % TURNS_OF_A_WATCH == 0:
+            return '<skill>yield(mode="shutdown", reason="The watch is over.")</skill>'
+        return '<skill>yield(mode="sleep", sleep=2, reason="All is quiet.")</skill>'
     if "is about to be called" in words or "Hello number" in words:
         return "Fine."
     if "with a letter" in words and "The letter was sent" not in words:
@@ -57,7 +64,7 @@ class Load:
                 name=str(mode),
                 collection=collection,
                 playbook=playbook_create(name=f"{mode} {more}", positions=[Position("Terms", standard="30")], **by),
-                agent=make_agent(owner=self.person, definition=f"instructions: Work {more}.\n", definition_version=1),
+                agent=make_agent(owner=self.person, definition=WORKING.format(more), definition_version=1),
                 analysis_mode=mode,
                 max_runs_per_hour=10_000,
                 pause_after=0,
@@ -77,7 +84,8 @@ class Load:
             self.event: 8,
             self.send_again: 4,
             self.chat: 2,
-            self.loop: 1,
+            self.loop: 1.5,
+            self.stop_loop: 0.7,
             self.approve: 6,
             self.resolve: 2,
             self.halt_one: 1,
@@ -136,6 +144,9 @@ class Load:
     def loop(self):
         agent_start(agent=self.watchman, by=self.person, now=clock())
 
+    def stop_loop(self):
+        agent_stop(agent=self.watchman, by=self.person, now=clock())
+
     # --- People ---
 
     def approve(self):
@@ -172,6 +183,11 @@ class Load:
 
     # --- The end ---
 
+    def _unknown(self):
+        """How many calls nobody knew the outcome of, also if a person has said it since."""
+        events = AuditEvent.objects.filter(kind=CALLED, details__outcome=Outcome.UNKNOWN)
+        return len(set(events.values_list("details__call_id", flat=True)))
+
     def letters(self):
         effects = Path(self._installation.environment["LQOPS_CHAOS_EFFECTS"])
         return Counter(effects.read_text().split()) if effects.exists() else Counter()
@@ -196,6 +212,7 @@ class Load:
     def figures(self):
         """What became of everything."""
         sessions = AgentSession.objects.all()
+        completed = sessions.filter(status=Status.COMPLETED)
         fired = Counter(InboundEvent.objects.filter(session__isnull=False).values_list("webhook_id", flat=True))
         return {
             "runs": sessions.count(),
@@ -204,8 +221,13 @@ class Load:
             "modes": dict(Counter(sessions.values_list("mode", flat=True))),
             "events accepted": len(self.accepted),
             "letters": sum(self.letters().values()),
+            "approvals used": Approval.objects.filter(consumed_at__isnull=False).count(),
+            "unknown outcomes": self._unknown(),
             "lost": len(self.accepted - fired.keys()) + sessions.exclude(status__in=TERMINAL).count(),
             "doubled": sum(number > 1 for number in (*fired.values(), *self.letters().values())),
             "acts": dict(self.done),
-            "loops": sessions.filter(mode=Mode.LOOP, status=Status.COMPLETED).count(),
+            "completed walks": completed.filter(mode=Mode.PHASED).count(),
+            "completed chats": completed.filter(mode=Mode.CHAT).count(),
+            "completed loops": completed.filter(mode=Mode.LOOP).count(),
+            "turns of loops": Turn.objects.filter(session__mode=Mode.LOOP, state=TurnState.DONE).count(),
         }

@@ -97,6 +97,7 @@ def walk_under_fire(cluster, walks, *, seed, kill_every=2.0, patience=900):
     until(lambda: sessions.exclude(status__in=TERMINAL).count() == 0, patience)
     assert sessions.count() == walks
     assert_nothing_is_lost_or_doubled(sessions)
+    assert sessions.filter(status=Status.COMPLETED).count() >= walks / 2  # one that was given up proves less
     print(f"{walks} walks, {killer.killed} kills, seed {seed}: {Counter(s.terminal_reason for s in sessions)}")
 
 

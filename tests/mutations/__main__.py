@@ -38,6 +38,7 @@ ROOMS = {
 SLOWER = 5  # times the tests without a change: a mutant that takes longer hangs, and is found out by that
 GRACE = 120  # seconds more: a failing property is searched for a short example, and the machine may be busy
 BAR = 90
+LEAST = 10  # mutants below which a share says nothing, unless fewer were asked for
 BROKEN = 99  # the exit code of a mutant that changed nothing, or could not be put in place
 PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "--reuse-db", "--no-header", "-m", "not stress"]
 
@@ -103,6 +104,9 @@ def judge(options, folder):
     import pytest
 
     files = {file: room for room in ROOMS for file in _files(Path(room))}
+    if empty := sorted(ROOMS.keys() - files.values()):
+        print(f"There is nothing to change in {', '.join(empty)}: correct ROOMS.")
+        return 1
     every = [mutant for file in files for mutant in mutants_of(file) if re.search(options.only, str(mutant))]
     chosen = random.Random(options.seed).sample(every, min(options.sample, len(every)))
     print(f"seed {options.seed}: {len(chosen)} of {len(every)} mutants", flush=True)
@@ -127,16 +131,20 @@ def judge(options, folder):
         survivors += [] if failure else [(mutant, files[mutant.path])]
         verdict = "killed" if failure else "SURVIVED"
         print(f"{tried.total():4} {verdict} {mutant}", *failure.splitlines(), sep="\n          ", flush=True)
-    return _report(options.seed, tried, survivors)
+    return _report(options.seed, tried, survivors, len(chosen))
 
 
-def _report(seed, tried, survivors):
+def _report(seed, tried, survivors, chosen):
+    """Print how many mutants a test has found, and return 1 if that were too few, or too few were tried."""
     lived = Counter(room for _, room in survivors)
     for room, count in tried.items():
         print(f"{room}: {count - lived[room]} of {count} killed")
     share = 100 * (1 - len(survivors) / max(tried.total(), 1))
     print(f"seed {seed}: {tried.total()} mutants, {share:.1f} % killed; survivors:")
     print("\n".join(f"  {mutant}" for mutant, _ in survivors))
+    if tried.total() < min(LEAST, chosen) or not chosen:
+        print(f"FAILED: {tried.total()} mutants were tried, and at least {min(LEAST, chosen) or 1} are expected.")
+        return 1
     return 0 if share >= BAR else 1
 
 

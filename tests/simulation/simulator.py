@@ -27,6 +27,7 @@ from agents.guard.selftest import arm
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.prices import invalidate_estimates
 from agents.models import AgentSession, Approval, Installation, ToolCall
+from agents.policy.transitions import TERMINAL
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, approvals_expire, tool_call_resolve
@@ -138,6 +139,8 @@ class Simulation:
             self.happened[act.__name__] += 1
             act()
         self.rest()
+        self.happened["runs_over"] += AgentSession.objects.filter(status__in=TERMINAL).count()
+        self.happened["calls_made"] += ToolCall.objects.filter(outcome=Outcome.SUCCESS).count()
         return [*self.faults(), *problems()]
 
     def fire(self):

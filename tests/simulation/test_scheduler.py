@@ -30,6 +30,7 @@ def play_all(seeds):
 )
 def test_every_order_of_events_ends_with_every_invariant_kept(seeds, at_least):
     happened = play_all(range(seeds))
+    assert min(happened["runs_over"], happened["calls_made"]) >= seeds, happened
     rarest = min(happened[name] for name in ("died_in_a_call", "refused_late", "halt_all", "resolve"))
     assert rarest >= at_least, happened
 

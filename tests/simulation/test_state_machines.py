@@ -1,5 +1,6 @@
 """Budget, approvals, lease and inputs against small models of themselves: rows and model stay alike in any order."""
 
+from collections import Counter
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from decimal import Decimal
@@ -10,7 +11,14 @@ import pytest
 import time_machine
 from django.db import transaction
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from agents.conf import clock, input_tries, lease_lifetime
 from agents.enums import ApprovalStatus, InputState, Level, Outcome, Status, TerminalReason, ToolIntent, WaitingOn
@@ -43,8 +51,12 @@ CAP = Decimal("0.05")
 WORKERS = ("ada", "grace", "edsger")
 
 
-def play(machine):
-    """Try it with the profile in force: few and the same examples in CI, many new ones in `make stress`."""
+def play(machine, *needed):
+    """Try it with the profile in force: few and the same examples in CI, many new ones in `make stress`.
+
+    What is needed must have happened in them, or nothing was tried.
+    """
+    machine.happened = Counter()
     explores = settings.default.max_examples >= 1_000
     run_state_machine_as_test(
         machine,
@@ -54,10 +66,21 @@ def play(machine):
             suppress_health_check=list(HealthCheck),
         ),
     )
+    assert [one for one in needed if not machine.happened[one]] == [], machine.happened
+
+
+class Chosen:
+    """In the place of hypothesis' data: draws what was chosen."""
+
+    def __init__(self, value):
+        self.draw = lambda _: value
 
 
 class Machine(RuleBasedStateMachine):
-    """Every example begins with the same rows, and leaves none."""
+    """Every example begins with the same rows and the same few steps, and leaves none.
+
+    A few examples of hypothesis' own choice may reach nothing.
+    """
 
     def __init__(self):
         super().__init__()
@@ -90,6 +113,13 @@ class Budgets(Machine):
         self.open, self.number = [], 0
         self.spent = {"charged": Decimal(0), "actual": Decimal(0)}
 
+    @initialize()
+    def one_is_answered_and_one_is_lost(self):
+        self.reserve(0, 10)
+        self._settle(self.open.pop(), "well", Usage(5, 5))
+        self.reserve(0, 10)
+        self.lose(0)
+
     @rule(which=st.integers(0, 1), tokens=st.integers(1, 300))
     def reserve(self, which, tokens):
         self.number += 1
@@ -111,6 +141,9 @@ class Budgets(Machine):
     def settle(self, data, answers):
         call = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
         used = Usage(data.draw(st.integers(0, 20)), data.draw(st.integers(0, call.journal.max_tokens)))
+        self._settle(call, answers, used)
+
+    def _settle(self, call, answers, used):
         errors = {
             "refused": ProviderError("no", fault=Fault.AUTH, contacted=True),
             "gone": ProviderError("no", fault=Fault.CONNECTION, contacted=False),
@@ -147,6 +180,7 @@ class Budgets(Machine):
 
     def _note(self, call):
         assert call.journal.outcome != Outcome.STARTED
+        self.happened[call.journal.outcome] += 1
         self.spent["charged"] += call.journal.charged_usd
         self.spent["actual"] += call.journal.actual_usd
 
@@ -163,7 +197,7 @@ class Budgets(Machine):
 
 
 def test_budget_is_never_passed_and_always_balances():
-    play(Budgets)
+    play(Budgets, Outcome.SUCCESS, Outcome.WORKER_LOST)
 
 
 # --- Approvals ---
@@ -181,6 +215,13 @@ class Approvals(Machine):
         self.done = set()
         self.halted = False
 
+    @initialize()
+    def one_is_used_and_one_is_denied(self):
+        for place, decision in ((1, approval_approve), (2, approval_reject)):
+            self.call(place)
+            self.decide(Chosen(place), decision, digest=True)
+            self.call(place)
+
     @rule(place=st.integers(1, 3))
     def call(self, place):
         expected, effects = self._expected(place), len(self.probe.calls)
@@ -195,6 +236,7 @@ class Approvals(Machine):
         assert (result.outcome, result.replayed) == expected
         acted = len(self.probe.calls) - effects
         assert acted == (expected == (Outcome.SUCCESS, False))
+        self.happened[result.outcome] += 1
         if acted:
             self.done.add(place)
             self.tickets[place] = "consumed", self.tickets[place][1]
@@ -257,7 +299,7 @@ class Approvals(Machine):
 
 
 def test_approvals_are_used_once_and_only_as_decided():
-    play(Approvals)
+    play(Approvals, Outcome.SUCCESS, Outcome.DENIED, Outcome.APPROVAL_PENDING)
 
 
 # --- Lease ---
@@ -271,6 +313,15 @@ class Leases(Machine):
         self.hands = {}  # worker: what it believes to hold
         self.holder, self.until, self.status = None, None, Status.QUEUED
         self.written, self.halted = 0, False
+
+    @initialize()
+    def one_writes_and_loses_its_lease(self):
+        self.claim("ada")
+        self.write(Chosen("ada"))
+        self.time_passes(61)
+        self.claim("grace")
+        self.write(Chosen("ada"))
+        self.give_back(Chosen("grace"), "rest")
 
     @rule(worker=st.sampled_from(WORKERS))
     def claim(self, worker):
@@ -307,9 +358,11 @@ class Leases(Machine):
             guarded_tool_call(self.hands[worker], ToolIntent.EMIT_FINDING, {"title": worker}, now=clock())
         except LeaseLost:
             assert worker != self.holder
+            self.happened["lost"] += 1
         except AutonomousBrake:
             assert self.halted
         else:
+            self.happened["written"] += 1
             assert worker == self.holder
             assert not self.halted
             self.written += 1
@@ -355,7 +408,7 @@ class Leases(Machine):
 
 
 def test_one_worker_at_a_time_can_write():
-    play(Leases)
+    play(Leases, "written", "lost")
 
 
 # --- Inputs ---
@@ -370,6 +423,12 @@ class Inputs(Machine):
         playbook = Playbook.objects.create(owner=self.owner, name="Leases", digest="0" * 64)
         Trigger.objects.filter(pk=self.watch.pk).update(playbook=playbook)
         self.state, self.tries = {}, {}  # by the document
+
+    @initialize()
+    def one_is_read_and_one_is_given_up(self):
+        for how in ("read", "capped"):
+            self.arrive()
+            self.end(Chosen(next(one for one, state in self.state.items() if state == "queued")), how)
 
     @rule()
     def arrive(self):
@@ -394,6 +453,7 @@ class Inputs(Machine):
         self.tries[document] += 1
         may_pass = how != "capped" and self.tries[document] < input_tries()
         self.state[document] = "read" if how == "read" else "retrying" if may_pass else "given_up"
+        self.happened[self.state[document]] += 1
 
     @rule(hours=st.sampled_from([0.01, 0.2, 7]))
     def tick(self, hours):
@@ -455,4 +515,4 @@ class Inputs(Machine):
 
 
 def test_every_input_is_read_or_somebody_knows():
-    play(Inputs)
+    play(Inputs, "read", "given_up")
