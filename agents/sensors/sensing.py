@@ -125,6 +125,7 @@ class SensorServices:
     calls: GuardedCalls
     client: StreamingClient
     fetches: asyncio.Semaphore
+    queries: asyncio.Semaphore
     files: Executor
     threads: Executor  # for sources that are waited for: databases, mail servers
     watcher: FileChangeWatcher

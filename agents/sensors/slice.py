@@ -61,6 +61,7 @@ MOST_WRITTEN: Final = 25  # in one transaction: other writers wait for it, on SQ
 GRACE_SECONDS: Final = 1.5
 CALLS_AT_ONCE: Final = 16
 FETCHES_AT_ONCE: Final = 64
+QUERIES_AT_ONCE: Final = 4  # each in a process of its own
 SCANS_AT_ONCE: Final = 4
 # By the key of the source; a stream reads a url, too.
 KINDS: Final[dict[str, type[Sensing]]] = {
@@ -147,6 +148,7 @@ class Slice:
                 calls=calls,
                 client=client,
                 fetches=asyncio.Semaphore(FETCHES_AT_ONCE),
+                queries=asyncio.Semaphore(QUERIES_AT_ONCE),
                 files=self._files,
                 threads=self._threads,
                 watcher=watcher,

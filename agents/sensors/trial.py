@@ -146,6 +146,7 @@ class _Trial:
                     calls=self,
                     client=client,
                     fetches=asyncio.Semaphore(1),
+                    queries=asyncio.Semaphore(1),
                     files=self._threads,
                     threads=self._threads,
                     watcher=FileChangeWatcher(),
