@@ -194,8 +194,9 @@ W = r"[A-Za-z0-9_]"
 D = r"[A-Za-z0-9_-]"
 B = r"[A-Za-z0-9+/_=-]"
 UUID = rf"{H}{{8}}-{H}{{4}}-{H}{{4}}-{H}{{4}}-{H}{{12}}"
-# Short prefixes also begin hyphenated words; a digit or a capital soon after tells a key from a word.
-NOT_WORDS = r"(?=[A-Za-z0-9_-]{0,40}[A-Z0-9])"
+# Short prefixes also begin hyphenated words; a digit or a capital soon after, or twenty letters in one piece, tells a
+# key from a word.
+NOT_WORDS = r"(?=[A-Za-z0-9_-]{0,40}[A-Z0-9]|[a-z_-]{0,20}[a-z]{20})"
 DIGITS = r"(?=[A-Za-z0-9_-]{0,60}[0-9])"
 # Rows: kind, literals, what follows a literal. These prefixes do not occur inside other words: no boundary is needed.
 DISTINCT: tuple[tuple[str, str, str], ...] = (

@@ -89,7 +89,7 @@ def _cookie_spans(text: str, low: str) -> Iterator[Span]:
 # --- Tests of a value ---
 
 _LONG = 16
-# Longer than words are.
+# Longer than words with a hyphen or a slash are.
 _LONG_WORD = 24
 
 
@@ -100,7 +100,8 @@ def is_real(value: str) -> bool:
 
 def _is_opaque(value: str) -> bool:
     """For a value behind a bare scheme word: mixed or long, so that `bearer of bad news` stays."""
-    return is_real(value) and (looks_mixed(value, 8) or len(value) >= _LONG_WORD)
+    least = _LONG if value.isalpha() else _LONG_WORD
+    return is_real(value) and (looks_mixed(value, 8) or len(value) >= least)
 
 
 def _is_header(value: str) -> bool:
