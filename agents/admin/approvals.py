@@ -70,6 +70,7 @@ from agents.sessions.approvals import (
     approval_approve,
     approval_approve_edited,
     approval_reject,
+    call_shown,
     edited,
     is_single,
     last_alike,
@@ -79,7 +80,7 @@ from agents.sessions.approvals import (
 from agents.sessions.questions import MAX_CHARS, may_answer, question_answer
 from agents.sessions.reads import asked_by, read_by
 from agents.sessions.second_eyes import MOST_OPEN, may_deny, open_to, waits_text, with_decisions
-from agents.text.shown import Field, field_lines, fields, shown, visible
+from agents.text.shown import Field, field_lines, fields, visible
 from agents.walk import drafting
 
 LISTED_CHARS: Final = 300  # of one argument
@@ -294,7 +295,7 @@ def decision_context(approval: Approval) -> dict[str, Any]:
     return {
         "read": read_by(approval.session),
         "concerns": concerns,
-        "seen": shown(approval.arguments),
+        "seen": call_shown(approval),
         "why": approval_reason(approval, flagged=bool(concerns)),
         "level_words": LEVEL_WORDS.get(Level(approval.level), ""),
         "recipient": recipient(approval),
@@ -642,7 +643,7 @@ class ApprovalAdmin(QueueAdmin):
             original=approval,
             approval=approval,
             lines=difference(approval.arguments, form.cleaned_data["arguments"]),
-            warnings=shown(form.cleaned_data["arguments"]).warnings,
+            warnings=call_shown(approval, form.cleaned_data["arguments"]).warnings,
             form=form,
             arguments=_compact(form.cleaned_data["arguments"]),
             back=self.row_link(approval.pk),

@@ -52,11 +52,11 @@ from agents.sessions.approvals import (
     approval_approve,
     approval_approve_edited,
     approval_reject,
+    call_shown,
     standing_create,
 )
 from agents.sessions.questions import MAX_CHARS, question_answer
 from agents.sessions.second_eyes import with_decisions
-from agents.text.shown import shown
 
 DIGEST = "3f9a2c0d7b1e4a5688990f1e2d3c4b5a69788796a5b4c3d2e1f0a9b8c7d6e5f4"
 YES = OpenApiExample("Yes", {"digest": DIGEST, "note": "Checked with the client."}, request_only=True)
@@ -147,7 +147,7 @@ class ShownSerializer(serializers.Serializer[Any]):
     )
 
     def to_representation(self, instance: Approval) -> dict[str, Any]:
-        return super().to_representation(shown(instance.arguments))
+        return super().to_representation(call_shown(instance))
 
 
 class AskingRuleSerializer(serializers.Serializer[Any]):

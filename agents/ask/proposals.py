@@ -30,7 +30,7 @@ from agents.policy.run_spec import RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.roster.agents import agent_create, agent_edit, agent_is_running, agent_start, agent_stop, require_startable
 from agents.roster.files import definition_write
-from agents.sessions.approvals import approval_approve, approval_reject, require_decidable
+from agents.sessions.approvals import approval_approve, approval_reject, call_shown, require_decidable
 from agents.sessions.halts import agents_halt, halt_all_work, session_halt, sessions_halt
 from agents.sessions.pauses import (
     agent_pause,
@@ -307,7 +307,7 @@ def _call_seen(acting: Acting) -> tuple[str, ...]:
     approval = acting.row
     record_row_view(row=approval, by=acting.by, now=acting.now)
     with_decisions([approval], by=acting.by, now=acting.now)
-    seen = shown(approval.arguments)
+    seen = call_shown(approval)
     is_whole = len(seen.text) <= CALL_CHARS
     return (
         f"call: {approval.action}, version {approval.version}, level {approval.level}",

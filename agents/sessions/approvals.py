@@ -15,6 +15,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
+from agents.conf import skill_hosts
 from agents.enums import (
     ApprovalStatus,
     EventKind,
@@ -46,12 +47,24 @@ from agents.sessions.second_eyes import (
     tally,
     yeses_needed,
 )
+from agents.text.shown import Shown, hosts_in, shown
 from agents.types import Capability
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.receipts import label_of
 from audit.redaction import redact, redact_data
 from audit.rows import canonical
+
+# --- What a person is shown ---
+
+
+def call_shown(approval: Approval, arguments: Any = None) -> Shown:
+    """Return a call's arguments, or changed ones, for reading; hosts that read like ones used before are warned of."""
+    used = Approval.objects.filter(resolved_by__isnull=False, status=ApprovalStatus.APPROVED).exclude(pk=approval.pk)
+    before = used.order_by("-resolved_at").values_list("arguments", flat=True)[:REMEMBERED_CALLS]
+    known = {host for found in before for host in hosts_in(found)}
+    return shown(approval.arguments if arguments is None else arguments, known.union(skill_hosts()))
+
 
 # --- Standing approvals: a yes for similar calls of one session; and who may decide on approvals ---
 #
@@ -60,6 +73,7 @@ from audit.rows import canonical
 # level or risk of the call that the person saw. Each covered call still gets a ticket of its own.
 
 
+REMEMBERED_CALLS: Final = 300  # decided last, whose hosts a reader may take another host for
 _GRADES: Final = ("", *Risk.values)  # ascending; a harmless call has none
 
 

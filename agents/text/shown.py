@@ -35,6 +35,9 @@ _NAMING: Final = re.compile(
     r"|endpoint|path|file)(?:_|$)",
     re.IGNORECASE,
 )
+_HOST: Final = re.compile(r"(?<![\w.-])(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}(?![\w-])", re.ASCII | re.IGNORECASE)
+# What is read as the same in many typefaces, in lower case: a capital i is a small L.
+_READ_ALIKE: Final = (("i", "l"), ("1", "l"), ("0", "o"), ("5", "s"), ("rn", "m"), ("vv", "w"), ("cl", "d"))
 MOST_WARNINGS: Final = 20
 DEEPEST: Final = 12
 NAMED: Final = 3
@@ -50,9 +53,12 @@ class Shown:
     warnings: tuple[str, ...]
 
 
-def shown(value: Any) -> Shown:
-    """Return JSON for reading: one key a line, sorted, with everything spelled out that could be overlooked."""
-    warnings: dict[str, None] = {}
+def shown(value: Any, known_hosts: Iterable[str] = ()) -> Shown:
+    """Return JSON for reading: one key a line, sorted, with everything spelled out that could be overlooked.
+
+    A host that reads like one of the known ones, or like another in the value, is warned of.
+    """
+    warnings: dict[str, None] = dict.fromkeys(_hosts_alike(hosts_in(value), known_hosts))
     spelled = _spelled(value, "", warnings)
     text = json.dumps(spelled, indent=2, sort_keys=True, ensure_ascii=False, default=str)
     told = list(warnings)
@@ -164,6 +170,46 @@ def _overlooked(text: str) -> Iterator[str]:
         yield f"There are invisible characters: {', '.join(map(_named, unseen[:NAMED]))}{others}."
     if any(unicodedata.bidirectional(char) in _FROM_RIGHT for char in set(text)):
         yield "Some letters are read from right to left: they may stand on the screen in another order."
+
+
+def hosts_in(value: Any) -> list[str]:
+    """Return the hosts that the texts of a value name, in addresses and alone, as they are written."""
+    if isinstance(value, Mapping):
+        return [host for key, item in value.items() for host in (*hosts_in(str(key)), *hosts_in(item))]
+    if isinstance(value, list | tuple):
+        return [host for item in value for host in hosts_in(item)]
+    return list(dict.fromkeys(_HOST.findall(value))) if isinstance(value, str) else []
+
+
+def _hosts_alike(found: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+    """Yield a warning for each host that is written like another one: paypaI.com with a capital i, rnicrosoft.com.
+
+    Names are compared with those above them, so that login.paypaI.com reads like paypal.com.
+    """
+    found = list(found)
+    names = {name for host in (*known, *found) for name in _names_of(host)}
+    by_skeleton: dict[str, list[str]] = {}
+    for name in sorted(names):
+        by_skeleton.setdefault(_skeleton(name), []).append(name)
+    for host in dict.fromkeys(found):
+        for name in _names_of(host):
+            others = [other for other in by_skeleton[_skeleton(name)] if other != name]
+            if others:
+                yield f"{host} reads like {others[0]}, but is another host: {name}."
+                break
+
+
+def _names_of(host: str) -> list[str]:
+    """Return the host and the names above it of at least two parts, in lower case, the shortest first."""
+    labels = host.lower().rstrip(".").split(".")
+    return [".".join(labels[at:]) for at in range(len(labels) - 2, -1, -1)]
+
+
+def _skeleton(name: str) -> str:
+    """Return the name with letters and digits that read alike made the same."""
+    for written, read in _READ_ALIKE:
+        name = name.replace(written, read)
+    return name
 
 
 def _is_mixed(word: str) -> bool:

@@ -25,6 +25,7 @@ ALPHABETS = {
     "b": string.ascii_letters + string.digits + "+/",
     "n": string.digits,
     "L": string.ascii_letters,
+    "z": string.ascii_lowercase,
 }
 # kind: prefix and random parts; {A36} stands for 36 random characters of alphabet A.
 VENDORS = {
@@ -33,6 +34,8 @@ VENDORS = {
     "openai-admin": "sk-admin-{d58}T3BlbkFJ{d58}",
     "openai-old": "sk-{A20}T3BlbkFJ{A20}",
     "openai-short": "sk-{A20}",
+    "openai-lower": "sk-{z20}",
+    "openai-long-lower": "sk-{z48}",
     "anthropic": "sk-ant-api03-{d93}AA",
     "anthropic-admin": "sk-ant-admin01-{d93}AA",
     "anthropic-oauth": "sk-ant-oat01-{d86}AA",

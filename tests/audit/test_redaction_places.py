@@ -27,6 +27,7 @@ def kept(text: str) -> str:
     ("text", "expected"),
     [
         (f"Authorization: Bearer {VALUE}", "Authorization: Bearer #"),
+        ("sent with Bearer qwzrtplkvbnmxcdf", "sent with Bearer #"),
         (f"Authorization: Basic {PAIR}", "Authorization: Basic #"),
         (f"sent Basic {PAIR} to host", "sent Basic # to host"),
         (f'Digest username="bob", response="{HEX}"', 'Digest username="bob", response="#"'),

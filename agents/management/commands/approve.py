@@ -9,9 +9,9 @@ from agents.conf import clock
 from agents.enums import ApprovalStatus
 from agents.management.base import DecisionCommand, approval_facts
 from agents.models import Approval
-from agents.sessions.approvals import approval_approve
+from agents.sessions.approvals import approval_approve, call_shown
 from agents.sessions.second_eyes import rights, tally
-from agents.text.shown import shown, visible
+from agents.text.shown import visible
 
 
 class Command(DecisionCommand):
@@ -30,7 +30,7 @@ class Command(DecisionCommand):
 
 def _review(approval: Approval, by: User) -> str:
     """The call in full, and the commands that decide on it."""
-    seen, session = shown(approval.arguments), approval.session
+    seen, session = call_shown(approval), approval.session
     lines = [
         f"{approval.action}, version {approval.version}, level {approval.level}, phase {approval.phase}",
         f"Risk: {approval.risk_level or 'not rated'}. Owner: {session.owner}. Run: {session.public_id}.",

@@ -218,3 +218,21 @@ def test_forecast_of_a_model_stands_apart_from_the_call(person):
     client.force_login(person)
     card = text_of(client.get(page(Approval, "change", approval.pk))).partition('class="lq-card apart"')[2]
     assert "no part of the call" in card.partition("</section>")[0]
+
+
+def test_host_that_reads_like_one_of_an_earlier_call_is_marked_on_every_deciding_surface(person):
+    before = waiting({"to": "billing@paypal.com"})
+    approval_approve(before.pk, by=person, digest=before.digest, now=clock())
+    approval = waiting({"to": "billing@paypaI.com"})
+    client = Client()
+    client.force_login(person)
+    out = io.StringIO()
+    call_command("approve", str(approval.public_id), "--user", person.username, stdout=out)
+    surfaces = [
+        html.unescape(text_of(client.get(page(Approval, "change", approval.pk)))),
+        "\n".join(client_of(person).get(f"/api/v1/approvals/{approval.public_id}").json()["shown"]["warnings"]),
+        out.getvalue(),
+        "\n".join(proposed(approval, person).details),
+    ]
+    for text in surfaces:
+        assert "paypaI.com reads like paypal.com, but is another host: paypai.com." in text

@@ -85,3 +85,31 @@ def test_many_warnings_are_counted():
 def test_many_kinds_of_invisible_characters_are_named_by_example():
     [warning] = shown(["\u200b\u200c\u200d\u2060"]).warnings
     assert warning.endswith("U+200D ZERO WIDTH JOINER and others.")
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "name"),
+    [
+        ("https://paypaI.com/pay?x=1", "paypal.com", "paypai.com"),
+        ("write to eve@rnicrosoft.com, please", "microsoft.com", "rnicrosoft.com"),
+        ("https://login.g00gle.com/", "google.com", "g00gle.com"),
+        ("cIoud.example.org", "cloud.example.org", "cioud.example.org"),
+        ("vvhite.example", "white.example", "vvhite.example"),
+        ("https://exarnple.co.uk", "mail.example.co.uk", "exarnple.co.uk"),
+    ],
+)
+def test_host_that_reads_like_one_used_before_is_warned_of(text, known, name):
+    [warning] = shown({"to": text}, [known]).warnings
+    assert warning.endswith(f"but is another host: {name}.")
+    assert " reads like " in warning
+    assert shown({"to": text}).warnings == ()
+
+
+def test_two_hosts_of_one_call_that_read_alike_are_warned_of():
+    warnings = shown({"from": "a@paypal.com", "to": ["b@paypaI.com"]}).warnings
+    assert [one.split(" ")[0] for one in warnings] == ["paypal.com", "paypaI.com"]
+
+
+@pytest.mark.parametrize("text", ["https://PayPal.com/x", "www.paypal.com", "paypal.com.", "", 5, None, "no host"])
+def test_same_host_in_another_form_is_no_other_host(text):
+    assert shown({"to": text}, ["paypal.com", "example.org"]).warnings == ()
