@@ -1,5 +1,6 @@
 """The ASGI application, with limits on request bodies and on requests at work."""
 
+import logging
 import os
 import warnings
 
@@ -16,8 +17,11 @@ private_process()
 allow_open_files()
 django.setup(set_prefix=False)
 
+from django.conf import settings  # noqa: E402
+
 from agents.ticker import StandIn  # noqa: E402 needs the settings, which are loaded above
 from lqops.web import AsgiBodyLimit, LimitedHandler  # noqa: E402
 
+logging.getLogger(__name__).info("data: %s", settings.VAR_DIR)
 application = AsgiBodyLimit(LimitedHandler())
 StandIn().start()

@@ -1,23 +1,35 @@
 """The `lqops` console script: manage.py under another name.
 
 A wrong setting or an unusable database is reported in one line without a traceback. `up --check` then still prints its
-line of JSON.
+line of JSON. A command that needs no data makes none: no folder, no keys and no database.
 """
 
 import gc
 import os
 import sys
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 from django.db import DatabaseError
 
 from agents.management import summary_line
-from lqops.env import private_process
+from lqops.env import Env, private_process
 
 # Objects made before Python looks for garbage, which are 700 otherwise. Most that a start makes stays, and the looking
 # was a sixth of its time.
 OBJECTS_BETWEEN_LOOKS = 10_000
+
+# Commands without a database. Any other command needs no data either when it only prints its help.
+WITHOUT_DATA: Final = frozenset(
+    {
+        *("--help", "--version", "-h", "help", "version"),
+        *("check", "check_agents", "countersign_audit", "diffsettings", "findstatic", "makemigrations"),
+        *("sample_metrics", "sendtestemail", "spectacular"),
+    }
+)
 
 
 def main() -> None:
@@ -26,6 +38,7 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
     if not_text := [argument for argument in sys.argv if not _is_text(argument)]:
         sys.exit(f"Error: the argument {not_text[0]!a} is not valid UTF-8.")
+    Env.uses_data = needs_data(sys.argv[1:])
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
@@ -37,6 +50,14 @@ def main() -> None:
         sys.exit(f"Error: the database cannot be used: {first}. Does it exist? Run `manage.py migrate`.")
     finally:
         gc.freeze()  # the process ends faster when nothing is searched for garbage
+
+
+def needs_data(arguments: Sequence[str]) -> bool:
+    """Return whether a command line needs the data of the installation; without a command there is only help."""
+    options = set(takewhile(lambda argument: argument != "--", arguments))
+    if not arguments or options & {"-h", "--help"}:
+        return False
+    return arguments[0] not in WITHOUT_DATA or any(option.startswith("--database") for option in options)
 
 
 def _is_text(argument: str) -> bool:

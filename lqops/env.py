@@ -1,7 +1,7 @@
 """Typed access to the environment. Every error is one line that names the variable and says what to write.
 
 Any secret `NAME` can be given as `NAME_FILE`: the value is then the content of that file. Secrets that are not set are
-created once in the var folder; nothing ever runs with a default key.
+created once in the data folder; nothing ever runs with a default key.
 """
 
 import importlib.util
@@ -23,7 +23,9 @@ from urllib.parse import urlsplit
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-# Files for the owner alone: the var folder, its documents and secrets, and the file of an embedded database.
+from lqops.data_folder import DataFolder, data_folder
+
+# Files for the owner alone: the data folder, its documents and secrets, and the file of an embedded database.
 #
 # An existing installation is tightened at start. Where the file system does not support modes, its own rules apply.
 
@@ -99,10 +101,25 @@ FLAGS: Final = {word: word in TRUE for word in (*TRUE, "0", "false", "no", "off"
 
 
 class Env:
-    """A typed view of the process environment."""
+    """A typed view of the process environment.
+
+    `uses_data` is false in the process of a command that needs no data: then nothing is created.
+    """
+
+    uses_data = True
 
     def __init__(self, values: Mapping[str, str] = os.environ) -> None:
         self._values = values
+
+    def data_folder(self, *, code: Path) -> DataFolder:
+        """Decide where the data is. Raises if nothing may start like this; a command without data need not care."""
+        found = data_folder(self._values, code=code)
+        if found.fault and self.uses_data:
+            raise ImproperlyConfigured(found.fault)
+        return found
+
+    def private_folder(self, folder: Path) -> Path:
+        return private_folder(folder) if self.uses_data else folder
 
     # --- Values ---
 
@@ -170,15 +187,18 @@ class Env:
     # --- Secrets ---
 
     def secret(self, name: str, *, kept_in: Path) -> str:
-        """Return `NAME`, or the content of `NAME_FILE`, or a secret that is created once in the var folder."""
+        """Return `NAME`, or the content of `NAME_FILE`, or a secret that is created once in the data folder."""
         value = self.optional_secret(name)
+        if not value and not self.uses_data:
+            return secrets.token_urlsafe(48)
         if not value:
             kept = _kept(name, kept_in)
             try:
                 make_secret(kept)
             except OSError as error:
-                message = f"LQOPS_VAR_DIR={str(kept_in)!r} cannot be used: {error.strerror}."
-                raise ImproperlyConfigured(message) from error
+                raise ImproperlyConfigured(
+                    f"The data folder {str(kept_in)!r} cannot be used: {error.strerror}. LQOPS_VAR_DIR names another."
+                ) from error
             value = _read_file(name, kept)
         if len(value) < MIN_SECRET_CHARS:
             message = f"{name} has {len(value)} characters; a secret needs {MIN_SECRET_CHARS} or more."
@@ -186,9 +206,9 @@ class Env:
         return value
 
     def has_secret(self, name: str, *, kept_in: Path) -> bool:
-        """True when the secret is set or was created earlier."""
+        """True when the secret is set or was created earlier, or none is needed."""
         is_set = any(self._values.get(variable) for variable in (name, f"{name}_FILE"))
-        return is_set or _kept(name, kept_in).exists()
+        return is_set or not self.uses_data or _kept(name, kept_in).exists()
 
     def optional_secret(self, name: str) -> str:
         """Return `NAME`, or the content of `NAME_FILE`, or an empty text."""

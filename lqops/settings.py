@@ -10,7 +10,7 @@ from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from lqops.env import MIN_TOKEN_CHARS, Env, masked_forms, parse_database_url, private_database, private_folder
+from lqops.env import MIN_TOKEN_CHARS, Env, masked_forms, parse_database_url, private_database
 from lqops.model_catalogue import check_task_time, configured_models
 from lqops.oidc_config import APPS as OIDC_APPS
 from lqops.oidc_config import configured_oidc
@@ -21,7 +21,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 _PACKAGE = BASE_DIR / "lqops"  # with links to docs, templates and samples; in a wheel, with the files themselves
 SAMPLES_DIR = (_PACKAGE / "samples").resolve()
 MANUAL_DIR = (_PACKAGE / "docs").resolve()
-VAR_DIR = private_folder(Path(env.text("LQOPS_VAR_DIR") or BASE_DIR / "var"))
+_data = env.data_folder(code=BASE_DIR)
+VAR_DIR = env.private_folder(_data.path)
+UNUSED_DATA_DIR = _data.unused  # of an earlier version
 
 SECRET_KEY = env.secret("LQOPS_SECRET_KEY", kept_in=VAR_DIR)
 DEBUG = env.flag("LQOPS_DEBUG", default=False)
@@ -93,7 +95,9 @@ TEMPLATES = [
 
 DATABASES = {"default": env.database("LQOPS_DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'lqops.sqlite3'}")}
 _database = DATABASES["default"]
-if _database["ENGINE"].endswith("sqlite3"):
+if not env.uses_data:
+    DATABASES = {}
+elif _database["ENGINE"].endswith("sqlite3"):
     private_database(_database["NAME"])
     # WAL lets readers continue while one process writes. FULL means that a commit is on disk. IMMEDIATE takes the write
     # lock at BEGIN, so a transaction that reads and then writes cannot fail half-way with "database is locked".
@@ -214,7 +218,7 @@ STATIC_URL = "static/"
 # Served from the packages: no collectstatic step that could be forgotten.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
-MEDIA_ROOT = private_folder(VAR_DIR / "media")
+MEDIA_ROOT = env.private_folder(VAR_DIR / "media")
 
 UNFOLD = {
     "SITE_TITLE": "lqops",
@@ -365,7 +369,7 @@ LQOPS_CHECKPOINT_FILE = Path(env.text("LQOPS_CHECKPOINT_FILE") or VAR_DIR / "aud
 if LQOPS_CHECKPOINT_FILE.exists() and not env.has_secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR):
     raise ImproperlyConfigured(
         f"{LQOPS_CHECKPOINT_FILE} was signed with a key that is missing: restore LQOPS_AUDIT_KEY (or audit_key in the "
-        "var folder), or move the file away to start a new one."
+        "data folder), or move the file away to start a new one."
     )
 LQOPS_AUDIT_KEY = env.secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR)
 LQOPS_WEBHOOK_KEY = env.secret("LQOPS_WEBHOOK_KEY", kept_in=VAR_DIR)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
@@ -83,6 +84,17 @@ def register_host() -> None:
         host_register(clock())
     except KeysDiffer as error:
         raise CommandError(str(error)) from error
+
+
+def data_text() -> str:
+    """Where this installation keeps its data, for the output of whatever starts, and where there is data left over."""
+    lines = [f"Data: {settings.VAR_DIR}"]
+    if settings.UNUSED_DATA_DIR is not None:
+        lines.append(
+            f"Not used: data of an earlier version in {settings.UNUSED_DATA_DIR}, beside the installed packages. "
+            "Keep a copy elsewhere, before an upgrade deletes it, or set LQOPS_VAR_DIR to use it."
+        )
+    return "\n".join(lines)
 
 
 # --- Rows that an argument names ---

@@ -4,11 +4,13 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from agents.checks.doctor import diagnose, warnings
 from agents.guard.selftest import AS_IT_SHOULD_BE, Check
 from agents.ledger.boundary import halt_message
+from agents.management.base import data_text
 from agents.models import Installation
 
 
@@ -24,6 +26,8 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="Print one JSON object instead of text.")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if not options["json"]:
+            self.stdout.write(data_text())
         checks = diagnose()
         failed = [check for check in checks if not check.ok]
         is_migrated = checks[0].ok
@@ -31,9 +35,9 @@ class Command(BaseCommand):
         warned = warnings() if is_migrated else []
         if options["json"]:
             found = [{"name": check.name, "ok": check.ok, "found": check.found, "note": check.note} for check in checks]
-            self.stdout.write(
-                json.dumps({"ok": not failed, "checks": found, "halted": halted or None, "warnings": warned})
-            )
+            facts = {"ok": not failed, "checks": found, "halted": halted or None, "warnings": warned}
+            unused = None if settings.UNUSED_DATA_DIR is None else str(settings.UNUSED_DATA_DIR)
+            self.stdout.write(json.dumps({**facts, "data": str(settings.VAR_DIR), "unused_data": unused}))
         else:
             for check in checks:
                 self.stdout.write(f"{self._mark(check)} {check.name}" + _remark(check))

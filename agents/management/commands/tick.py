@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from agents.conf import clock
-from agents.management.base import JsonCommand, register_host
+from agents.management.base import JsonCommand, data_text, register_host
 from agents.process_end import SignalEvent
 from agents.ticker import Ticker
 
@@ -27,6 +27,8 @@ class Command(JsonCommand):
         if options["once"]:
             self._once(options)
             return
+        self.stdout.write(data_text())
+        self.stdout.flush()
         register_host()
         over = SignalEvent()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -36,12 +38,12 @@ class Command(JsonCommand):
     def _once(self, options: dict[str, Any]) -> None:
         ticker = Ticker()
         done = ticker.tick(clock())
+        facts = {"ticked": done is not None, "done": done or {}, "data": str(settings.VAR_DIR)}
         if done is None:
-            text = "Another process holds the lease. Nothing was done."
-            self.print({"ticked": False, "done": {}}, text, options)
+            self.print(facts, f"{data_text()}\nAnother process holds the lease. Nothing was done.", options)
             return
         ticker.leave()
         text = "\n".join(f"{name}: {count}" for name, count in done.items()) or "Nothing was due."
-        self.print({"ticked": True, "done": done}, text, options)
+        self.print(facts, f"{data_text()}\n{text}", options)
         if -1 in done.values():
             raise SystemExit(1)

@@ -30,7 +30,7 @@ from agents.conf import clock
 from agents.guard import selftest
 from agents.knowledge.playbooks import skills_load
 from agents.management import summary_line
-from agents.management.base import register_host
+from agents.management.base import data_text, register_host
 from agents.management.samples import samples_install, walk_once
 from agents.management.supervisor import (
     ChildError,
@@ -138,6 +138,7 @@ class Command(BaseCommand):
 
     def _prepare(self) -> str:
         """Set up the installation. Returns the first admin's password, if it was created."""
+        self._say(data_text())
         load()
         found = run_apart(self._set_up)  # children share the memory of this process, and migrations take much
         self._brakes = {check.name: check.found for check in found.checks}

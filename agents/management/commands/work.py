@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import connection
 
-from agents.management.base import register_host
+from agents.management.base import data_text, register_host
 from agents.management.supervisor import Stopped, stop_on_signals, without_web
 from agents.ticker import StandIn
 from audit.management.base import ActingCommand
@@ -21,6 +21,7 @@ class Command(ActingCommand):
         parser.add_argument("--no-ticker", action="store_true", help="Runs the workers only.")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        self._say(data_text())
         register_host()
         stop_on_signals()
         StandIn().start()

@@ -36,5 +36,5 @@ class Command(ActingCommand):
             raise CommandError(f"Nothing was replaced: {error}") from error
         self.stdout.write(
             f"Replaced. The new public key is {written['key']}, from checkpoint {written['n']} on.\n"
-            f"Now move {path} to audit_key in the var folder, or set LQOPS_AUDIT_KEY_FILE to it, and start lqops."
+            f"Now move {path} to audit_key in the data folder, or set LQOPS_AUDIT_KEY_FILE to it, and start lqops."
         )
