@@ -42,6 +42,7 @@ from agents.sessions.halts import halted_work_end
 from agents.sessions.leases import idle_sweep, model_waiters_wake, next_model_waiter, next_sleeper, sleepers_wake
 from agents.sessions.pauses import pauses_apply
 from agents.sessions.questions import approvals_escalate, approvals_remind, questions_expire, questions_remind
+from agents.sessions.restarts import owners_tell_not_running
 from agents.sessions.transcripts import parts_delete_old
 from agents.triggers.handing_on import children_attend
 from agents.triggers.inputs import inputs_fire
@@ -193,6 +194,7 @@ DUTIES = (
     Duty("send tasks", 0, tasks_send, next_due=lambda now: now if has_work() else None),
     Duty("hand out sensors", 1, sensor_slices_enqueue, next_due=lambda now: now if has_wanted_sensors() else None),
     Duty("start loops again", 10, loops_revive, rest=20),
+    Duty("tell owners of agents that do not run", 10, owners_tell_not_running, rest=50),
     Duty("attend to started runs", 1, children_attend, by_writes=True),
     Duty("index documents", 10, indexing_due),
     Duty("expire approvals", 2, approvals_expire, next_due=lambda _now: _first_expiry(_LIVE_APPROVALS)),

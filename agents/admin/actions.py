@@ -19,6 +19,7 @@ from agents.admin.forms import REFUSALS, StyledForm, SuggestedInput, error_text
 from agents.exceptions import Invalid
 
 MAX_ROWS: Final = 500
+Choices = Sequence[tuple[int, str]]
 
 # --- Forms of actions ---
 
@@ -59,6 +60,27 @@ class ReleaseForm(ActionForm):
         label="Keep the spared runs paused",
         help_text="Resume them later, one by one or several at a time, in the list of runs. Otherwise they go on now.",
     )
+    start_again = forms.MultipleChoiceField(
+        required=False,
+        label="Start again",
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Agents whose loops or heartbeats the halt has ended. Each starts as by its Start button.",
+    )
+    run_again = forms.MultipleChoiceField(
+        required=False,
+        label="Run again",
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Runs that the halt has ended. Each is started anew, from the beginning and at its own cost.",
+    )
+
+    def __init__(self, *args: Any, agents: Choices, runs: Choices, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, choices, chosen in (("start_again", agents, agents), ("run_again", runs, [])):
+            listed = self.fields[name]
+            assert isinstance(listed, forms.MultipleChoiceField)  # noqa: S101 for the type checker
+            listed.choices, listed.initial = choices, [key for key, _ in chosen]
+            if not choices:
+                del self.fields[name]
 
 
 class PauseForm(ActionForm):

@@ -56,6 +56,7 @@ from agents.ledger.boundary import current_halt, halt_message
 from agents.models import Agent, AgentSession, Approval, Document, Finding, Playbook, Project, Trigger
 from agents.people.access import DECIDE_PERMISSION, HALT_PERMISSION
 from agents.people.delegations import is_approver
+from agents.roster.release import Ended, Released, ended_with, work_release
 from agents.sessions import control_room
 from agents.sessions.control_room import (
     COUNTED,
@@ -70,7 +71,7 @@ from agents.sessions.control_room import (
     health,
 )
 from agents.sessions.figures import MONTH_DAYS, Period, outcomes_by_day, spend_of_installation
-from agents.sessions.halts import AllHalted, already_halted_message, halt_all_work, release_all_work
+from agents.sessions.halts import AllHalted, already_halted_message, halt_all_work
 from agents.sessions.model_facts import models_known
 from agents.sessions.pauses import (
     CHANGE_RUN,
@@ -83,7 +84,7 @@ from agents.sessions.pauses import (
     work_resume,
     work_stopped,
 )
-from agents.sessions.reads import asked_by, newest, titled
+from agents.sessions.reads import asked_by, newest, purposes, titled
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from agents.text.manual import find_sections
@@ -227,6 +228,7 @@ class Group:
 
 # By kind: the permission to see it, the list of all, and their name.
 _KINDS: Final[Mapping[Kind, tuple[str, str, str]]] = {
+    Kind.AGENT: ("agents.view_agent", "agents_agent_changelist", "agents"),
     Kind.RUN: (VIEW, "agents_agentsession_changelist", "failed and partial runs"),
     Kind.INPUT: ("agents.view_unreadinput", "agents_unreadinput_changelist", "unread inputs"),
     Kind.APPROVAL: ("agents.view_approval", "agents_approval_changelist", "approvals"),
@@ -252,6 +254,7 @@ def attention_groups(request: HttpRequest, found: Attention, counts: Counts, hea
     """Return what needs attention, the most urgent kind first."""
     user = current_user(request)
     items: dict[Kind, list[Item]] = {
+        Kind.AGENT: _agent_items(health, user),
         Kind.RUN: [_run_item(run, user) for run in found.runs],
         Kind.APPROVAL: [_approval_item(one, is_approver=_is_approver(request)) for one in found.approvals],
         Kind.MODEL: list(_model_items(health)),
@@ -283,6 +286,27 @@ def _page(name: str, pk: int) -> str:
 
 def _act(name: str, pk: int, action: str) -> str:
     return reverse(f"admin:agents_{name}_act", args=[pk, action])
+
+
+def _agent_items(found: Health, user: User) -> list[Item]:
+    """The agents that were started, do not run, and do not start again by themselves."""
+    may_start = user.has_perm("agents.change_agentsession")
+    items = {}
+    for row in found.not_running:
+        agent_pk = row.agent_id or 0
+        link = _page("agent", agent_pk)
+        reason = receipts.label_of("reason", row.terminal_reason) if row.terminal_reason else "its run is ending"
+        items[agent_pk] = Item(
+            chip="not running",
+            color="bad",
+            title=row.agent.name if row.agent else "",
+            link=link,
+            detail=f"It was started, and has ended: {reason}. Start it again, or stop it on its page.",
+            when=ago(row.completed_at, clock(), empty=""),
+            action="Start again" if may_start else "View",
+            action_link=_act("agent", agent_pk, "start") if may_start else link,
+        )
+    return list(items.values())
 
 
 def _run_item(run: Any, user: User) -> Item:
@@ -511,17 +535,39 @@ def _halt_description() -> str:
 def release(request: HttpRequest) -> HttpResponse:
     """Let new runs start again."""
     by = require_permission(request, HALT_PERMISSION)
-    form = ReleaseForm(request.POST or None, by=by, rows=())
+    halt = current_halt()
+    ended = ended_with(halt) if halt is not None else Ended((), ())
+    agents = [(agent.pk, f"{agent.name} ({agent.owner})") for agent in ended.agents]
+    named = purposes(ended.runs)
+    runs = [(run.pk, f"{named[run.pk]} ({run.owner})") for run in ended.runs]
+    form = ReleaseForm(request.POST or None, by=by, rows=(), agents=agents, runs=runs)
     if request.method == "POST" and form.is_valid():
+        given = form.cleaned_data
+        start_again, run_again = ({int(key) for key in given.get(name, ())} for name in ("start_again", "run_again"))
+        spared = not given["keep_paused"]
         try:
-            release_all_work(by=by, now=clock(), resume_spared=not form.cleaned_data["keep_paused"])
+            found = work_release(by=by, now=clock(), resume_spared=spared, start_again=start_again, run_again=run_again)
         except REFUSALS as error:
             messages.error(request, error_text(error))
         else:
-            messages.success(request, "Released. New runs can start; halted runs stay halted.")
+            _tell_released(request, found)
         return HttpResponseRedirect(reverse("admin:index"))
     description = "New runs can start and triggers fire again. Halted runs stay halted."
     return confirm_page(request, "Release", form, back=reverse("admin:index"), description=description)
+
+
+def _tell_released(request: HttpRequest, found: Released) -> None:
+    text = "Released. New runs can start; halted runs stay halted."
+    if found.agents:
+        text += f" Started again: {counted(len(found.agents), 'agent')}."
+    if found.runs:
+        text += f" Run again: {counted(len(found.runs), 'run')}."
+    messages.success(request, text)
+    for refused in found.refused:
+        messages.error(request, visible(f"Not started again: {refused}"))
+    if found.not_running:
+        names = ", ".join(found.not_running)
+        messages.warning(request, visible(f"Started earlier, and not running: {names}. See Needs attention."))
 
 
 @never_cache

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.accounts import email_copies_set, profile_set
+from agents.api.access import require_scope
 from agents.api.base import OwnedViewSet, SingleView, act_with, create_with, delete_with
 from agents.api.fields import Body, NoteField, RowSerializer, UsdField, WordField, ref
 from agents.api.paging import MOST_COUNTED
@@ -37,7 +38,7 @@ from agents.models import (
 from agents.models.expressions import Likely
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import spent_by_run
-from agents.people.access import require_halt_permission
+from agents.people.access import require_halt_permission, require_start_permission
 from agents.people.channels import (
     ADDRESS_CHARS,
     NAME_CHARS,
@@ -51,8 +52,9 @@ from agents.people.delegations import is_approver
 from agents.people.keys import Scope
 from agents.people.outbox import channel_test, copy_discard, copy_replay
 from agents.policy.news import choice_of
+from agents.roster.release import Released, work_release
 from agents.sessions.control_room import budgets_binding
-from agents.sessions.halts import halt_all_work, halt_reach, release_all_work
+from agents.sessions.halts import halt_all_work, halt_reach
 from agents.sessions.pauses import work_pause, work_paused, work_resume
 
 
@@ -343,6 +345,16 @@ class ReleaseBody(Body):
         default=False,
         help_text="Keeps the sessions that the halt spared paused, to be resumed one by one. Default: they go on.",
     )
+    start_again = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="Starts the agents again whose loops or heartbeats the halt has ended. A key needs the scope write.",
+    )
+    run_again = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="Starts a new run for each run that the halt has ended. A key needs the scope write.",
+    )
 
 
 class PauseReasonBody(Body):
@@ -374,6 +386,32 @@ class AllWorkSerializer(serializers.Serializer[Any]):
         return halt_reach(halt) if active is None else active
 
 
+class ReleasedSerializer(AllWorkSerializer):
+    started_again = serializers.SerializerMethodField(help_text="Agents that were started again.")
+    run_again = serializers.SerializerMethodField(help_text="Ids of the ended sessions that were run again.")
+    refused = serializers.SerializerMethodField(help_text="What was not started again, and why.")
+    not_running = serializers.SerializerMethodField(
+        help_text="Agents that were started earlier, do not run, and do not start again by themselves."
+    )
+
+    @property
+    def _released(self) -> Released:
+        found: Released = self.context["released"]
+        return found
+
+    def get_started_again(self, halt: Halt) -> list[str]:
+        return [agent.name for agent in self._released.agents]
+
+    def get_run_again(self, halt: Halt) -> list[str]:
+        return [str(run.public_id) for run in self._released.runs]
+
+    def get_refused(self, halt: Halt) -> list[str]:
+        return list(self._released.refused)
+
+    def get_not_running(self, halt: Halt) -> list[str]:
+        return list(self._released.not_running)
+
+
 class HaltView(SingleView):
     serializer_class = AllWorkSerializer
     always_allowed = frozenset({"post"})
@@ -395,18 +433,23 @@ class HaltView(SingleView):
 
 
 class ReleaseView(SingleView):
-    serializer_class = AllWorkSerializer
+    serializer_class = ReleasedSerializer
     decisions = frozenset({"post"})  # releasing an emergency halt is a person's decision
 
     @describe(body=ReleaseBody, operation_id="release_everything")
     def post(self, request: Request) -> Response:
-        """Let new work start again. Halted sessions stay halted. 409 if work is not halted.
+        """Let new work start again. Halted sessions stay halted; what they did can be started again with the release.
 
-        Needs the permission agents.halt_everything; a key also needs the scope `decide`.
+        409 if work is not halted. Needs the permission agents.halt_everything; a key also needs the scope `decide`.
         """
         require_halt_permission(self.user)
-        keep = self.body(ReleaseBody)["keep_paused"]
-        return Response(AllWorkSerializer(release_all_work(resume_spared=not keep, **self.actor)).data)
+        data = self.body(ReleaseBody)
+        again = {"start_again": data["start_again"], "run_again": data["run_again"]}
+        if any(again.values()):
+            require_scope(Scope.WRITE, request)
+            require_start_permission(self.user)
+        found = work_release(resume_spared=not data["keep_paused"], **again, **self.actor)
+        return Response(ReleasedSerializer(found.halt, context={"released": found}).data)
 
 
 class PauseSerializer(serializers.Serializer[Any]):

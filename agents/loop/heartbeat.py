@@ -56,6 +56,7 @@ def heartbeat_start(*, agent: Agent, by: User | None, now: datetime, actor: str 
     beat = heartbeat_of(definition_of(row))
     if beat is None or not row.enabled:
         raise Invalid(f"The agent {row.name} is switched off, or its definition has no enabled heartbeat.")
+    Agent.objects.filter(pk=row.pk).update(wanted=True)
     planned = running(row.pk, Mode.HEARTBEAT).first()
     return planned or _plan(row, now + timedelta(seconds=beat.interval), asked_by=actor_of(by, actor), now=now)
 

@@ -80,7 +80,7 @@ class Agent(models.Model):
         null=True, blank=True, editable=False, help_text="Since when it is out of the lists. It starts nothing."
     )
     wanted = models.BooleanField(
-        default=False, editable=False, help_text="Its loop was started, and nobody has stopped it since."
+        default=False, editable=False, help_text="It was started, and nobody has stopped it since."
     )
 
     edited_by = models.ForeignKey(

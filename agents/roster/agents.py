@@ -285,8 +285,11 @@ def agent_stop_removed(*, agent: Agent, definition: AgentDefinition, now: dateti
     The caller records it: audit events are appended after all locks are taken.
     """
     ended = 0
+    is_wanted = _locked(agent).wanted
     if not definition.is_autonomous:
         ended += loop_stop(agent=agent, by=None, now=now, actor=actor).requested
     if heartbeat_of(definition) is None:
         ended += heartbeat_stop(agent=agent, by=None, now=now, actor=actor).requested
+    is_left = definition.is_autonomous or heartbeat_of(definition) is not None
+    Agent.objects.filter(pk=agent.pk).update(wanted=is_wanted and is_left)
     return bool(ended)

@@ -78,6 +78,7 @@ from agents.models.sessions import UNFINISHED
 from agents.policy.transitions import TERMINAL
 from agents.sessions.faults import failing_models, host_faults, hosts_live, missing_migrations
 from agents.sessions.reads import purposes
+from agents.sessions.restarts import agent_names, agents_not_running
 from audit.checkpoints import EVERY, last_checkpoint
 from audit.kinds import TOOL_CALL
 from audit.models import SYSTEM_CHAIN, AuditEvent
@@ -112,6 +113,7 @@ REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RA
 class Kind(StrEnum):
     """What can need attention, the most urgent first."""
 
+    AGENT = "agent"
     RUN = "run"
     INPUT = "input"
     APPROVAL = "approval"
@@ -281,7 +283,7 @@ _FIRST: Final = {Kind.QUESTION: ("asked_at",)}  # as everywhere, and as the inde
 
 
 def _rows_of(now: datetime) -> dict[Kind, QuerySet[Any]]:
-    """Return the rows of each kind that need attention, except models and budgets."""
+    """Return the rows of each kind that need attention, except models, budgets and agents that do not run."""
     return {
         Kind.RUN: sessions_unfinished(now),
         Kind.INPUT: UnreadInput.objects.filter(state=InputState.GIVEN_UP),
@@ -553,6 +555,7 @@ class Health:
     missing: tuple[str, ...]
     failing: tuple[str, ...]
     hosts: tuple[Host, ...]
+    not_running: tuple[AgentSession, ...] = ()  # the last loops and heartbeats of agents that were started
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -575,6 +578,7 @@ def health(now: datetime) -> Health:
         missing=tuple(missing_migrations()),
         failing=tuple(failing_models(now)),
         hosts=tuple(hosts_live(now)),
+        not_running=() if facts["halted"] else tuple(agents_not_running()),
     )
     return replace(found, faults=_faults(found, now))
 
@@ -660,6 +664,10 @@ def _work_faults(found: Health, now: datetime) -> Iterator[Fault]:
         yield Fault("lost", "A worker did not renew its lease and counts as lost.", tells=False)
     if ticker_is_late(found.ticker_done_at, now):
         yield Fault(TICKER, "The ticker is not running: nothing that is due is started. Start `manage.py tick`.")
+    if idle := len(agent_names(found.not_running)):
+        what = "1 agent that was started does" if idle == 1 else f"{idle} agents that were started do"
+        text = f"{what} not run, and nothing starts it again. Start it again, or stop it: see Needs attention on Home."
+        yield Fault("agents", text, tells=False)
     if found.oldest_queued_at is not None and now - found.oldest_queued_at > WAITS_TOO_LONG:
         text = "A session has been waiting for a worker. Start `manage.py qcluster`, or more of its workers."
         yield Fault("queue", text)

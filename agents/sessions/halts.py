@@ -153,7 +153,7 @@ def halt_all_work(
     if halt.spares_waiting:
         sessions_spare(halt, now=now)
     active = AgentSession.objects.active_count()
-    return AllHalted(halt, new is None, active, max(active - _ended_by(halt).count(), 0) if halt.spares_waiting else 0)
+    return AllHalted(halt, new is None, active, max(active - ended_by(halt).count(), 0) if halt.spares_waiting else 0)
 
 
 def _put_in_force(*, by: User | None, reason: str, now: datetime, actor: str, spares: bool) -> Halt | None:
@@ -200,11 +200,11 @@ def halted_work_end(now: datetime) -> int:
 
 def _going_on(halt: Halt, after: int = 0) -> list[int]:
     """Return active sessions that the halt is to end, so many at a time."""
-    going = _ended_by(halt).filter(halt_state__in=GOING_ON, pk__gt=after)
+    going = ended_by(halt).filter(halt_state__in=GOING_ON, pk__gt=after)
     return list(going.order_by("pk").values_list("pk", flat=True)[:MOST])
 
 
-def _ended_by(halt: Halt) -> QuerySet[AgentSession]:
+def ended_by(halt: Halt) -> QuerySet[AgentSession]:
     """Return the active sessions that the halt ends: all, or those that neither wait for a person nor are put aside."""
     active = AgentSession.objects.active()
     if not halt.spares_waiting:

@@ -27,6 +27,7 @@ from agents.models import (
     Lease,
     ModelOutage,
     Notification,
+    Profile,
     Sensor,
 )
 from agents.sessions import control_room
@@ -325,7 +326,7 @@ def test_health_says_among_which_calls_refusals_are_looked_for(client, monkeypat
     assert "among the newest 300 calls within the last 3,000 audit events. Older ones are in the audit log." in found
 
 
-MOST_QUERIES = 25
+MOST_QUERIES = 26
 
 
 def fill_home(rows):
@@ -336,6 +337,10 @@ def fill_home(rows):
         agent = make_agent(owner=owner)
         trigger = make_trigger(owner=owner, agent=agent, paused_at=now, pause_reason="failing", next_run_at=now)
         params = {"document": str(uuid4()), "playbook": str(uuid4()), "event": {"id": str(uuid4())}}
+        Profile.objects.create(user=owner, opted_in=True)
+        idle = make_agent(owner=owner, wanted=True, definition="autonomy: {enabled: true}", definition_version=1)
+        over = {"terminal_reason": "external_halt", "completed_at": now}
+        make_session("halted", owner=owner, agent=idle, mode="loop", **over)
         session = make_session(owner=owner, agent=agent, trigger=trigger, params=params)
         make_approval(session, key=f"k{number}")
         make_question(session)
@@ -371,7 +376,18 @@ def test_everything_that_needs_attention_has_one_action(client):
 
     actions = re.findall(r'<a class="lq-button small"[^>]*>([^<]+)</a>', found)
     assert actions == [
-        *("Run again", "Retry", "Decide", "Answer", "Resolve", "Try sensors", "Resume", "Test", "Change cap"),
+        *(
+            "Start again",
+            "Run again",
+            "Retry",
+            "Decide",
+            "Answer",
+            "Resolve",
+            "Try sensors",
+            "Resume",
+            "Test",
+            "Change cap",
+        ),
     ]
 
 
@@ -419,7 +435,7 @@ def test_no_kind_shows_more_than_a_few(client):
 
     chips = re.findall(r'class="kind"><span class="lq-chip \w*">([^<]+)<', found)
     assert Counter(chip.split()[0] for chip in chips) == dict.fromkeys(
-        ("failed", "input", "approval", "question", "unknown", "sensor", "trigger", "model", "budget"),
+        ("not", "failed", "input", "approval", "question", "unknown", "sensor", "trigger", "model", "budget"),
         control_room.FIRST_FEW,
     )
     assert found.count('<li class="more">') == len(Kind)

@@ -1,0 +1,24 @@
+from django.db import migrations, models
+
+
+def mark(apps, schema_editor):
+    """Until now only the start of a loop was remembered."""
+    beats = apps.get_model("agents", "AgentSession").objects.filter(mode="heartbeat", completed_at__isnull=True)
+    apps.get_model("agents", "Agent").objects.filter(pk__in=beats.values("agent_id")).update(wanted=True)
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("agents", "0028_short_list_of_new_words"),
+    ]
+
+    operations = [
+        migrations.AlterField(
+            model_name="agent",
+            name="wanted",
+            field=models.BooleanField(
+                default=False, editable=False, help_text="It was started, and nobody has stopped it since."
+            ),
+        ),
+        migrations.RunPython(mark, migrations.RunPython.noop),
+    ]
