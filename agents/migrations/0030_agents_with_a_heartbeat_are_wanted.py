@@ -9,7 +9,7 @@ def mark(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("agents", "0028_short_list_of_new_words"),
+        ("agents", "0029_consent_to_single_sign_on"),
     ]
 
     operations = [
