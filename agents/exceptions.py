@@ -167,6 +167,10 @@ class RetryLater(LqopsError):
         self.model = model
 
 
+class ModelBusy(RetryLater):
+    """The model's server is at work for other runs, which is no outage; the session asks again soon."""
+
+
 class TicketRefused(LqopsError):
     """The approval does not fit this call: used, expired, denied, or given for other arguments."""
 

@@ -22,6 +22,7 @@ from agents.exceptions import (
     BudgetRefused,
     CostCapReached,
     LeaseLost,
+    ModelBusy,
     ModelSuspended,
     OpenTransaction,
     OutcomeUnknown,
@@ -120,7 +121,7 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
     except SessionHalted as halted:
         return Finished(TerminalReason(halted.reason))
     except (RetryLater, ModelSuspended) as away:
-        return Waiting(WaitingOn.MODEL, model=away.model)
+        return Waiting(WaitingOn.MODEL, model=away.model, is_busy=isinstance(away, ModelBusy))
     except BudgetRefused as refused:
         return Finished(TerminalReason.BUDGET_EXCEEDED, redact_exception(refused), retry_at=refused.resets_at)
     except AutonomousBrake as brake:
@@ -142,8 +143,8 @@ def record_end(session: AgentSession, end: End | None) -> None:
             session_rest(session, Status.QUEUED, now=now)
         case Asleep(wake_at):
             session_rest(session, Status.SLEEPING, now=now, wake_at=wake_at)
-        case Waiting(on, model):
-            session_rest(session, Status.WAITING, now=now, waiting_on=on, model=model)
+        case Waiting(on, model, is_busy):
+            session_rest(session, Status.WAITING, now=now, waiting_on=on, model=model, is_busy=is_busy)
 
 
 class Heartbeat:

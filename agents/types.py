@@ -248,6 +248,7 @@ class Asleep:
 class Waiting:
     on: WaitingOn
     model: str = ""  # that it waits for
+    is_busy: bool = False  # with other runs: it is not away
 
 
 End = Finished | SliceOver | Asleep | Waiting

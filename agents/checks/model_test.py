@@ -5,7 +5,7 @@ the server does not take is asked in another form, and that is remembered (agent
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -26,7 +26,7 @@ from agents.ledger.model_servers import form_forget, known_of
 from agents.ledger.outages import outage_try_now
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.people.access import actor_of, require_start_permission
-from agents.policy.guardrails import CUT_OFF
+from agents.policy.guardrails import Stop
 from agents.policy.model_catalogue import (
     CALL_SECONDS,
     CONSOLE,
@@ -261,13 +261,13 @@ def ask_model(
             over = Answer(
                 role, QUESTIONS[role].words, answered=False, error=f"Not asked: {seconds:g} seconds are over."
             )
-            answers.append(_answer(session, model, role) if left > 0 else over)
+            answers.append(_answer(session, model, role, seconds=left) if left > 0 else over)
         if not answers[-1].answered:
             return Finished(TerminalReason.PROVIDER_ERROR, error=answers[-1].error)
     return Finished()
 
 
-def _answer(session: AgentSession, model: str, role: str) -> Answer:
+def _answer(session: AgentSession, model: str, role: str, *, seconds: float) -> Answer:
     seen = InferenceLog.objects.filter(session=session).count()
     key = f"test:{role}"
     question = QUESTIONS[role]
@@ -285,9 +285,11 @@ def _answer(session: AgentSession, model: str, role: str) -> Answer:
         data, error = {}, (made.error if made else "") or str(away)
     text = str(data.get("text") or "")
     readable, reading = (False, "") if error else question.read(text)
-    if data.get("stop_reason") in CUT_OFF:
+    if data.get("stop_reason") == Stop.MAX_TOKENS:
         reading = f"{reading} The answer was cut off at its maximum of tokens: raise max_tokens of the model."
     tried = InferenceLog.objects.filter(session=session).order_by("pk")[seen:]
+    if data.get("stop_reason") == Stop.OUT_OF_TIME:
+        readable, reading = False, _too_slow(model, text, tried, seconds=seconds)
     return Answer(
         role,
         question.words,
@@ -302,6 +304,18 @@ def _answer(session: AgentSession, model: str, role: str) -> Answer:
         output_tokens=sum(one.output_tokens for one in tried),
         reasoning_tokens=sum(one.reasoning_tokens for one in tried),
         cost_usd=sum((one.cost_estimate or Decimal(0) for one in tried), Decimal(0)),
+    )
+
+
+def _too_slow(model: str, text: str, tried: Iterable[InferenceLog], *, seconds: float) -> str:
+    """Say that the time ran out while the model was writing, whose limit that is, and how fast the model is."""
+    waits = float(declaration_of(model).get("total_seconds", CALL_SECONDS))
+    whose = "the test" if seconds < waits else "every call of this model (total_seconds)"
+    pace = len(text) / max(sum(one.latency_ms for one in tried) / 1_000, 0.1)
+    runs = f" Runs wait {waits:.0f} seconds." if seconds < waits else ""
+    return (
+        f"The answer was not whole after {min(seconds, waits):.0f} seconds, the limit of {whose}. The model wrote "
+        f"{pace:.0f} characters a second.{runs}"
     )
 
 

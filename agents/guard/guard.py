@@ -31,6 +31,7 @@ from agents.conf import clock
 from agents.definitions.catalogue import fallbacks_of
 from agents.enums import Brake, Outcome, Risk, ToolIntent
 from agents.exceptions import (
+    ModelBusy,
     ModelSuspended,
     OpenTransaction,
     OutcomeUnknown,
@@ -65,7 +66,7 @@ from agents.ledger.journal import (
     journal_record,
     journal_record_all,
 )
-from agents.ledger.outages import outage_note, outage_over, outage_probe, outage_try_now
+from agents.ledger.outages import BUSY_PAUSE, is_busy, outage_note, outage_over, outage_probe, outage_try_now
 from agents.ledger.prices import declared_price, estimate_tool_cost
 from agents.models import AgentSession, Approval, ToolCall
 from agents.policy import brakes, costs
@@ -554,6 +555,8 @@ def _finish(call: Call | ToolResult) -> ToolResult:
 
 def _after(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
     """Return what follows from a settled call: the halt that ended it, the wait for its model, or its result."""
+    if result.detail == RETRY_LATER and meter.timed_out and not call.is_probe and is_busy(call.model, since=call.now):
+        return ModelBusy(call.model, now + BUSY_PAUSE)
     if result.detail == RETRY_LATER:
         next_try = outage_note(call.model, result.error, pause=meter.pause, is_try=call.is_probe, now=now)
         return RetryLater(call.model, next_try)

@@ -106,6 +106,7 @@ class Meter:
         self.failure = ""
         self.halted = False
         self.pause: float | None = None  # seconds that the server asked for
+        self.timed_out = False  # before a byte of the answer came
         self._text: list[str] = []  # of the attempt at hand
         self._has_thought = False
 
@@ -138,6 +139,7 @@ class Meter:
                     raise
                 if wait is None or wait > LONGEST_WAIT_SECONDS or time.monotonic() + wait >= self._ends_at:
                     self.pause = wait
+                    self.timed_out = error.fault == Fault.TIMEOUT and not error.received_bytes
                     raise ModelAway(str(error)) from error
                 with self._lock:  # whoever closes it finds an attempt that is booked, or that is still to be
                     if self._is_over or self.last is None or not self._book(self.last):

@@ -16,9 +16,10 @@ from django.db.models import QuerySet
 
 from agents.conf import model_wait_limit
 from agents.definitions.catalogue import fallbacks_of
-from agents.enums import Mode, NoticeKind, Status, WaitingOn
-from agents.models import AgentSession, ModelOutage, SuspendedModel
+from agents.enums import Mode, NoticeKind, Outcome, Status, WaitingOn
+from agents.models import AgentSession, InferenceLog, ModelOutage, SuspendedModel, ToolCall
 from agents.people.notifications import notification_create, notify_operators
+from agents.policy.model_catalogue import CALL_SECONDS
 from agents.policy.schedule import backoff
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -26,11 +27,14 @@ from audit.redaction import redact
 
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 3_600.0
+BUSY_PAUSE: Final = timedelta(seconds=15)
+BUSY_FOR: Final = timedelta(seconds=CALL_SECONDS)  # a call that was sent earlier was left behind by a worker
 TOLD_AT: Final = 2  # failed tries: a restart or a rate limit of a moment is no news
 PROBE: Final = timedelta(minutes=5)  # no second call tries the server meanwhile, unless the first has failed
 WAKE_AGAIN: Final = timedelta(seconds=30)  # another run is woken if the first has not asked by then
 TOLD: Final = "told"  # in that: the owner of the loop was told
 LOOKED_AGAIN: Final = timedelta(hours=1)
+BUSY: Final = "busy"  # in place of an outage: the server is at work for other runs
 WAIT: Final = "model_wait"  # in a session's metadata: the model it waits for, and since when
 ERROR_CHARS: Final = 500
 MODELS_PATH: Final = "/admin/models/"
@@ -38,6 +42,18 @@ MODELS_PATH: Final = "/admin/models/"
 
 def is_away(model: str) -> bool:
     return ModelOutage.objects.filter(model=model).exists() or SuspendedModel.objects.filter(model=model).exists()
+
+
+def is_busy(model: str, *, since: datetime) -> bool:
+    """Whether a server that kept a call waiting since then was at work for other runs of ours, which is no outage.
+
+    It answered one meanwhile, or one is out that was sent before: a server that hangs answers none, and the call that
+    was sent first finds that.
+    """
+    if InferenceLog.objects.filter(model=model, outcome=Outcome.SUCCESS, created_at__gt=since).exists():
+        return True
+    sent = ToolCall.objects.open().filter(model=model, started_at__lt=since, started_at__gt=since - BUSY_FOR)
+    return sent.exists()
 
 
 @transaction.atomic
@@ -101,19 +117,22 @@ def waiting_for(model: str) -> QuerySet[AgentSession]:
     return rows.filter(**{f"metadata__{WAIT}__model": model})
 
 
-def model_wait_note(row: AgentSession, model: str, *, now: datetime) -> datetime:
+def model_wait_note(row: AgentSession, model: str, *, is_busy: bool = False, now: datetime) -> datetime:
     """Note on the row, which the caller saves, what the run waits for. Return when it is given up.
 
     Its patience is counted from when it first met this outage. A loop is not given up: it looks again from time to
     time.
     """
     outage = ModelOutage.objects.filter(model=model).first()
-    which = outage.since.isoformat() if outage else "suspended"
+    which = BUSY if is_busy else outage.since.isoformat() if outage else "suspended"
     before = row.metadata.get(WAIT) or {}
     is_same = (before.get("model"), before.get("outage")) == (model, which)
     since = datetime.fromisoformat(before["since"]) if is_same else now
     noted = {"model": model, "outage": which, "since": since.isoformat(), TOLD: is_same and before.get(TOLD) is True}
     row.metadata = {**row.metadata, WAIT: noted}
+    if is_busy:
+        given_up_at = since + model_wait_limit()
+        return now + BUSY_PAUSE if row.mode == Mode.LOOP else min(given_up_at, now + BUSY_PAUSE)
     if row.mode != Mode.LOOP:
         return since + model_wait_limit()
     if outage is None or outage.tries >= TOLD_AT:
@@ -177,6 +196,9 @@ def model_wait_of(session: AgentSession) -> ModelWait | None:
         return None
     noted = session.metadata[WAIT]
     row = ModelOutage.objects.filter(model=noted["model"]).first()
+    if noted["outage"] == BUSY:
+        error = "Its server is at work for other runs. Set the model's concurrency to what the server takes at once."
+        return ModelWait(noted["model"], datetime.fromisoformat(noted["since"]), session.next_wake_at, error)
     next_try_at = row.next_try_at if row else None
     error = row.error if row else "It is suspended: it billed more than its bound."
     return ModelWait(noted["model"], datetime.fromisoformat(noted["since"]), next_try_at, error)

@@ -34,6 +34,7 @@ from agents.models.money import (
     ModelOutage,
     ModelPrice,
     ModelServer,
+    ModelTurn,
     Pause,
     SuspendedModel,
 )

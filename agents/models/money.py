@@ -271,6 +271,21 @@ class ModelServer(models.Model):
         return self.model
 
 
+class ModelTurn(models.Model):
+    """A request that is out to a model whose concurrency is declared: at most that many hold a row at a time."""
+
+    model = models.CharField(max_length=128)
+    number = models.PositiveSmallIntegerField()
+    holder = models.CharField(max_length=32, db_index=True)
+    held_until = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["model", "number"], name="model_turn_once")]
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.number}"
+
+
 class ModelOutage(models.Model):
     """A model whose server does not answer. While the row exists, one call at a time tries it; the others wait."""
 

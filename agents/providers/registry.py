@@ -2,9 +2,10 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agents.definitions.catalogue import declaration_of
 from agents.policy.model_catalogue import GATED
@@ -15,10 +16,12 @@ from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.openai_embeddings import OpenAIEmbeddings
 from agents.providers.proxies import proxy_for
 from agents.providers.scripted import ScriptedProvider, Step
+from agents.providers.slots import Turn
 from agents.providers.transport import Timeouts
 from agents.queue import let_worker_go_on
 from agents.types import ModelReply, ModelRequest
 
+CALLS_OF_A_PROCESS: Final = 8
 _WAITS = ("connect", "first_token", "between_tokens", "total")
 
 _made: dict[str, Provider] = {}
@@ -33,7 +36,7 @@ def provider_for(model: str) -> Provider:
         if isinstance(provider, Limited) and provider.declared != declared:
             provider = None  # calls that are out end with the one that they began with
         if provider is None and declared:
-            provider = _made[model] = Limited(_BUILDERS[declared["provider"]](model, declared), declared)
+            provider = _made[model] = Limited(_BUILDERS[declared["provider"]](model, declared), declared, model=model)
     if provider is None:
         message = f"No provider serves model {model!r}: declare it on the page Models, or in LQOPS_MODELS_FILE."
         raise ProviderError(message, fault=Fault.NOT_SERVED, contacted=False)
@@ -46,26 +49,59 @@ def is_in_process(model: str) -> bool:
 
 
 class Limited:
-    """Limits the calls of one model that run at once in this process; others wait."""
+    """Limits the calls of one model that run at once; others wait.
 
-    def __init__(self, inner: Provider, declared: Mapping[str, Any]) -> None:
+    Where `concurrency` is declared it counts for all processes of the installation, else each of them makes at most
+    eight.
+    """
+
+    def __init__(self, inner: Provider, declared: Mapping[str, Any], *, model: str = "") -> None:
         self.name = inner.name
         self.declared = declared
         self._inner = inner
-        self._turn = threading.BoundedSemaphore(max(1, declared.get("concurrency", 8)))
+        self._most = max(1, declared.get("concurrency", CALLS_OF_A_PROCESS))
+        self._here = threading.BoundedSemaphore(self._most)
+        self._model = model if "concurrency" in declared else ""
 
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
+        _wait_for(lambda: self._here.acquire(timeout=LOOK_SECONDS), on_chunk)
         try:
-            while not self._turn.acquire(timeout=LOOK_SECONDS):
-                on_chunk(Chunk(is_before=True))
-        except ProviderError as error:
-            error.contacted = False
-            raise
-        let_worker_go_on()
-        try:
-            return self._inner.stream(request, on_chunk)
+            if not self._model:
+                let_worker_go_on()
+                return self._inner.stream(request, on_chunk)
+            return self._in_turn(Turn(self._model, most=self._most), request, on_chunk)
         finally:
-            self._turn.release()
+            self._here.release()
+
+    def _in_turn(self, turn: Turn, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
+        """Make the request when other processes leave a turn for it."""
+
+        def take() -> bool:
+            if turn.take():
+                return True
+            time.sleep(LOOK_SECONDS)
+            return False
+
+        def listen(chunk: Chunk) -> None:
+            turn.renew()
+            on_chunk(chunk)
+
+        _wait_for(take, on_chunk)
+        try:
+            let_worker_go_on()
+            return self._inner.stream(request, listen)
+        finally:
+            turn.give_back()
+
+
+def _wait_for(taken: Callable[[], object], on_chunk: Callable[[Chunk], None]) -> None:
+    """Wait for a turn. Whoever listens may end the wait; nothing was sent then."""
+    try:
+        while not taken():
+            on_chunk(Chunk(is_before=True))
+    except ProviderError as error:
+        error.contacted = False
+        raise
 
 
 def model_key(variable: str) -> str:
@@ -100,7 +136,7 @@ def _endpoint(model: str, declared: Mapping[str, Any], *, key_header: str) -> En
         extra=declared.get("extra", {}),
         reasoning=declared.get("reasoning"),
         timeouts=Timeouts(**waits),
-        connections=max(1, declared.get("concurrency", 8)),
+        connections=max(1, declared.get("concurrency", CALLS_OF_A_PROCESS)),
         proxy=proxy_for(declared["url"]),
         gated=declared.get(GATED, False),
     )

@@ -169,6 +169,7 @@ def session_rest(
     waiting_on: WaitingOn | None = None,
     wake_at: datetime | None = None,
     model: str = "",
+    is_busy: bool = False,
 ) -> None:
     """Give a held session back: queued, sleeping until `wake_at`, or waiting on somebody or on a model.
 
@@ -180,7 +181,7 @@ def session_rest(
         _end(row, halt_reason(row), _unfinished_of(row), now=now)
         return
     if waiting_on == WaitingOn.MODEL:
-        wake_at = model_wait_note(row, model, now=now)
+        wake_at = model_wait_note(row, model, is_busy=is_busy, now=now)
         if wake_at <= now:
             error = f"Model {model} did not answer. The run waited {settings.LQOPS_MODEL_WAIT_HOURS} hours for it."
             _end(row, TerminalReason.PROVIDER_ERROR, _unfinished_of(row), now=now, error=error)

@@ -35,7 +35,7 @@ from agents.enums import (
 )
 from agents.exceptions import InvalidTransition, LeaseLost
 from agents.ledger.boundary import require_may_start
-from agents.ledger.outages import WAIT, is_away
+from agents.ledger.outages import BUSY, WAIT, is_away
 from agents.models import Agent, AgentSession, Alert, Approval, Project, Question, ToolCall, Trigger
 from agents.policy.costs import usd
 from agents.policy.guardrails import CHAT_MESSAGE, Wakes
@@ -320,7 +320,7 @@ def still_pending(row: AgentSession, waiting_on: WaitingOn) -> bool:
     if waiting_on == WaitingOn.APPROVAL:
         return Approval.objects.filter(session=row, status=ApprovalStatus.PENDING).exists()
     if waiting_on == WaitingOn.MODEL:
-        return is_away(row.metadata[WAIT]["model"])
+        return row.metadata[WAIT]["outage"] == BUSY or is_away(row.metadata[WAIT]["model"])
     if waiting_on == WaitingOn.RESUME:
         return row.paused_at is not None
     if waiting_on == WaitingOn.OPERATOR:

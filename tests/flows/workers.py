@@ -1,9 +1,13 @@
 """What the worker processes of the tests do; what a function returns is its result."""
 
 import os
+import threading
+import time
 from contextlib import nullcontext
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from unittest.mock import patch
 
 import django
 
@@ -19,6 +23,8 @@ from agents.guard import guarded_tool_call  # noqa: E402
 from agents.guard.intents import override  # noqa: E402
 from agents.guard.tools import Tool  # noqa: E402
 from agents.models import Agent, AgentSession  # noqa: E402
+from agents.providers import slots  # noqa: E402
+from agents.providers.registry import Limited  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.runner import run_session  # noqa: E402
 from agents.sessions.leases import lease_claim  # noqa: E402
@@ -26,7 +32,7 @@ from agents.triggers.firing import Fired  # noqa: E402
 from agents.triggers.handing_on import agent_run_within  # noqa: E402
 from agents.triggers.schedules import schedules_fire  # noqa: E402
 from agents.triggers.watches import watches_fire  # noqa: E402
-from agents.types import Capability, Finished, Usage  # noqa: E402
+from agents.types import Capability, Finished, ModelRequest, Usage  # noqa: E402
 from tests.flows.processes import in_threads  # noqa: E402
 from tests.serving import serving  # noqa: E402
 
@@ -167,3 +173,28 @@ def hand_on(parent_pk, agent_pk, *, committed):
         agent_run_within(parent, Agent.objects.get(pk=agent_pk), "Read it.", max_cost_usd=Decimal("0.4"), now=clock())
         say("handed on")
         wait_to_be_told()
+
+
+def ask_in_turn(marks, most, threads, requests, holds=False):
+    """Makes requests to a model of which `most` may be out at once in the installation; marks when each is out."""
+
+    def hold():
+        _mark(marks, "in")
+        if holds:
+            say("holds")
+            threading.Event().wait()
+        time.sleep(0.02)
+        _mark(marks, "out")
+
+    with (
+        patch.object(slots, "LEASE_END", slots.lease_end(timedelta(seconds=2))),
+        patch.object(slots, "RENEWED_AFTER", 0.5),
+    ):
+        limited = Limited(ScriptedProvider([Step("ok", before_reply=hold)]), {"concurrency": most}, model=MODEL)
+        request = ModelRequest(MODEL, ({"role": "user", "content": "?"},))
+        in_threads(threads, lambda _: [limited.stream(request, lambda chunk: None) for _ in range(requests)])
+
+
+def _mark(path, word):
+    with Path(path).open("a") as out:
+        out.write(f"{word}\n")

@@ -11,9 +11,17 @@ from agents.enums import Mode, NoticeKind, Outcome, Status, TerminalReason, Tool
 from agents.exceptions import BudgetExceeded, InvalidTransition, NotFound, RetryLater, SessionHalted
 from agents.guard import guarded_tool_call, metering
 from agents.ledger import outages
-from agents.ledger.outages import model_wait_of, outage_note, outage_over, outage_probe, probers_due
+from agents.ledger.outages import (
+    BUSY_PAUSE,
+    model_wait_note,
+    model_wait_of,
+    outage_note,
+    outage_over,
+    outage_probe,
+    probers_due,
+)
 from agents.ledger.prices import model_accept
-from agents.models import AgentSession, ModelOutage, Notification, SuspendedModel
+from agents.models import AgentSession, InferenceLog, ModelOutage, Notification, SuspendedModel, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
@@ -317,3 +325,96 @@ def test_owner_whose_loop_another_process_told_of_meanwhile_is_not_told_again(mo
     monkeypatch.setattr(outages, "_tell_owner", tell_with_another)
     assert outages.owners_tell(NOW, most=10) == 1
     assert list(Notification.objects.values_list("owner", flat=True)) == [loops[0].owner_id]
+
+
+# --- A server that is at work for other runs ---
+
+SLOW = Step(error=ProviderError("No answer within 30 seconds.", fault=Fault.TIMEOUT, usage=Usage(0, 0)))
+
+
+def sent_before(session, seconds):
+    """A call of another run that is out, sent so many seconds ago."""
+    with script(Step("late")):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="step:other")
+    ToolCall.objects.filter(session=session).update(
+        outcome=Outcome.STARTED, settled_at=None, started_at=NOW - timedelta(seconds=seconds)
+    )
+    InferenceLog.objects.all().delete()
+
+
+def test_timeout_behind_another_run_is_no_outage_and_is_tried_again_soon(travel):
+    """A local server answers one request at a time: the second one waits in its line."""
+    make_price(MODEL)
+    sent_before(make_session(), 40)
+    session = make_session(Status.QUEUED)
+    with script(SLOW, SLOW, SLOW, Step("ok")):
+        assert waits(run(session))
+        assert not ModelOutage.objects.exists()
+        assert not AuditEvent.objects.filter(kind="model.away").exists()
+        wait = model_wait_of(session)
+        assert (wait.next_try_at, "at work for other runs" in wait.error) == (NOW + BUSY_PAUSE, True)
+        travel.move_to(NOW + BUSY_PAUSE)
+        assert model_waiters_wake(NOW + BUSY_PAUSE) == 1
+        assert run(session).status == Status.COMPLETED
+
+
+def test_timeout_while_another_run_is_answered_is_no_outage():
+    make_price(MODEL)
+    other = make_session()
+
+    def answer_other():
+        InferenceLog.objects.create(
+            session=other, model=MODEL, purpose="skill", outcome=Outcome.SUCCESS, created_at=NOW + timedelta(seconds=5)
+        )
+
+    slow = Step(error=SLOW.error, before_reply=answer_other)
+    session = make_session(Status.QUEUED)
+    with script(slow, slow, slow):
+        assert waits(run(session))
+    assert not ModelOutage.objects.exists()
+
+
+def test_server_that_hangs_is_away_for_the_call_that_was_sent_first():
+    make_price(MODEL)
+    other = make_session()
+    sent_before(other, 40)
+    ToolCall.objects.filter(session=other).update(started_at=NOW + timedelta(seconds=3))
+    with script(SLOW, SLOW, SLOW):
+        assert waits(run(make_session(Status.QUEUED)))
+    assert ModelOutage.objects.get().error == "No answer within 30 seconds."
+
+
+def test_call_that_was_left_behind_long_ago_makes_no_server_busy():
+    make_price(MODEL)
+    sent_before(make_session(), 400)
+    with script(SLOW, SLOW, SLOW):
+        assert waits(run(make_session(Status.QUEUED)))
+    assert ModelOutage.objects.exists()
+
+
+def test_refused_connection_is_an_outage_however_busy_the_server_was():
+    make_price(MODEL)
+    sent_before(make_session(), 40)
+    with script(DOWN, DOWN, DOWN):
+        assert waits(run(make_session(Status.QUEUED)))
+    assert ModelOutage.objects.exists()
+
+
+def test_run_that_always_finds_the_server_at_work_is_given_up_in_the_end(travel, settings):
+    settings.LQOPS_MODEL_WAIT_HOURS = 1
+    make_price(MODEL)
+    session = make_session(Status.QUEUED)
+    moment = NOW
+    for _ in range(3):
+        sent_before(make_session(), -(moment - NOW).total_seconds() + 40)
+        with script(SLOW, SLOW, SLOW):
+            run(session)
+        moment += timedelta(minutes=31)
+        travel.move_to(moment)
+        model_waiters_wake(moment)
+    assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.PROVIDER_ERROR)
+
+
+def test_loop_that_finds_the_server_at_work_looks_again_soon():
+    loop = make_session(mode=Mode.LOOP)
+    assert model_wait_note(loop, MODEL, is_busy=True, now=NOW) == NOW + BUSY_PAUSE

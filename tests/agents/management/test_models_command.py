@@ -1,19 +1,20 @@
 """models list and models test: what they print, what they cost, and what is remembered of a server."""
 
 import json
+import threading
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from agents.checks.model_test import QUESTIONS, model_test
+from agents.checks.model_test import QUESTIONS, model_test, run_test
 from agents.conf import clock
 from agents.enums import Status
 from agents.exceptions import Invalid
 from agents.models import AgentSession, DeclaredModel, InferenceLog, ModelOutage, ModelServer, QueryVector, ToolCall
 from agents.providers import registry
-from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, events, raw, reply
+from tests.agents.providers.hostile_servers import SSE_HEAD, Server, answer, delta, drip, events, raw, reply
 from tests.anthropic_wire import begins, ends, refused, streams, text
 from tests.embeddings_wire import embedding
 from tests.factories import make_session, make_user
@@ -297,6 +298,27 @@ def test_answer_that_was_cut_off_says_what_to_raise(served, capsys):
     served(raw(SSE_HEAD, events(delta("It sno"), delta("", "length"), used)))
     out = run(capsys, "test", "m", "--role", "console")
     assert "Answer of 2 words read. The answer was cut off at its maximum of tokens: raise max_tokens" in out
+
+
+@pytest.mark.parametrize(
+    ("declared", "seconds", "says"),
+    [
+        ({}, 1, "not whole after 1 seconds, the limit of the test"),
+        ({"total_seconds": 1}, 60, "not whole after 1 seconds, the limit of every call of this model (total_seconds)"),
+    ],
+)
+def test_model_that_writes_too_slowly_for_the_test_is_not_ok_and_its_pace_is_named(served, declared, seconds, says):
+    over = threading.Event()
+    served(drip(SSE_HEAD, events(delta("snow "), done=False), 0.1, over.is_set), **declared)
+    root = User.objects.get(username="root")
+    found = run_test("m", root, by=root, now=clock(), role="console", seconds=seconds)
+    over.set()
+    [answer_] = found["answers"]
+    assert (found["ok"], answer_["readable"]) == (False, False)
+    assert says in answer_["reading"]
+    assert "characters a second" in answer_["reading"]
+    assert "raise max_tokens" not in answer_["reading"]
+    assert ("Runs wait 290 seconds." in answer_["reading"]) == (seconds == 1)
 
 
 def test_what_an_anthropic_model_refuses_is_remembered(served, capsys):
