@@ -420,10 +420,7 @@ class SectionReader:
     def _plan(self) -> None:
         """Decide once how much of the documents one question holds. It is noted before the first is asked."""
         passages, others = self._work.reading.passages, [*self._assembled[0], _instructions(self._session)]
-        if f"{ONLY}:1" in self._made:  # asked before questions had sections
-            room = max(sum(len(passage.text) for passage in passages), LEAST_SECTION_CHARS)
-        else:
-            room = section_room(self._model, others)
+        room = self._room_without_plan or section_room(self._model, others)
         plan = plan_reading(passages, room=room, model=self._model, others=others)
         if plan is None:
             self._note(room=0, stopped=NO_ROOM)
@@ -451,6 +448,13 @@ class SectionReader:
         return texts
 
     @property
+    def _room_without_plan(self) -> int:
+        """Return how much one question held if it was asked by a version that planned no sections; 0 otherwise."""
+        if "room" in self._noted or f"{ONLY}:1" not in self._made:
+            return 0
+        return max(sum(len(passage.text) for passage in self._work.reading.passages), LEAST_SECTION_CHARS)
+
+    @property
     def _stopped(self) -> str:
         return str(self._noted.get("stopped") or "")
 
@@ -460,7 +464,7 @@ class SectionReader:
 
     @property
     def _sections(self) -> tuple[Section, ...]:
-        room = int(self._noted.get("room") or 0)
+        room = int(self._noted.get("room") or self._room_without_plan)
         return sections_of(self._work.reading.passages, room=room) if room else ()
 
     @property

@@ -291,6 +291,7 @@ _FAULTS: Final = {
     NO_TARGET: NO_TARGET_RUN,
     **dict.fromkeys((PARTIAL, UNCLOSED, LEFT_OUT), PARTIAL_RUN),
 }
+READ_BY_ANOTHER_VERSION: Final = "It was checked by another version of lqops; its findings say what came of it."
 _WORDS: Final = {RunResult.PARTIAL: "Run partly done", RunResult.FAILED: "Run failed"}
 _PROPOSED: Final = {  # singular, plural
     ToolIntent.PROPOSE_MEMORY: ("memory proposed", "memories proposed"),
@@ -377,7 +378,7 @@ def _tally_of(work: Slice) -> Tally:
         proposed=proposed,
         warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in results),
         concerns=len(analysis.concerns) if analysis else 0,
-        is_judged=reply.is_judged,
+        is_judged=reply.is_judged and not _was_read_by_another_version(reply, fault),
         result=result,
         reason=reason,
         fault=fault,
@@ -386,6 +387,9 @@ def _tally_of(work: Slice) -> Tally:
 
 def _result(work: Slice, reply: Reply, *, found: bool, fault: str) -> tuple[RunResult, str]:
     """Return the result of the run, and why, in words."""
+    read = RunResult.FINDINGS if found else RunResult.OK
+    if _was_read_by_another_version(reply, fault):
+        return (RunResult.PARTIAL if fault else read), READ_BY_ANOTHER_VERSION
     if reply.failed:
         return RunResult.FAILED, f"Nothing was checked: {one_line(reply.failed, REASON_CHARS)}"
     if reply.analysis is None:
@@ -394,10 +398,13 @@ def _result(work: Slice, reply: Reply, *, found: bool, fault: str) -> tuple[RunR
     if fault:
         return RunResult.PARTIAL, _why_partial(work, reply)
     if work.spec.goal:
-        return (RunResult.FINDINGS if found else RunResult.OK), _of_goal(reply.analysis, found=found)
-    if found:
-        return RunResult.FINDINGS, "Everything was checked."
-    return RunResult.OK, "Everything was checked, and there is nothing to report."
+        return read, _of_goal(reply.analysis, found=found)
+    return read, "Everything was checked." if found else "Everything was checked, and there is nothing to report."
+
+
+def _was_read_by_another_version(reply: Reply, fault: str) -> bool:
+    """Return whether drafting, which says so if nothing was checked, had an answer that cannot be read any more."""
+    return bool(reply.failed) and fault not in {UNANSWERED_RUN, CUT_OFF_RUN}
 
 
 def _of_goal(analysis: Analysis, *, found: bool) -> str:

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from agents.conf import clock
 from agents.engine.prompting import journaled_call
-from agents.enums import Outcome, Status, WaitingOn
+from agents.enums import Outcome, Phase, RunResult, Status, WaitingOn
 from agents.exceptions import LeaseLost, ToolFailed
 from agents.guard import guarded_tool_call
 from agents.guard.calls import fitting
@@ -28,7 +28,7 @@ from agents.walk import walk as engine
 from agents.walk.citations import votes_of
 from agents.walk.walk import walk
 from tests.agents.walk.scene import PHASES, Scene, lose, model, phases, reply, run, shown
-from tests.factories import NOW
+from tests.factories import NOW, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -295,3 +295,87 @@ def test_words_that_a_person_changed_are_not_asked_for_again(scene, approver):
     assert session.status == Status.COMPLETED, session.error
     told = session.notifications.filter(kind__in=("run_findings", "run_completed"))
     assert [notice.title for notice in told] == ["Changed by a person"]
+
+
+# --- A run that another version has begun ---
+
+
+def killed_in_delivery(**more):
+    """A run whose worker is lost as it begins to deliver; its findings are written."""
+    session = Scene().of_document(**more)
+
+    def die(_):
+        raise WorkerDied
+
+    with (
+        model(reply()),
+        one_by_one(guarded_tool_call),
+        patch.object(engine, "PHASES", {**engine.PHASES, Phase.DELIVERY: die}),
+        pytest.raises(WorkerDied),
+    ):
+        run_session(session.pk, walk, owner="version before")
+    session.refresh_from_db()
+    assert session.current_phase == Phase.DELIVERY
+    assert session.findings.count() == 3
+    return session
+
+
+def without_notes(session):
+    """As a version has left it that noted neither a plan of sections nor a result."""
+    kept = {name: value for name, value in session.metadata.items() if name in {"inputs", "phase_entered"}}
+    AgentSession.objects.filter(pk=session.pk).update(metadata=kept)
+
+
+def test_run_killed_in_delivery_under_a_version_that_planned_no_sections_ends_with_its_findings():
+    session = killed_in_delivery()
+    without_notes(session)
+
+    with model() as asked:
+        session = again(session)
+
+    assert (session.status, session.run_result, session.result_reason) == (
+        "completed",
+        "findings",
+        "Everything was checked.",
+    )
+    assert session.owner.lqops_notifications.get().title.startswith("Run completed: 2 findings")
+    assert asked.requests == []
+
+
+@pytest.mark.parametrize(
+    ("note", "result"), [("", RunResult.FINDINGS), ("note:partial", RunResult.PARTIAL)], ids=["all of it", "a part"]
+)
+def test_answer_that_only_another_version_could_read_counts_as_what_drafting_made_of_it(note, result):
+    session = killed_in_delivery()
+    without_notes(session)
+    session.tool_calls.filter(key="analysis:1").update(result={"text": "in a form of the version before"})
+    if note:
+        ToolCall.objects.filter(session=session, key="finding:1").update(key=note)
+
+    session = again(session)
+
+    assert (session.status, session.run_result) == ("completed", result)
+    assert "checked by another version" in session.result_reason
+
+
+def test_concerns_that_cannot_be_read_any_more_are_reviewed_by_a_person():
+    make_user(is_superuser=True)
+    session = killed_in_delivery(review_flagged=True)
+    without_notes(session)
+    session.tool_calls.filter(key="analysis:1").update(result={"text": "in a form of the version before"})
+
+    session = again(session)
+
+    assert (session.status, session.waiting_on) == (Status.WAITING, WaitingOn.APPROVAL)
+
+
+def test_run_of_which_nothing_was_checked_still_says_so_after_a_kill_in_delivery():
+    session = Scene().of_document()
+    with model("no structure", "none either"), fragile(5, before=True):
+        assert run_session(session.pk, walk, owner="first")
+    without_notes(AgentSession.objects.get(pk=session.pk))
+
+    session = again(session)
+
+    assert session.run_result == RunResult.FAILED
+    assert session.result_reason.startswith("Nothing was checked")
