@@ -139,6 +139,12 @@ class KeysDiffer(LqopsError):
     code = "keys_differ"
 
 
+class VersionsDiffer(LqopsError):
+    """Another version of lqops works with the database, or has migrated it, beside which this one cannot work."""
+
+    code = "versions_differ"
+
+
 class OpenTransaction(LqopsError):
     """A remote call, or the runner, was started inside a transaction; locks would be held across I/O."""
 

@@ -318,6 +318,10 @@ _KINDS = (
         "Segment {seal} of the audit log was archived and sealed: {events} events of {chains} chains.",
         also="seal_digest sha256",
     ),
+    _kind(
+        "installation.migrated_beside",
+        "The database was migrated to version {version} beside running hosts that it does not allow: {hosts}.",
+    ),
     _kind("audit.exported", "The audit log was exported as {format}.", also="chain since kind"),
     _kind("audit.skill_audits_sealed", "{rows} skill audits from before they were chained were sealed.", also="digest"),
 )

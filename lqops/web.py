@@ -31,7 +31,7 @@ from agents.conf import clock
 from agents.guard import selftest
 from agents.models import Installation
 from agents.sessions.control_room import Health, health
-from agents.sessions.faults import missing_migrations
+from agents.sessions.schema import missing_migrations, newer_migrations
 from agents.text.formats.limits import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
 from audit import current_request_id
@@ -373,12 +373,14 @@ _health: dict[str, Any] = {}
 def readyz(request: HttpRequest) -> JsonResponse:
     checks = {"database": "ok", "migrations": "ok"}
     try:
-        missing = missing_migrations()
+        missing, newer = missing_migrations(), newer_migrations()
     except DatabaseError:
         checks = {"database": "does not answer", "migrations": "not checked"}
     else:
         if missing:
             checks["migrations"] = f"run manage.py migrate; missing: {', '.join(missing)}"
+        if newer:
+            checks["migrations"] = f"a newer version has made them, and does not allow this one: {', '.join(newer)}"
     is_ready = set(checks.values()) == {"ok"}
     return JsonResponse({"ok": is_ready, "checks": checks}, status=200 if is_ready else 503)
 

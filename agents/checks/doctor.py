@@ -6,6 +6,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 
+from agents import __version__
 from agents.conf import clock, isolation_is_strict, runs_kept
 from agents.definitions.catalogue import embedding_model
 from agents.guard.selftest import Check, run_checks
@@ -15,7 +16,8 @@ from agents.people.second_factor import deciders_without_factor, unknown_names
 from agents.retention.runs import archivable
 from agents.retention.sizes import database_bytes, shown, table_bytes
 from agents.sessions.approval_rules import roles_without_approvers
-from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live, missing_migrations
+from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live
+from agents.sessions.schema import missing_migrations, newer_migrations
 from agents.sessions.second_eyes import approvers, approvers_of
 from agents.skills.isolation import SkillFailed
 from agents.skills.isolation_report import isolation_report
@@ -108,10 +110,11 @@ def _unguarded_deciders() -> list[str]:
 
 
 def _migrations() -> Check:
-    missing = missing_migrations()
-    return Check.of(
-        "the database is migrated", ok=not missing, fault=f"run `manage.py migrate`; missing: {', '.join(missing)}"
-    )
+    missing, newer = missing_migrations(), newer_migrations()
+    fault = f"run `manage.py migrate`; missing: {', '.join(missing)}"
+    if newer:
+        fault = f"a newer version has migrated it, and does not allow {__version__}: {', '.join(newer)}"
+    return Check.of("the database is migrated", ok=not missing and not newer, fault=fault)
 
 
 def _isolation() -> list[Check]:

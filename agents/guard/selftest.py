@@ -22,6 +22,7 @@ from agents.guard.guard import guarded_batch, guarded_tool_call
 from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool
 from agents.models import AgentSession, Budget, Halt, Installation, ModelPrice
+from agents.sessions.schema import require_allowed_version
 from agents.skills.skill import SkillContext
 from agents.types import Capability, ToolResult
 from audit import recorder
@@ -83,10 +84,14 @@ def is_armed() -> bool:
 
 
 def arm() -> None:
-    """Run the self-test once per process, and not again in its forks; raise if a brake does not refuse."""
+    """Run the self-test once per process, and not again in its forks; raise if a brake does not refuse.
+
+    A process of a version that the database does not allow is never armed.
+    """
     global _armed  # noqa: PLW0603 one process is armed once
     if _armed:
         return
+    require_allowed_version()
     failed = [check for check in run_checks() if not check.ok]
     if failed:
         raise Unarmed("; ".join(f"{check.name}: {check.found}" for check in failed))

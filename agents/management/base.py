@@ -20,7 +20,7 @@ from agents.ask.naming import MIN_ID_CHARS, rows_by_id
 from agents.conf import clock
 from agents.definitions.schema import DefinitionError, Problem
 from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, RunResult, Status, WaitingOn
-from agents.exceptions import KeysDiffer, LqopsError
+from agents.exceptions import KeysDiffer, LqopsError, VersionsDiffer
 from agents.ledger.outages import model_wait_of
 from agents.models import AgentSession, Approval, Finding
 from agents.policy.transitions import TERMINAL
@@ -79,10 +79,10 @@ class RecordedCommand(JsonCommand):
 
 
 def register_host() -> None:
-    """Report this host before it starts to work; refuse if its keys are not those of the other hosts."""
+    """Report this host before it starts to work; refuse if its keys or its version do not fit those of the others."""
     try:
         host_register(clock())
-    except KeysDiffer as error:
+    except (KeysDiffer, VersionsDiffer) as error:
         raise CommandError(str(error)) from error
 
 

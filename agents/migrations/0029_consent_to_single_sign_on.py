@@ -4,6 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     """An admin's consent that an identity of single sign-on is linked to an account; a kind of notification about it."""
 
+    oldest_beside = "0.1.0"
     dependencies = [("agents", "0028_short_list_of_new_words")]
 
     operations = [

@@ -8,6 +8,8 @@ def mark(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
+    oldest_beside = "0.2.0"
+
     dependencies = [
         ("agents", "0029_consent_to_single_sign_on"),
     ]

@@ -41,6 +41,7 @@ from agents.models.money import (
 from agents.models.operations import (
     Alarm,
     ApiKey,
+    AppliedMigration,
     ArchivedTotal,
     Channel,
     Delegation,

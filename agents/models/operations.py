@@ -35,12 +35,28 @@ class Host(models.Model):
     keys = models.CharField(max_length=200, help_text="A digest of each key, by which hosts compare them.")
     free_bytes = models.BigIntegerField(help_text="Free space of the fullest file system on which it writes.")
     checkpoint_fault = models.CharField(max_length=200, blank=True)
+    version = models.CharField(max_length=40, blank=True, db_default="", help_text="Of lqops. Empty: before 0.2.0.")
 
     class Meta:
         default_permissions = ()
 
     def __str__(self) -> str:
         return self.name
+
+
+class AppliedMigration(models.Model):
+    """A migration that was applied, and the oldest version of lqops that may run beside it."""
+
+    app = models.CharField(max_length=40)
+    name = models.CharField(max_length=200)
+    oldest_beside = models.CharField(max_length=40)
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["app", "name"], name="applied_migration_once")]
+
+    def __str__(self) -> str:
+        return f"{self.app}.{self.name}"
 
 
 class Alarm(models.Model):

@@ -76,9 +76,10 @@ from agents.models import (
 from agents.models.expressions import CountOf
 from agents.models.sessions import UNFINISHED
 from agents.policy.transitions import TERMINAL
-from agents.sessions.faults import failing_models, host_faults, hosts_live, missing_migrations
+from agents.sessions.faults import failing_models, host_faults, hosts_live
 from agents.sessions.reads import purposes
 from agents.sessions.restarts import agent_names, agents_not_running
+from agents.sessions.schema import missing_migrations, newer_migrations
 from audit.checkpoints import EVERY, last_checkpoint
 from audit.kinds import TOOL_CALL
 from audit.models import SYSTEM_CHAIN, AuditEvent
@@ -553,6 +554,7 @@ class Health:
     away: tuple[Away, ...]
     checkpoint_at: datetime | None
     missing: tuple[str, ...]
+    newer: tuple[str, ...]
     failing: tuple[str, ...]
     hosts: tuple[Host, ...]
     not_running: tuple[AgentSession, ...] = ()  # the last loops and heartbeats of agents that were started
@@ -576,6 +578,7 @@ def health(now: datetime) -> Health:
         away=away,
         checkpoint_at=_checkpoint_at(),
         missing=tuple(missing_migrations()),
+        newer=tuple(newer_migrations()),
         failing=tuple(failing_models(now)),
         hosts=tuple(hosts_live(now)),
         not_running=() if facts["halted"] else tuple(agents_not_running()),
@@ -687,6 +690,10 @@ def _place_faults(found: Health, now: datetime) -> Iterator[Fault]:
     if found.missing:
         names = ", ".join(found.missing)
         yield Fault("migrations", f"The database lacks migrations: run `manage.py migrate`. Missing: {names}.")
+    if found.newer:
+        names = ", ".join(found.newer)
+        text = "A newer version of lqops has migrated the database, and does not allow this one. Start that version."
+        yield Fault("newer migrations", f"{text} Its migrations: {names}.")
     for code, text in host_faults(found.hosts):
         yield Fault(code, text)
 

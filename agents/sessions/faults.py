@@ -1,5 +1,5 @@
-"""Faults that the rows of runs do not show: missing migrations, failing models, and hosts with a full disk, other keys
-or a checkpoint file that cannot be written.
+"""Faults that the rows of runs do not show: failing models, and hosts with a full disk, other keys, a version that the
+database does not allow, or a checkpoint file that cannot be written.
 
 Every host reports itself in a row of its own, several times a minute: only it can see its disk, its files and its keys.
 """
@@ -9,23 +9,19 @@ import hmac
 import platform
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Final
 
-from django.apps import apps
 from django.conf import settings
 from django.db import connection
-from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
 
+from agents import __version__
 from agents.enums import Outcome
 from agents.exceptions import KeysDiffer
 from agents.models import Host, InferenceLog
+from agents.sessions.schema import UNREPORTED, oldest_allowed, release, require_allowed_version
 from audit.checkpoints import checkpoint_fault
 
 HOST_GONE: Final = timedelta(minutes=2)  # a host that has not reported for so long counts as stopped
@@ -35,34 +31,6 @@ MEGABYTE: Final = 1_000_000
 REQUESTS_READ: Final = 200
 FAILING_FROM: Final = 3  # failed requests in a row
 FAILING_WITHIN: Final = timedelta(minutes=15)
-
-
-# --- Migrations ---
-
-
-def missing_migrations() -> list[str]:
-    """Return the migrations of this code that the database lacks."""
-    applied = _recorder().applied_migrations().keys()
-    return [f"{app}.{name}" for app, name in sorted(_migrations() - applied)]
-
-
-@cache
-def _recorder() -> MigrationRecorder:
-    """Return one for the process: it looks once whether its table exists."""
-    return MigrationRecorder(connection)
-
-
-@cache
-def _migrations() -> frozenset[tuple[str, str]]:
-    """Return the migrations of this code by the names of their files: imported, they would take nine megabytes."""
-    found: set[tuple[str, str]] = set()
-    for app in apps.get_app_configs():
-        package, _ = MigrationLoader.migrations_module(app.label)
-        spec = find_spec(package) if package else None
-        folders = spec.submodule_search_locations if spec else None
-        names = [one.name for one in iter_modules(folders or []) if not one.ispkg and one.name[0] not in "_~"]
-        found |= {(app.label, name) for name in names}
-    return frozenset(found)
 
 
 # --- Models ---
@@ -114,13 +82,14 @@ def host_here(now: datetime) -> Host:
         keys=keys_fingerprint(),
         free_bytes=free_bytes(_folders()),
         checkpoint_fault=checkpoint_fault()[:200],
+        version=__version__,
     )
 
 
 def host_report(now: datetime, *, writes_checkpoints: bool = False) -> None:
     """Store what this host sees of itself; of the checkpoint file, if it is the one that writes it."""
     here = host_here(now)
-    told = ["seen_at", "keys", "free_bytes", *(["checkpoint_fault"] if writes_checkpoints else [])]
+    told = ["seen_at", "keys", "free_bytes", "version", *(["checkpoint_fault"] if writes_checkpoints else [])]
     values = {field: getattr(here, field) for field in told}
     if not Host.objects.filter(name=here.name).update(**values):
         Host.objects.update_or_create(name=here.name, defaults=values)
@@ -143,10 +112,12 @@ def hosts_live(now: datetime) -> list[Host]:
 
 
 def host_register(now: datetime) -> None:
-    """Report this host at its start. Refuse beside a host with other keys: each would destroy the tasks of the other.
+    """Report this host at its start. Refuse a database that allows only newer versions, and refuse beside a host with
+    other keys: each would destroy the tasks of the other.
 
-    It reports first, so that of two that start together at least one sees the other.
+    It reports before it looks at the others, so that of two that start together at least one sees the other.
     """
+    require_allowed_version()
     host_report(now)
     try:
         keys_require_same(now)
@@ -180,7 +151,8 @@ def _folders() -> list[Path]:
 
 def host_faults(hosts: Iterable[Host]) -> list[tuple[str, str]]:
     """Return a code and a sentence for each fault of a host."""
-    found = []
+    hosts = list(hosts)
+    found = _too_old(hosts)
     first: Host | None = None
     for host in hosts:
         if host.free_bytes < settings.LQOPS_MIN_FREE_MB * MEGABYTE:
@@ -194,3 +166,18 @@ def host_faults(hosts: Iterable[Host]) -> list[tuple[str, str]]:
             text = f"Hosts {first.name} and {host.name} use different keys: {', '.join(differing)}."
             found.append((f"keys:{host.name}", text))
     return found
+
+
+def _too_old(hosts: Sequence[Host]) -> list[tuple[str, str]]:
+    """Return the hosts of a version that the database does not allow."""
+    if all(host.version == __version__ for host in hosts):
+        return []
+    least = oldest_allowed()
+    text = (
+        "Host {} runs lqops {}, and the database allows {} and newer: its runs may fail. Start a newer version there."
+    )
+    return [
+        (f"version:{host.name}", text.format(host.name, host.version or UNREPORTED, least))
+        for host in hosts
+        if release(host.version) < release(least)
+    ]

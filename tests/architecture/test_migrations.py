@@ -4,6 +4,7 @@
 """
 
 import re
+import tomllib
 from datetime import date, timedelta
 from decimal import Decimal
 from unittest.mock import patch
@@ -16,9 +17,11 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
+from agents import __version__
 from agents.enums import Outcome, TriggerKind
 from agents.knowledge.documents import document_detach
 from agents.models import Budget, Cap, Collection, Installation, Memory, Precedent, ToolCall, Trigger
+from agents.sessions.schema import release
 from agents.text.wording import text_key
 from audit import models as triggers
 from audit import recorder, utc_now
@@ -26,6 +29,8 @@ from audit.models import AuditEvent
 from tests import databases
 from tests.agents.admin.rows import make_call
 from tests.agents.knowledge.samples import make_collection, make_document
+
+from .source import ROOT
 
 OURS = ("agents", "audit")
 BEFORE_CAPS, CAPS = "0001_initial", "0002_trigger_cost_caps"
@@ -113,6 +118,28 @@ def test_every_migration_operation_is_reversible():
     ]
 
     assert stuck == []
+
+
+LAST_WITHOUT_A_VERSION = {"agents": "0028_short_list_of_new_words", "audit": "0007_indexes_without_calls"}
+
+
+def test_every_migration_names_the_oldest_version_that_may_run_beside_it():
+    """`oldest_beside` of its class: the version before, if that goes on beside it; else the one that brings it."""
+    disk = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
+    new = {key: one for key, one in disk.items() if key[0] in OURS and key[1] > LAST_WITHOUT_A_VERSION[key[0]]}
+    wrong = {
+        f"{app}.{name}": oldest
+        for (app, name), one in new.items()
+        if not re.fullmatch(r"\d+\.\d+\.\d+", oldest := str(getattr(one, "oldest_beside", "none")))
+        or release(oldest) > release(__version__)
+    }
+
+    assert len(new) >= 3
+    assert wrong == {}
+
+
+def test_version_of_the_package_is_that_of_its_code():
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
 
 
 BEFORE_KEYS = "0007_inputs_health_fairness"

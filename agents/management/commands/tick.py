@@ -9,6 +9,7 @@ from django.conf import settings
 from agents.conf import clock
 from agents.management.base import JsonCommand, data_text, register_host
 from agents.process_end import SignalEvent
+from agents.sessions.schema import require_allowed_version
 from agents.ticker import Ticker
 
 
@@ -36,6 +37,7 @@ class Command(JsonCommand):
         Ticker().run(over, every=settings.LQOPS_TICK_SECONDS)
 
     def _once(self, options: dict[str, Any]) -> None:
+        require_allowed_version()
         ticker = Ticker()
         done = ticker.tick(clock())
         facts = {"ticked": done is not None, "done": done or {}, "data": str(settings.VAR_DIR)}

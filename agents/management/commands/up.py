@@ -27,6 +27,7 @@ from django.urls import reverse
 
 from agents.accounts import FIRST_ADMIN, first_admin_create
 from agents.conf import clock
+from agents.exceptions import VersionsDiffer
 from agents.guard import selftest
 from agents.knowledge.playbooks import skills_load
 from agents.management import summary_line
@@ -43,6 +44,7 @@ from agents.management.supervisor import (
     stop_on_signals,
 )
 from agents.models import AgentSession
+from agents.sessions.schema import require_no_other_version
 
 HIGHEST_PORT = 65_535
 STYLE_SHEET = re.compile(r'href="(/[^"]+\.css)"')
@@ -169,11 +171,15 @@ class Command(BaseCommand):
             executor = MigrationExecutor(connection)
             executor.loader.check_consistent_history(connection)
             last_ones = executor.loader.graph.leaf_nodes()
-            if missing := executor.migration_plan(last_ones):
+            missing = executor.migration_plan(last_ones)
+            require_no_other_version(missing, say=self._say)
+            if missing:
                 self._say(f"Database: {connection.vendor}, {len(missing)} migrations to apply …")
                 # Ours last: whatever alters users has all tables that refer to them drawn anew.
                 executor.migrate([last for last in last_ones if last[0] != AgentSession._meta.app_label])
             call_command("migrate", interactive=False, verbosity=0)
+        except VersionsDiffer as error:
+            raise CommandError(str(error)) from error
         except InconsistentMigrationHistory as error:
             raise CommandError(
                 f"The database was migrated by a version that this one does not know: {error} Start it once with a "

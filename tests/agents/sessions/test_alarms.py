@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
+from agents import __version__
 from agents.enums import NoticeKind, OutboxStatus, Outcome, Purpose, Status
 from agents.exceptions import KeysDiffer
 from agents.models import Alarm, Host, InferenceLog, Lease, ModelOutage, Notification, OutboxMessage
@@ -43,7 +44,7 @@ def failing(model="broken", outcomes=(Outcome.GATEWAY_ERROR,) * 3, at=NOW):
 
 
 def other_host(**fields):
-    defaults = {"seen_at": NOW, "keys": faults.keys_fingerprint(), "free_bytes": 10**12}
+    defaults = {"seen_at": NOW, "keys": faults.keys_fingerprint(), "free_bytes": 10**12, "version": __version__}
     return Host.objects.create(name="other", **{**defaults, **fields})
 
 
