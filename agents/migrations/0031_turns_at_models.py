@@ -2,6 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    oldest_beside = "0.1.0"
 
     dependencies = [
         ('agents', '0030_agents_with_a_heartbeat_are_wanted'),

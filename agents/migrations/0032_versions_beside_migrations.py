@@ -5,7 +5,7 @@ class Migration(migrations.Migration):
     oldest_beside = "0.1.0"
 
     dependencies = [
-        ('agents', '0030_agents_with_a_heartbeat_are_wanted'),
+        ('agents', '0031_turns_at_models'),
     ]
 
     operations = [
