@@ -4,7 +4,8 @@ Filters have declared choices (Django's own would read every row for them), sear
 stops at a limit, and columns without an index cannot be sorted by.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.functional import cached_property
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.text import capfirst
 from unfold.admin import ModelAdmin
 from unfold.decorators import action
@@ -27,7 +28,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from audit import utc_now
 from audit.export import TYPES, Selection, UnknownChain, export_log
-from audit.kinds import KINDS
+from audit.kinds import KINDS, usernames
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.receipts import event_sentence
 from audit.skill_audits import AUDITED_LEVELS
@@ -35,6 +36,8 @@ from audit.views import download
 
 COUNTED_ROWS = 10_000
 SHORT_ID = 8
+_ID = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
+_PERSON = re.compile(r"\b([Uu]ser) (\d{1,18})\b")
 NOT_GRADED = "none"
 # The names of the sidebar, as headings of the pages.
 AuditEvent._meta.verbose_name_plural = "audit log"
@@ -92,6 +95,37 @@ class BoundedList(ChangeList):  # type: ignore[misc]
         super().get_results(request)
         if not self.query and not self.has_active_filters:
             self.full_result_count = self.result_count
+
+
+class AuditList(BoundedList):
+    """Looks up the people and runs that the events of a page name, with two statements."""
+
+    result_list: Any
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        events = list(self.result_list)
+        texts = [event_sentence(event.kind, event.details) for event in events]
+        ids = {found for text in texts for found in _ID.findall(text)}
+        people = {f"user:{number}" for text in texts for _, number in _PERSON.findall(text)}
+        names = usernames({*people, *(event.actor for event in events)})
+        runs = set(AuditEvent.objects.filter(chain__in=ids, seq=1).values_list("chain", flat=True)) if ids else set()
+        for event, text in zip(events, texts, strict=True):
+            event.text, event.who = _linked(text, runs, names), names.get(event.actor, event.actor)
+        self.result_list = events
+
+
+def _linked(text: str, runs: Collection[str], names: Mapping[str, str]) -> str:
+    """A sentence with the names of people, links to the receipts of runs, and other ids cut short."""
+    named = _PERSON.sub(lambda found: f"{found[1]} {names.get(f'user:{found[2]}', found[2])}", text)
+    pieces = _ID.split(named)
+    return format_html_join(
+        "", "{}", ((receipt_link(piece) if piece in runs else _shortened(piece),) for piece in pieces)
+    )
+
+
+def _shortened(piece: str) -> str:
+    return format_html('<span title="{}">{}</span>', piece, piece[:SHORT_ID]) if _ID.fullmatch(piece) else piece
 
 
 class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
@@ -176,7 +210,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     rows_name = "events"
     sortable_by = ()
     list_per_page = 100
-    list_display = ("at", "sentence", "kind", "actor", "receipt", "seq")
+    list_display = ("at", "sentence", "kind", "person", "receipt", "seq")
     list_filter = (KindFilter,)
     search_fields = ("chain__exact",)
     search_help_text = "The full id of a run, or system"
@@ -213,9 +247,18 @@ class AuditEventAdmin(ReadOnlyAdmin):
         }
         return TemplateResponse(request, "admin/form.html", context)
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
+        return AuditList
+
     @admin.display(description="Event")
     def sentence(self, event: AuditEvent) -> str:
-        return event_sentence(event.kind, event.details)
+        """On a page of its own the event stands as it is."""
+        text: str = getattr(event, "text", "") or event_sentence(event.kind, event.details)
+        return text
+
+    @admin.display(description="Actor")
+    def person(self, event: AuditEvent) -> str:
+        return format_html('<span title="{}">{}</span>', event.actor, getattr(event, "who", event.actor))
 
     @admin.display(description="Run")
     def receipt(self, event: AuditEvent) -> str:

@@ -212,7 +212,7 @@ class DetailAdmin(ReadOnlyAdmin):
     """
 
     exclude: ClassVar[Sequence[str] | None] = ("id",)
-    empty_value_display = NOTHING
+    empty_value_display = "—"  # plain: filters put it into attributes
     change_form_template: ClassVar[str | None] = "admin/detail.html"
     sortable_by: ClassVar[Sequence[str] | None] = ()
     ordering: ClassVar[Sequence[str]] = ("-id",)

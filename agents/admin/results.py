@@ -102,7 +102,14 @@ from agents.models import (
     Precedent,
     Project,
 )
-from agents.people.notifications import approval_path, finding_path, findings_path, notification_mark_read
+from agents.people.notifications import (
+    ABOUT_APPROVALS,
+    ABOUT_QUESTIONS,
+    approval_path,
+    finding_path,
+    findings_path,
+    notification_mark_read,
+)
 from agents.policy.transitions import FINDING_MOVES
 from agents.sessions.reads import SEVERITIES, asked_by
 from agents.text.shown import visible
@@ -409,8 +416,7 @@ class FindingAdmin(DetailAdmin):
 # --- Notifications ---
 
 
-ABOUT_APPROVALS: Final = frozenset({NoticeKind.APPROVAL_WAITING, NoticeKind.APPROVAL_ESCALATED})
-DECIDED_BY: Final = {"approval": ABOUT_APPROVALS, "question": frozenset({NoticeKind.QUESTION_WAITING})}
+DECIDED_BY: Final = {"approval": ABOUT_APPROVALS, "question": ABOUT_QUESTIONS}
 
 
 class ReadFilter(OptionFilter):

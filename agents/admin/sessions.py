@@ -132,6 +132,9 @@ def _is_unresolved(call: ToolCall) -> bool:
 
 
 def call_name(call: ToolCall) -> str:
+    """A request of the engine to its model has no skill, though it has the intent of one."""
+    if call.intent == ToolIntent.RUN_SKILL and not call.name:
+        return "model call"
     return f"{call.intent} · {call.name}" if call.name and call.name != call.intent else call.intent
 
 

@@ -1,5 +1,6 @@
 """Notifications for people. Copies for their channels are written with them (agents/people/outbox.py)."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
@@ -17,6 +18,8 @@ from audit.redaction import redact
 # Not by reverse(): workers load no pages.
 FINDINGS_PATH: Final = "/admin/agents/finding/"
 APPROVALS_PATH: Final = "/admin/agents/approval/"
+ABOUT_APPROVALS: Final = frozenset({NoticeKind.APPROVAL_WAITING, NoticeKind.APPROVAL_ESCALATED})
+ABOUT_QUESTIONS: Final = frozenset({NoticeKind.QUESTION_WAITING})
 TITLE_CHARS: Final = 200
 BODY_CHARS: Final = 4_000
 
@@ -72,6 +75,11 @@ def notification_mark_read(*, notification: Notification, by: User | None, now: 
         record_act("notification.read", by=by, now=now, subject=f"notification:{read_id}", notification_id=read_id)
     notification.refresh_from_db()
     return notification
+
+
+def notifications_settle(session_id: int, kinds: Collection[NoticeKind], *, now: datetime) -> None:
+    """Mark everybody's notifications of a matter that is decided as read: nobody has to look at them any more."""
+    Notification.objects.filter(session_id=session_id, kind__in=kinds, read_at__isnull=True).update(read_at=now)
 
 
 def approval_path(approval: Approval) -> str:

@@ -32,7 +32,7 @@ from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefu
 from agents.models import AgentSession, Approval, ApprovalVote, StandingApproval, ToolCall
 from agents.people.access import DECIDE_PERMISSION, actor_of
 from agents.people.activity import event_emit
-from agents.people.notifications import approval_path, notification_create
+from agents.people.notifications import ABOUT_APPROVALS, approval_path, notification_create, notifications_settle
 from agents.policy.consent import call_digest, free_values_are_harmless, held_arguments, named_arguments, reshaped
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approval_rules import skill_facts, verdict_on
@@ -470,10 +470,12 @@ def _resolve(approval: Approval, status: ApprovalStatus, *, by: User, now: datet
 
 
 def _go_on(session_pk: int, *, now: datetime) -> None:
-    """Wake a session that waits for approvals when none is pending."""
+    """When no approval of a session is pending: wake it if it waits for one, and settle what people were told."""
+    if Approval.objects.filter(session_id=session_pk, status=ApprovalStatus.PENDING).exists():
+        return
+    notifications_settle(session_pk, ABOUT_APPROVALS, now=now)
     session = AgentSession.objects.get(pk=session_pk)
-    waits = session.status == Status.WAITING and session.waiting_on == WaitingOn.APPROVAL
-    if waits and not Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).exists():
+    if session.status == Status.WAITING and session.waiting_on == WaitingOn.APPROVAL:
         session_wake(session_pk, now=now)
 
 
@@ -576,8 +578,11 @@ def tickets_unused(session: AgentSession) -> QuerySet[Approval]:
 
 def tickets_cancel(session: AgentSession, *, now: datetime, cause: str, actor: str) -> None:
     """Cancel the session's unused tickets. The caller holds the session's row."""
-    for approval in tickets_unused(session):
+    unused = list(tickets_unused(session))
+    for approval in unused:
         ticket_cancel(approval, now=now, cause=cause, actor=actor)
+    if unused:
+        notifications_settle(session.pk, ABOUT_APPROVALS, now=now)
 
 
 def ticket_cancel(approval: Approval, *, now: datetime, cause: str, actor: str) -> None:

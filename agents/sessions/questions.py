@@ -16,7 +16,7 @@ from agents.enums import NoticeKind, QuestionStatus
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
 from agents.models import AgentSession, Approval, Question
 from agents.people.access import actor_of
-from agents.people.notifications import notification_create
+from agents.people.notifications import ABOUT_QUESTIONS, notification_create, notifications_settle
 from agents.sessions.approvals import PERMISSION, notify_approvers, notify_of_call
 from agents.sessions.lifecycle import Ticket, each_under_lock, session_lock, session_wake
 from audit import recorder
@@ -32,6 +32,7 @@ def question_end(question: Question, status: QuestionStatus, *, now: datetime, a
         return False
     details = {"question_id": str(question.public_id), "status": str(status)}
     recorder.append(question.session.chain, "question.closed", now=now, actor=actor, details=details)
+    notifications_settle(question.session_id, ABOUT_QUESTIONS, now=now)
     return True
 
 

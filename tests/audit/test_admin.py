@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from audit import admin as audit_admin
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
+from audit.recorder import append
 from tests.audit.samples import NOW, RUN, record_session, record_skill_call, row, start
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("own_urls")]
@@ -93,8 +94,8 @@ def test_count_stops_at_its_limit(admin_client, monkeypatch):
 @pytest.mark.parametrize("address", [EVENTS, f"{EVENTS}?kind=audit.chain_opened", f"{EVENTS}?q={RUN}"])
 def test_list_queries_do_not_grow_with_rows(admin_client, django_assert_num_queries, address):
     record_session(calls=60)
-    # sign-in 2, count, rows; on every page: is all work halted or paused, what waits for me
-    with django_assert_num_queries(6):
+    # sign-in 2, count, rows, people; on every page: is all work halted or paused, what waits for me
+    with django_assert_num_queries(7 if "q=" not in address else 6):
         admin_client.get(address)
 
 
@@ -203,3 +204,17 @@ def test_export_without_a_checkpoint_is_refused_in_the_form(viewer, checkpoint_f
 def test_export_needs_the_permission(client, checkpoint_file):
     client.force_login(User.objects.create_user("bob", is_staff=True))
     assert client.get(EXPORT).status_code == client.post(EXPORT, {"format": "csv"}).status_code == 403
+
+
+def test_list_names_people_and_links_the_runs_of_its_sentences(admin_client):
+    anna = User.objects.create_user("anna")
+    record_session()
+    append(SYSTEM_CHAIN, "people.opted_in", now=NOW, actor=f"user:{anna.pk}", details={"user_id": anna.pk})
+    gone = "11111111-2222-3333-4444-555555555555"
+    append(SYSTEM_CHAIN, "run.handed_back", now=NOW, details={"child_id": gone, "rest_usd": "1"})
+    _, text = shown(admin_client, EVENTS)
+    assert "User anna opted in" in text
+    assert f'<span title="user:{anna.pk}">anna</span>' in text
+    assert f"user:{anna.pk}<" not in text
+    assert f'Chain <a class="lq-link lq-code nowrap" href="/receipts/{RUN}/"' in text
+    assert f'Run <span title="{gone}">11111111</span> is over' in text

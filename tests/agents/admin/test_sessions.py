@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from agents.admin import base
+from agents.conf import clock
 from agents.enums import HaltState, Outcome, Phase, Status, TerminalReason, ToolIntent
 from agents.guard.refusals import refuse_call
 from agents.ledger.journal import journal_record
@@ -23,6 +24,7 @@ from agents.models import (
     Project,
     PromptSkill,
     ToolCall,
+    Trigger,
 )
 from agents.sessions.halts import session_halt
 from agents.sessions.lifecycle import session_enter_phase
@@ -136,6 +138,42 @@ def test_page_shows_how_far_a_run_has_read(client):
     session.metadata["reading"]["stopped"] = "no money"
     session.save()
     assert "section 7" not in text_of(show(client, session))
+
+
+def test_sleeping_run_says_when_it_wakes_and_nothing_of_an_end(client):
+    sign_in(client)
+    session = make_session(Status.SLEEPING, next_wake_at=clock() + timedelta(minutes=7))
+    found = text_of(show(client, session))
+    assert re.search(r"<dt>Wakes</dt><dd>in [67] minutes", found)
+    assert "<dt>Ended</dt>" not in found
+
+
+def test_run_that_ended_before_its_first_call_is_not_called_queued(client):
+    sign_in(client)
+    found = text_of(show(client, make_session(**OVER)))
+    assert "the run ended before its first call" in found
+    assert "Queued: waiting for a worker" not in found
+
+
+def test_request_of_the_engine_to_its_model_is_named_a_model_call(client):
+    sign_in(client)
+    make_call(make_session(), model="m", intent="run_skill", name="")
+    found = text_of(client.get(page(ToolCall, "changelist")))
+    assert "model call" in found
+    assert ">run_skill<" not in found
+
+
+@pytest.mark.parametrize("model", [AgentSession, Finding, Trigger])
+def test_filters_hold_no_markup(client, model):
+    """An empty value, such as a run without an agent, stands in the attributes of its link."""
+    sign_in(client)
+    session = make_session()
+    Finding.objects.create(session=session, title="Late", content="", severity="warn")
+    make_trigger()
+    found = text_of(client.get(page(model, "changelist")))
+    assert "lq-none&quot;" not in found
+    assert 'title="<' not in found
+    assert "&lt;span" not in found
 
 
 def test_unknown_params_do_not_break_the_list(client):

@@ -95,6 +95,36 @@ def test_those_who_may_decide_are_told_when_a_call_waits_and_nobody_else_is(appr
     assert "Ada" not in notice.title + notice.body
 
 
+def unread_about_approvals(session):
+    rows = Notification.objects.filter(session=session, kind=NoticeKind.APPROVAL_WAITING, read_at__isnull=True)
+    return rows.count()
+
+
+def test_notifications_of_decided_approvals_are_read_when_none_of_the_run_is_pending(approver, letter):
+    session = make_session()
+    send(session)
+    send(session, key="turn:2", to="Bob")
+    first, second = Approval.objects.order_by("pk")
+    assert unread_about_approvals(session) == 2
+    approval_approve(first.pk, by=approver, digest=first.digest, now=NOW)
+    assert unread_about_approvals(session) == 2
+    approval_reject(second.pk, by=approver, digest=second.digest, now=NOW)
+    assert unread_about_approvals(session) == 0
+
+
+@pytest.mark.parametrize("end", ["expires", "is halted"])
+def test_notifications_of_approvals_that_nobody_decided_are_read(approver, letter, end):
+    session = make_session()
+    send(session)
+    assert unread_about_approvals(session) == 1
+    if end == "expires":
+        assert approvals_expire(Approval.objects.get().expires_at) == 1
+    else:
+        AgentSession.objects.filter(pk=session.pk).update(status=Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+        session_halt(session.pk, by=session.owner, reason="no", now=NOW)
+    assert unread_about_approvals(session) == 0
+
+
 def test_requests_and_decisions_are_activity_of_the_session(approver, letter):
     session = make_session()
     send(session)
