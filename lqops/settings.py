@@ -321,6 +321,7 @@ SPECTACULAR_SETTINGS = {
     }
     | {
         "AskKind": "agents.api.ask.KINDS",
+        "ChannelShownKindEnum": "agents.enums.ChannelKind",
         "MemoryState": "agents.api.results.STATES",
         "ModelRole": "agents.api.models.ROLE_CHOICES",
         "TriggerKindToMake": "agents.api.triggers.KINDS_TO_MAKE",

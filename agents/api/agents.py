@@ -449,12 +449,12 @@ class AgentViewSet(CappedViewSet[Agent]):
         """
         return Response(TrialSerializer(agent_try(agent=self.get_object(), **self.actor)).data)
 
-    @detail_action(AgentSerializer)
+    @detail_action(AgentDetailSerializer)
     def archive(self, request: Request, **_: Any) -> Response:
         """Stop and disable the agent and take it out of lists. Changes nothing if it is archived already."""
         return self.respond(agent_archive(agent=self.get_object(), **self.actor))
 
-    @detail_action(AgentSerializer)
+    @detail_action(AgentDetailSerializer)
     def unarchive(self, request: Request, **_: Any) -> Response:
         """Bring an archived agent back. It stays disabled: enable it with PATCH."""
         return self.respond(agent_unarchive(agent=self.get_object(), **self.actor))

@@ -165,7 +165,14 @@ class RowSerializer(serializers.ModelSerializer[Any]):
     def get_extra_kwargs(self) -> dict[str, Any]:
         extra = super().get_extra_kwargs()
         named = getattr(self.Meta, "fields", ())
-        return {**extra, **{name: {**extra.get(name, {}), "read_only": True} for name in named}}
+        return {**extra, **{name: {**extra.get(name, {}), "read_only": True, **self._blank(name)} for name in named}}
+
+    def _blank(self, name: str) -> dict[str, bool]:
+        """Declare that a word may be empty, which the framework forgets of what is only read."""
+        model: type[models.Model] = self.Meta.model
+        column = next((field for field in model._meta.fields if field.name == name), None)
+        may_be_empty = column is not None and column.choices and column.blank and not column.null
+        return {"allow_blank": True} if may_be_empty else {}
 
 
 def ref(name: str) -> serializers.UUIDField:

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from agents.accounts import email_copies_set, profile_set
 from agents.api.access import require_scope
-from agents.api.base import OwnedViewSet, SingleView, act_with, create_with, delete_with
+from agents.api.base import OwnedViewSet, SingleView, act_with, delete_with
 from agents.api.fields import Body, NoteField, RowSerializer, UsdField, WordField, ref
 from agents.api.paging import MOST_COUNTED
 from agents.api.schema import describe, detail_action
@@ -45,6 +45,7 @@ from agents.people.channels import (
     channel_create,
     channel_delete,
     channel_rotate_secret,
+    channel_secret,
     channel_update,
     email_is_on,
 )
@@ -155,6 +156,20 @@ class ChannelBody(ChannelPatch):
     address = serializers.CharField(max_length=ADDRESS_CHARS)
 
 
+class ChannelCreatedSerializer(ChannelSerializer):
+    """A new channel, with its signing secret."""
+
+    secret = serializers.SerializerMethodField(
+        help_text="Shown once: what messages to a webhook are signed with, as Standard Webhooks defines. null: a chat."
+    )
+
+    class Meta(ChannelSerializer.Meta):
+        fields = [*ChannelSerializer.Meta.fields, "secret"]
+
+    def get_secret(self, row: Channel) -> str | None:
+        return channel_secret(row) if row.kind == ChannelKind.WEBHOOK else None
+
+
 class ChannelSecretSerializer(serializers.Serializer[Any]):
     secret = serializers.CharField(help_text="Shown once. Messages are signed with it as Standard Webhooks defines.")
     generation = serializers.IntegerField()
@@ -172,8 +187,14 @@ class ChannelViewSet(OwnedViewSet[Channel]):
     queryset = Channel.objects.all()
     serializer_class = ChannelSerializer
     always_allowed = frozenset({"create", "partial_update", "destroy", "rotate_secret", "test"})
-    create = create_with(channel_create, ChannelBody)
     destroy = delete_with(channel_delete, "Delete a webhook or a chat. E-mail is switched off instead.")
+
+    @describe({201: ChannelCreatedSerializer}, body=ChannelBody)
+    def create(self, request: Request) -> Response:
+        """Add a webhook or a chat. The signing secret of a webhook is in this answer and in no other."""
+        channel = channel_create(owner=self.user, **self.actor, **self.body(ChannelBody))
+        fresh = self.get_queryset().get(pk=channel.pk)
+        return Response(ChannelCreatedSerializer(fresh).data, status=201)
 
     @describe(body=ChannelPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:

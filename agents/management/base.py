@@ -59,9 +59,14 @@ class JsonCommand(ActingCommand):
     def run(self, options: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def print(self, facts: Any, text: str, options: dict[str, Any]) -> None:
-        """The facts as JSON if asked for, otherwise the text."""
+    def print(self, facts: Any, text: str, options: dict[str, Any], *, hint: str = "") -> None:
+        """The facts as JSON if asked for, otherwise the text; a hint for people goes to stderr.
+
+        So a text that programs use, such as a key, can be read from stdout.
+        """
         self.stdout.write(json.dumps(facts, cls=DjangoJSONEncoder) if options["json"] else text)
+        if hint and not options["json"]:
+            self.stderr.write(hint, style_func=str)  # it is no error
 
 
 class RecordedCommand(JsonCommand):

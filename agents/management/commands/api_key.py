@@ -12,6 +12,7 @@ from agents.models import ApiKey
 from agents.people.keys import Scope, api_key_create, api_key_revoke
 
 MOST_DAYS = 3_650
+Printed = tuple[dict[str, Any], str, str]  # facts for programs, text, and a hint for people
 
 
 class Command(RecordedCommand):
@@ -44,10 +45,10 @@ class Command(RecordedCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         acts = {"create": self._create, "list": self._list, "revoke": self._revoke}
-        facts, text = acts[options["act"]](options, self.actor(options))
-        self.print(facts, text, options)
+        facts, text, hint = acts[options["act"]](options, self.actor(options))
+        self.print(facts, text, options, hint=hint)
 
-    def _create(self, options: dict[str, Any], actor: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    def _create(self, options: dict[str, Any], actor: dict[str, Any]) -> Printed:
         user = named_user(options["username"], active=False)
         days = options["days"]
         if not 1 <= days <= MOST_DAYS:
@@ -59,19 +60,18 @@ class Command(RecordedCommand):
             expires_at=actor["now"] + timedelta(days=days),
             **actor,
         )
-        text = f"{secret}\nSave it now: it is not shown again. {_line(key)}"
-        return {**_facts(key), "secret": secret}, text
+        return {**_facts(key), "secret": secret}, secret, f"Save it now: it is not shown again. {_line(key)}"
 
-    def _list(self, options: dict[str, Any], actor: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    def _list(self, options: dict[str, Any], actor: dict[str, Any]) -> Printed:
         keys = ApiKey.objects.select_related("user").order_by("-pk")
         if options["username"] is not None:
             keys = keys.filter(user=named_user(options["username"], active=False))
         lines = "\n".join(map(_line, keys)) or "There are no keys."
-        return {"keys": [_facts(key) for key in keys]}, lines
+        return {"keys": [_facts(key) for key in keys]}, lines, ""
 
-    def _revoke(self, options: dict[str, Any], actor: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    def _revoke(self, options: dict[str, Any], actor: dict[str, Any]) -> Printed:
         key = api_key_revoke(key=_key(options["key"]), **actor)
-        return _facts(key), f"Revoked: {_line(key)}"
+        return _facts(key), f"Revoked: {_line(key)}", ""
 
 
 def _key(text: str) -> ApiKey:

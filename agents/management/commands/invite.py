@@ -30,4 +30,4 @@ class Command(RecordedCommand):
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from None
         link = invitation_link(user=user, **self.actor(options))
-        self.print({"user": user.username, "link": link}, f"{user} chooses a password at {link}", options)
+        self.print({"user": user.username, "link": link}, link, options, hint=f"{user} chooses a password there.")

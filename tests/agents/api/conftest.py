@@ -2,11 +2,12 @@
 
 import pytest
 from django.core.cache import cache
-from rest_framework.test import APIClient
 
 from agents.conf import clock
 from agents.people.keys import Scope, api_key_create
 from tests.factories import make_starter
+
+from .contract import CheckedBrowser, CheckedClient
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +28,15 @@ def client_of(user, *scopes):
 
 
 def client_with(secret):
-    client = APIClient(raise_request_exception=False)
+    client = CheckedClient(raise_request_exception=False)
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
     return client
+
+
+@pytest.fixture
+def client():
+    """A browser that checks answers of the API."""
+    return CheckedBrowser()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.middleware.csrf import get_token
 from django.test import RequestFactory
-from rest_framework.test import APIClient
 
 from agents.conf import clock
 from agents.models import AgentSession, ApiKey, Channel, Profile, Trigger
@@ -14,6 +13,7 @@ from agents.people.keys import api_key_revoke
 from tests.factories import make_session, make_user
 
 from .conftest import client_of, client_with, key_of
+from .contract import CheckedClient
 from .world import make_world, routes
 
 pytestmark = pytest.mark.django_db
@@ -81,14 +81,14 @@ def test_invalid_key_does_not_fall_back_to_the_session(person):
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
 def test_bearer_scheme_is_case_insensitive(person, scheme):
-    client = APIClient()
+    client = CheckedClient()
     client.credentials(HTTP_AUTHORIZATION=f"{scheme} {key_of(person)}")
     assert client.get(SESSIONS).status_code == 200
 
 
 @pytest.mark.parametrize("header", ["Basic YWRtaW46YWRtaW4=", "Token x", "Bearer", "nonsense"])
 def test_other_schemes_are_refused(header):
-    client = APIClient()
+    client = CheckedClient()
     client.credentials(HTTP_AUTHORIZATION=header)
     assert client.get(SESSIONS).status_code == 401
 
@@ -199,14 +199,14 @@ def test_halt_all_is_refused_without_opting_out(api):
 
 
 def test_browser_session_can_read(person):
-    client = APIClient()
+    client = CheckedClient()
     client.force_login(person)
     me = client.get("/api/v1/me").json()
     assert (me["username"], me["key_expires_at"]) == (person.username, None)
 
 
 def test_browser_session_needs_a_csrf_token(person):
-    client = APIClient(enforce_csrf_checks=True)
+    client = CheckedClient(enforce_csrf_checks=True)
     client.force_login(person)
     refused = client.post("/api/v1/projects", {"name": "x"}, format="json")
     assert (refused.status_code, refused.json()["code"]) == (403, "permission_denied")
@@ -216,7 +216,7 @@ def test_browser_session_needs_a_csrf_token(person):
 
 
 def test_key_needs_no_csrf_token(person):
-    client = APIClient(enforce_csrf_checks=True)
+    client = CheckedClient(enforce_csrf_checks=True)
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {key_of(person)}")
     assert client.post("/api/v1/projects", {"name": "x"}, format="json").status_code == 201
 

@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 from rest_framework import serializers
-from rest_framework.test import APIClient
 
 from agents.api.fields import Body, OwnedRowField
 from tests.factories import make_user
 
+from .contract import CheckedClient
 from .test_audit_trail import ACTS
 from .world import make_world, routes, undone
 
@@ -49,7 +49,7 @@ def _no_rate_limit(settings):
 
 def signed_in(user):
     """A client without a key: the requests are about content, and checking a key takes a fifth of their time."""
-    client = APIClient(raise_request_exception=False)
+    client = CheckedClient(raise_request_exception=False)
     client.force_authenticate(user)
     return client
 

@@ -6,7 +6,6 @@ A route that is added without a row here fails, because the table names a row fo
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import Group
-from rest_framework.test import APIClient
 
 from agents.accounts import roles_sync
 from agents.enums import Outcome
@@ -15,6 +14,7 @@ from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 
 from .conftest import client_of
+from .contract import CheckedClient
 from .world import make_world, routes, undone
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +76,7 @@ def test_the_routes_are_found():
 
 
 def test_every_route_needs_a_key():
-    world, client = make_world(), APIClient()
+    world, client = make_world(), CheckedClient()
     for route in routes():
         answer = send(client, route, world)
         assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated"), route

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import pytest
 from django.contrib.auth.models import Group, Permission
-from rest_framework.test import APIClient
 
 from agents.accounts import ROLES, role_grants
 from agents.models import Trigger
@@ -18,6 +17,7 @@ from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 
 from .conftest import client_of
+from .contract import CheckedClient
 from .test_access import ALSO_DECISIONS, DECISIONS
 from .test_audit_trail import ACTS, CHANGING, public, staged
 from .test_start_permission import STARTED
@@ -88,7 +88,7 @@ def granted(role):
 def client_by(key, user):
     if key != BROWSER:
         return client_of(user, *key)
-    client = APIClient(raise_request_exception=False)
+    client = CheckedClient(raise_request_exception=False)
     client.force_login(user)
     return client
 

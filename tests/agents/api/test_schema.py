@@ -1,31 +1,25 @@
 """The OpenAPI schema has no warnings and stable operation names, and has a page."""
 
-import io
-import json
 import re
 from unittest.mock import patch
 
 import pytest
 from django.contrib.staticfiles import finders
-from django.core.management import call_command
 from django.urls import reverse
-from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
 
 from tests.factories import make_user
 
 from .conftest import client_of
+from .contract import document
 from .world import routes
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def schema():
-    out = io.StringIO()
-    with patch.object(GENERATOR_STATS, "enable_trace_lineno"):  # numbers of lines beside a warning take half the time
-        call_command("spectacular", "--validate", "--fail-on-warn", "--format", "openapi-json", stdout=out)
-    return json.loads(out.getvalue())
+    return document()
 
 
 def operations(schema):

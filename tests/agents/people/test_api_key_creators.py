@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import Group, Permission
 from django.core.management import CommandError, call_command
-from rest_framework.test import APIClient
 
 from agents.exceptions import NotAllowed
 from agents.models import ApiKey, Approval
 from agents.people.keys import Scope, api_key_create
 from audit.models import AuditEvent
 from tests.agents.admin.rows import page, sign_in, text_of
+from tests.agents.api.contract import CheckedClient
 from tests.agents.api.world import make_world
 from tests.factories import NOW, make_user
 
@@ -119,7 +119,7 @@ def test_audit_event_of_a_decision_names_its_key(address, more, kinds):
     key, secret = api_key_create(
         user=world.owner, name="k", scopes=EVERYTHING, expires_at=None, by=world.owner, now=NOW
     )
-    api = APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    api = CheckedClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
 
     answer = api.post(
         f"/api/v1/approvals/{approval.public_id}/{address}", {"digest": approval.digest, **more}, format="json"
@@ -135,7 +135,7 @@ def test_audit_event_of_a_browser_decision_names_no_key():
     world = make_world()
     world.owner.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
     approval = Approval.objects.get(status="pending")
-    api = APIClient()
+    api = CheckedClient()
     api.force_login(world.owner)
 
     api.post(f"/api/v1/approvals/{approval.public_id}/deny", {"digest": approval.digest}, format="json")

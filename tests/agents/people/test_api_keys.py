@@ -149,9 +149,9 @@ def test_revoking_a_key_of_somebody_else_needs_permission():
 # --- the command ---
 
 
-def run(*arguments):
+def run(*arguments, stderr=None):
     out = StringIO()
-    call_command("api_key", *arguments, stdout=out)
+    call_command("api_key", *arguments, stdout=out, stderr=stderr)
     return out.getvalue()
 
 
@@ -165,10 +165,13 @@ def test_command_creates_a_valid_key():
 
 def test_command_shows_the_secret_once():
     make_user(username="ada")
-    shown = run("create", "ada", "--name", "ci", "--days", "7")
-    secret = shown.splitlines()[0]
+    hint = StringIO()
+    secret = run("create", "ada", "--name", "ci", "--days", "7", stderr=hint).removesuffix("\n")
     key = ApiKey.objects.get()
     assert api_key_verify(secret, now=key.created_at) == key
+    assert hint.getvalue().startswith("Save it now: it is not shown again.")
+    assert key.prefix in hint.getvalue()
+    assert secret not in hint.getvalue()
     assert key.scopes == ["read"]
     assert secret not in run("list")
     assert secret not in run("list", "ada", "--json")

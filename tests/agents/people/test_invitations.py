@@ -125,6 +125,14 @@ def test_command_prints_the_link(client):
         call_command("invite", "olga", "--email", "olga@example.org", "--role", "viewer", stdout=out)
 
 
+def test_command_prints_the_link_alone_for_programs(client):
+    out, hint = StringIO(), StringIO()
+    call_command("invite", "olga", "--email", "olga@example.org", "--role", "viewer", stdout=out, stderr=hint)
+    choose(client, "/" + out.getvalue().removesuffix("\n").split("/", 3)[-1])
+    assert User.objects.get(username="olga").check_password(PASSWORD)
+    assert hint.getvalue() == "olga chooses a password there.\n"
+
+
 def test_only_a_superuser_invites_a_superuser_and_nobody_who_has_signed_in(client):
     admin = sign_in(client, "admin")
     above = invite(username="root", email="root@example.org")

@@ -10,7 +10,6 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 from django.test import Client
 from django.urls import reverse
-from rest_framework.test import APIClient
 
 from agents.accounts import profile_set, roles_sync
 from agents.enums import BudgetScope, Level
@@ -24,6 +23,7 @@ from agents.roster.files import agent_import, definition_write
 from agents.skills.registry import skill_set
 from agents.triggers.triggers import trigger_edit, triggers_set_cap
 from audit.models import AuditEvent
+from tests.agents.api.contract import CheckedClient
 from tests.agents.triggers.rows import make_playbook
 from tests.factories import NOW, make_agent, make_trigger, make_user
 
@@ -223,7 +223,7 @@ def api_of(user, *scopes):
     _, secret = api_key_create(
         user=user, name="k", scopes=scopes, expires_at=NOW + timedelta(days=9_999), by=user, now=NOW
     )
-    return APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    return CheckedClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
 
 
 def over_api(house, client):
