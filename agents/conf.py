@@ -29,6 +29,11 @@ def default_session_cap() -> Decimal:
     return Decimal(settings.LQOPS_DEFAULT_SESSION_CAP_USD)
 
 
+def lender_floor() -> Decimal:
+    """How much of its cap a run keeps, to finish, when it lends to a run that it starts."""
+    return Decimal(settings.LQOPS_LENDER_FLOOR_USD)
+
+
 def console_cap() -> Decimal:
     """The most that one question to the console may cost."""
     return Decimal(settings.LQOPS_CONSOLE_CAP_USD)
@@ -59,6 +64,11 @@ def slice_lifetime() -> timedelta:
 def model_wait_limit() -> timedelta:
     """How long a run waits for a model that does not answer before it is given up."""
     return timedelta(hours=settings.LQOPS_MODEL_WAIT_HOURS)
+
+
+def run_wait_limit() -> timedelta:
+    """How long a run waits for the runs that it started before it goes on without them."""
+    return timedelta(hours=settings.LQOPS_RUN_WAIT_HOURS)
 
 
 def input_tries() -> int:

@@ -73,6 +73,7 @@ class WaitingOn(models.TextChoices):
     OPERATOR = "operator"
     MODEL = "model"
     RESUME = "resume"
+    RUNS = "runs"
 
 
 class TerminalReason(models.TextChoices):
@@ -112,6 +113,7 @@ class AgentState(models.TextChoices):
     WAITING_FOR_INPUT = "waiting_for_input"
     WAITING_FOR_APPROVAL = "waiting_for_approval"
     WAITING_FOR_MODEL = "waiting_for_model"
+    WAITING_FOR_RUNS = "waiting_for_runs"
     SLEEPING = "sleeping"
     PAUSED = "paused"
     COMPLETED = "completed"

@@ -38,6 +38,16 @@ class SessionPaused(LqopsError):
         super().__init__("The session is paused.")
 
 
+class RunsAwaited(LqopsError):
+    """A run needs what the runs that it started hold: it is put aside until one of them is over."""
+
+    code = "runs_awaited"
+
+    def __init__(self, runs: frozenset[int]) -> None:
+        super().__init__("The run waits for runs that it started.")
+        self.runs = runs
+
+
 class ToolNotGranted(AutonomousBrake):
     """R6: the phase does not grant the intent."""
 
@@ -52,8 +62,8 @@ class CostCapReached(AutonomousBrake):
 
     code = "cost_cap_reached"
 
-    def __init__(self, projected: Decimal, cap: Decimal) -> None:
-        super().__init__(f"The call would bring the session to {projected} USD; its cap is {cap} USD.")
+    def __init__(self, projected: Decimal, cap: Decimal, loans: str = "") -> None:
+        super().__init__(f"The call would bring the session to {projected} USD; its cap is {cap} USD. {loans}".strip())
 
 
 class BudgetExceeded(AutonomousBrake):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection
 
@@ -27,6 +28,7 @@ from agents.exceptions import (
     OpenTransaction,
     OutcomeUnknown,
     RetryLater,
+    RunsAwaited,
     SessionHalted,
     SessionPaused,
     ToolNotGranted,
@@ -47,6 +49,7 @@ Engine = Callable[[AgentSession], End]
 AGAIN_SECONDS = 1.0  # after a beat that found a row locked by its own run
 
 
+_PUT_ASIDE = (RetryLater, ModelSuspended, RunsAwaited, SessionPaused, OutcomeUnknown)
 _BRAKE_REASONS: dict[type[AutonomousBrake], TerminalReason] = {
     CostCapReached: TerminalReason.COST_CAP_REACHED,
     BudgetExceeded: TerminalReason.BUDGET_EXCEEDED,
@@ -116,21 +119,30 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
     except (OperationalError, InterfaceError) as error:
         _leave(session, error)
         return None
-    except SessionPaused:
-        return Waiting(WaitingOn.RESUME)
     except SessionHalted as halted:
         return Finished(TerminalReason(halted.reason))
-    except (RetryLater, ModelSuspended) as away:
-        return Waiting(WaitingOn.MODEL, model=away.model, is_busy=isinstance(away, ModelBusy))
+    except _PUT_ASIDE as wait:
+        return _waiting(wait)
     except BudgetRefused as refused:
         return Finished(TerminalReason.BUDGET_EXCEEDED, redact_exception(refused), retry_at=refused.resets_at)
     except AutonomousBrake as brake:
         return Finished(_BRAKE_REASONS.get(type(brake), TerminalReason.REFUSED), error=redact_exception(brake))
-    except OutcomeUnknown:
-        return Waiting(WaitingOn.OPERATOR)
     except Exception as error:  # whatever happens, the session ends with a status
         logger.exception("session %s failed", session.public_id)
         return Finished(TerminalReason.WORKER_ERROR, error=redact_exception(error))
+
+
+def _waiting(wait: Exception) -> Waiting:
+    """Return what a session waits for that is put aside."""
+    match wait:
+        case RetryLater() | ModelSuspended():
+            return Waiting(WaitingOn.MODEL, model=wait.model, is_busy=isinstance(wait, ModelBusy))
+        case RunsAwaited():
+            return Waiting(WaitingOn.RUNS, runs=wait.runs)
+        case SessionPaused():
+            return Waiting(WaitingOn.RESUME)
+        case _:
+            return Waiting(WaitingOn.OPERATOR)
 
 
 def record_end(session: AgentSession, end: End | None) -> None:
@@ -143,8 +155,9 @@ def record_end(session: AgentSession, end: End | None) -> None:
             session_rest(session, Status.QUEUED, now=now)
         case Asleep(wake_at):
             session_rest(session, Status.SLEEPING, now=now, wake_at=wake_at)
-        case Waiting(on, model, is_busy):
-            session_rest(session, Status.WAITING, now=now, waiting_on=on, model=model, is_busy=is_busy)
+        case Waiting(on, model, is_busy, runs):
+            facts: dict[str, Any] = {"model": model, "is_busy": is_busy, "runs": runs}
+            session_rest(session, Status.WAITING, now=now, waiting_on=on, **facts)
 
 
 class Heartbeat:

@@ -39,7 +39,15 @@ from agents.sessions.control_room import TICKER_LATE, ticker_is_late
 from agents.sessions.fairness import has_work, tasks_send
 from agents.sessions.faults import host_report, host_report_if_old, hosts_forget
 from agents.sessions.halts import halted_work_end
-from agents.sessions.leases import idle_sweep, model_waiters_wake, next_model_waiter, next_sleeper, sleepers_wake
+from agents.sessions.leases import (
+    idle_sweep,
+    model_waiters_wake,
+    next_model_waiter,
+    next_runs_waiter,
+    next_sleeper,
+    runs_waiters_wake,
+    sleepers_wake,
+)
 from agents.sessions.pauses import pauses_apply
 from agents.sessions.questions import approvals_escalate, approvals_remind, questions_expire, questions_remind
 from agents.sessions.restarts import owners_tell_not_running
@@ -195,6 +203,7 @@ DUTIES = (
     Duty("hand out sensors", 1, sensor_slices_enqueue, next_due=lambda now: now if has_wanted_sensors() else None),
     Duty("start loops again", 10, loops_revive, rest=20),
     Duty("tell owners of agents that do not run", 10, owners_tell_not_running, rest=50),
+    Duty("end waits for started runs", 1, runs_waiters_wake, next_due=next_runs_waiter),
     Duty("attend to started runs", 1, children_attend, by_writes=True),
     Duty("index documents", 10, indexing_due),
     Duty("expire approvals", 2, approvals_expire, next_due=lambda _now: _first_expiry(_LIVE_APPROVALS)),

@@ -249,6 +249,7 @@ class Waiting:
     on: WaitingOn
     model: str = ""  # that it waits for
     is_busy: bool = False  # with other runs: it is not away
+    runs: frozenset[int] = frozenset()  # of which it waits for one to come back, by their keys
 
 
 End = Finished | SliceOver | Asleep | Waiting

@@ -24,9 +24,13 @@ HALT_REQUESTED: Final = f"{SESSION_PREFIX}halt_requested"
 OPEN: Final = "started"
 HALTS: Final = frozenset({HALT_REQUESTED, f"{SESSION_PREFIX}halted", CAP_REACHED})
 WAITING: Final = "approval_pending"
+HANDED_ON: Final = "run.handed_on"
+HANDED_BACK: Final = "run.handed_back"
 CHANGED_REASON: Final = "(was changed after it was given)"
 SCALARS: Final = tuple(sorted(KINDS[STARTED].details))
 TOTALS: Final = ("charged_usd", "actual_usd", "tokens", "calls")
+SHORT_ID: Final = 8
+SHOWN_LENT: Final = 3
 LARGEST_USD: Final = Decimal(10) ** 12
 _NAMED: Final = ("tool", "name", "model", "phase", "brake")
 _COPIED: Final = (*_NAMED, "detail", "budget", "projected_usd", "cap_usd", "approval_id")
@@ -116,6 +120,7 @@ def fold(events: Iterable[StoredRow], reasons: Mapping[int, str] = MappingProxyT
             "actual_usd": _total(finals, "actual_usd"),
             "calls": len(calls),
         },
+        "loans": _loans(rows),
         "recorded_totals": {name: end.details.get(name) for name in TOTALS} if end else None,
         "phase_transitions": [
             {**_place(event), **{name: event.details.get(name) for name in ("from_phase", "to_phase")}}
@@ -135,6 +140,22 @@ def fold(events: Iterable[StoredRow], reasons: Mapping[int, str] = MappingProxyT
 
 def _place(event: StoredRow) -> dict[str, Any]:
     return {"seq": event.seq, "at": event.at.isoformat()}
+
+
+def _loans(rows: list[StoredRow]) -> dict[str, Any]:
+    """Return what of the cap is lent to started runs, by their ids, and what such runs have spent of it."""
+    lent: dict[str, Decimal] = {}
+    spent = Decimal(0)
+    for event in rows:
+        child = str(event.details.get("child_id"))
+        if event.kind == HANDED_ON:
+            lent[child] = _usd(event.details.get("cap_usd")) or Decimal(0)
+        elif event.kind == HANDED_BACK:  # also of a run that a started run has started, which was over by then
+            spent += lent.pop(child, Decimal(0)) - (_usd(event.details.get("rest_usd")) or Decimal(0))
+    return {
+        "lent": {child: f"{amount:.6f}" for child, amount in lent.items()},
+        "spent_usd": f"{max(spent, Decimal(0)):.6f}",
+    }
 
 
 def _calls(rows: list[StoredRow], halts: list[int]) -> list[dict[str, Any]]:
@@ -293,6 +314,7 @@ LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "budget_busy": "budget reserved by other calls",
             "budget_spent": "shared budget exhausted",
             "dimension:cost": "cost budget of the run exhausted",
+            "cap_lent": "the rest of the cap is lent to started runs; the run waits for it",
             "dimension:tokens": "token budget of the run exhausted",
             "halted_before_dispatch": "run halted before the call was sent",
             "retry_later": "the model asked to retry later",
@@ -330,13 +352,33 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
     return f"${whole}.{places.ljust(2, '0')}"
 
 
+def lent_text(cap: Decimal, lent: Mapping[str, Decimal], spent: Decimal) -> str:
+    """Say what of a cap is lent to started runs, named by their ids, and what such runs have spent of it."""
+    names = [f"run {run[:SHORT_ID]}" for run in lent][:SHOWN_LENT]
+    more = [f"{len(lent) - len(names)} more"] if len(lent) > len(names) else []
+    parts = [
+        *([f"{usd(sum(lent.values(), Decimal(0)))} is lent to {' and '.join([*names, *more])}"] if lent else []),
+        *([f"{usd(spent)} was spent by runs that it started"] if spent else []),
+    ]
+    return f"Cap {usd(cap)}{', of which ' if parts else ''}{' and '.join(parts)}."
+
+
+def loans_sentence(receipt: Mapping[str, Any]) -> str:
+    """Return the same for a receipt; empty if its run has lent nothing that did not come back whole."""
+    loans, cap = receipt.get("loans") or {}, _usd(receipt.get("max_cost_usd"))
+    lent = {run: _usd(amount) or Decimal(0) for run, amount in (loans.get("lent") or {}).items()}
+    spent = _usd(loans.get("spent_usd")) or Decimal(0)
+    return lent_text(cap, lent, spent) if cap and (lent or spent) else ""
+
+
 def spent_text(receipt: Mapping[str, Any]) -> str:
     """Say what a run cost against its cap, and where the figure comes from."""
     approved, reported = (Decimal(str(receipt["totals"][name])) for name in ("charged_usd", "actual_usd"))
     cap = receipt["max_cost_usd"]
     against = "no cap" if cap is None else f"of {_amount(cap)}"
     source = f"the larger of {usd(approved)} approved and {usd(reported)} reported by providers"
-    return f"{usd(max(approved, reported))} {against} ({source})"
+    loans = loans_sentence(receipt)
+    return f"{usd(max(approved, reported))} {against} ({source}){f'. {loans[:-1]}' if loans else ''}"
 
 
 def label_of(name: str, value: Any) -> Any:
@@ -451,8 +493,17 @@ def outcome_sentence(receipt: Mapping[str, Any], names: Mapping[str, str] = NAME
     if reason == "budget_exceeded":
         return _over_budget(receipt)
     if reason == "cost_cap_reached" and (cap := receipt.get("max_cost_usd")):
-        return f"Stopped at its cost cap of {_amount(cap)}. Run again with a higher cap."
+        return _at_cap(receipt, cap)
     return ENDINGS.get(reason, f"{receipt['status'].capitalize()}: {reason}.")
+
+
+def _at_cap(receipt: Mapping[str, Any], cap: object) -> str:
+    """Say whether the cap was spent, or is with runs that it started."""
+    loans = loans_sentence(receipt)
+    if not loans:
+        return f"Stopped at its cost cap of {_amount(cap)}. Run again with a higher cap."
+    advice = "Halt or finish what holds it" if (receipt.get("loans") or {}).get("lent") else "Run again"
+    return f"Stopped: its next call did not fit into what it kept. {loans} {advice}, or give it a higher cap."
 
 
 def _completed(receipt: Mapping[str, Any], names: Mapping[str, str]) -> str:

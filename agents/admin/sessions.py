@@ -60,6 +60,7 @@ from agents.enums import (
     ToolIntent,
     WaitingOn,
 )
+from agents.ledger.loans import loan_text, runs_wait_of
 from agents.ledger.outages import model_wait_of
 from agents.loop.crossings import Instruction, instructions_of_chat, instructions_of_loop
 from agents.models import (
@@ -89,7 +90,7 @@ from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.text.shown import visible
 from agents.triggers.firing import run_estimate, run_now, session_restart
 from agents.walk.analysis import ReadingPlan
-from audit.receipts import ENDINGS, RESULT_ENDINGS, outcome_sentence
+from audit.receipts import ENDINGS, RESULT_ENDINGS, loans_sentence, outcome_sentence
 
 CHANGE: Final = "agents.change_agentsession"
 SHOWN_FINDINGS: Final = 100
@@ -205,6 +206,8 @@ def session_context(session: AgentSession, by: User, *, to_scale: bool = False) 
         "session": session,
         "over": over,
         "model_wait": model_wait_of(session),
+        "runs_wait": runs_wait_of(session),
+        "loans": "" if over else loan_text(session),
         "pauses": pauses_of(session) if session.paused_at else [],
         "unread": UnreadInput.objects.filter(session=session).first() if session.trigger_id else None,
         "line": line,
@@ -260,8 +263,8 @@ def ending_text(session: AgentSession) -> str:
     text = RESULT_ENDINGS.get(session.run_result) or ENDINGS["completed"]
     if session.terminal_reason != TerminalReason.COMPLETED:
         text = ENDINGS.get(session.terminal_reason or "", "")
-    if session.terminal_reason == TerminalReason.COST_CAP_REACHED:
-        text = f"Stopped at its cost cap of {usd(session.max_cost_usd)}. Run again with a higher cap."
+    if session.terminal_reason == TerminalReason.COST_CAP_REACHED and not session.result:
+        text = f"Stopped at its cost cap of {usd(session.cap_usd)}. Run again with a higher cap."
     elif session.result and session.terminal_reason != TerminalReason.COMPLETED:
         text = outcome_sentence(session.result)
     for approval in refused.select_related("resolved_by").order_by("pk")[:SHOWN_REFUSED]:
@@ -360,7 +363,7 @@ COMPARED: Final[Mapping[str, Callable[[AgentSession], str]]] = {
     "Result": run_text,
     "Elapsed": elapsed,
     "Spent": lambda row: usd(row.spent_usd),
-    "Cap": lambda row: usd(row.max_cost_usd),
+    "Cap": lambda row: usd(row.cap_usd),
     "Tokens": lambda row: f"{row.total_tokens:,}",
     "Calls": lambda row: f"{row.tool_calls.count():,}",
     "Documents": _documents,
@@ -458,9 +461,10 @@ def _about_cap(run: Any) -> str:
     trigger = run.trigger if run.trigger is not None and run.trigger.deleted_at is None else None
     of_trigger = None if trigger is None else trigger.max_cost_usd
     again = f"{usd(of_trigger)}, the cap of its trigger" if of_trigger is not None else "the same cap"
-    about = f"Maximum cost of the new run. The cap of this run was {usd(run.max_cost_usd)}. Empty: {again}."
+    about = f"Maximum cost of the new run. The cap of this run was {usd(run.cap_usd)}. Empty: {again}."
     if run.terminal_reason == TerminalReason.COST_CAP_REACHED:
-        about += " This run ended because its next call did not fit into that: give the new one more."
+        loans = f" {loans}" if (loans := loans_sentence(run.result or {})) else ""
+        about += f" This run ended because its next call did not fit into that: give the new one more.{loans}"
     elif run.terminal_reason == TerminalReason.BUDGET_EXCEEDED:
         about += f" This run ended because a budget was used up. {run.error}"
     return about
@@ -534,7 +538,7 @@ def form_of(session: AgentSession) -> dict[str, Any]:
     }
     skill = PromptSkill.objects.filter(name=spec.skill).values_list("pk", flat=True).first() if spec.skill else None
     values = {name: getattr(spec, name) for name in ("goal", "query", *RUN_OPTIONS)}
-    bound = {"project": session.project_id, "agent": session.agent_id, "max_cost_usd": session.max_cost_usd}
+    bound = {"project": session.project_id, "agent": session.agent_id, "max_cost_usd": session.cap_usd}
     return {**values, **bound, **named, "skill": skill}
 
 

@@ -32,6 +32,7 @@ from agents.api.paging import BooleanFilter, ChoicesFilter, public_id_filter
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.conf import base_url
 from agents.enums import AgentState, Outcome, RunResult, Status, TriggerKind
+from agents.ledger.loans import runs_wait_of
 from agents.ledger.outages import model_wait_of
 from agents.models import (
     Agent,
@@ -158,7 +159,8 @@ class SessionSerializer(RowSerializer):
         fields = [
             "id", "purpose", "status", "state", "halt_state", "paused_at", "waiting_on", "terminal_reason", "result",
             "result_reason", "progress", "current_phase", "mode", "trigger_kind", "agent", "trigger", "project",
-            "started_by", "restarted_from", "depth", "max_cost_usd", "spent_usd", "cost_total_usd",
+            "started_by", "restarted_from", "depth", "max_cost_usd", "starting_cap_usd", "spent_usd",
+            "cost_total_usd",
             "cost_reserved_usd", "cost_actual_usd",
             "cost_cap_reached", "token_budget", "total_tokens", "created_at", "started_at", "completed_at",
             "next_wake_at", "last_activity_at", "error", "archived_at",
@@ -197,20 +199,36 @@ class ModelWaitSerializer(serializers.Serializer[Any]):
     error = serializers.CharField()
 
 
+class RunsWaitSerializer(serializers.Serializer[Any]):
+    runs = serializers.ListField(
+        source="ids",
+        child=serializers.UUIDField(),
+        help_text="Started runs that are not over, or hold a part of its cap.",
+    )
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(allow_null=True, help_text="When it goes on without them.")
+
+
 class SessionDetailSerializer(SessionSerializer):
     model_wait = serializers.SerializerMethodField(help_text="The model that does not answer; null: none is awaited.")
+    runs_wait = serializers.SerializerMethodField(help_text="The started runs that it waits for; null: for none.")
     receipt = serializers.SerializerMethodField(
         help_text="Built from the audit log at request time, also while the session runs; null before it has started. "
         "Of an archived session the short receipt that was kept, with the files in `archived`."
     )
 
     class Meta(SessionSerializer.Meta):
-        fields = [*SessionSerializer.Meta.fields, "params", "context_version", "model_wait", "receipt"]
+        fields = [*SessionSerializer.Meta.fields, "params", "context_version", "model_wait", "runs_wait", "receipt"]
 
     @extend_schema_field(ModelWaitSerializer(allow_null=True))
     def get_model_wait(self, session: Any) -> dict[str, Any] | None:
         found = model_wait_of(session)
         return None if found is None else dict(ModelWaitSerializer(found).data)
+
+    @extend_schema_field(RunsWaitSerializer(allow_null=True))
+    def get_runs_wait(self, session: Any) -> dict[str, Any] | None:
+        found = runs_wait_of(session)
+        return None if found is None else dict(RunsWaitSerializer(found).data)
 
     def get_receipt(self, session: Any) -> dict[str, Any] | None:
         try:

@@ -23,10 +23,12 @@ from agents.exceptions import (
     LqopsError,
     OutcomeUnknown,
     RetryLater,
+    RunsAwaited,
     SessionPaused,
 )
 from agents.guard.refusals import refuse_call
 from agents.guard.tools import BadParams, persisting
+from agents.ledger.loans import RUN_RESULT, ends_after_its_runs, loan_text, runs_over, runs_to_await
 from agents.models import AgentEvent, AgentSession, Message
 from agents.people.activity import event_emit
 from agents.policy.guardrails import (
@@ -42,6 +44,7 @@ from agents.policy.guardrails import (
     WRAP_UP,
     Counters,
     InternalMessage,
+    Reason,
     Stop,
     is_stuck,
     joined,
@@ -52,6 +55,7 @@ from agents.policy.guardrails import (
     observe_tool_calls,
     preflight,
     premature_end,
+    runs_over_message,
     says_same_error,
     stuck_error,
     warns_of_budget,
@@ -68,23 +72,34 @@ from audit.redaction import redact_exception
 def require_budget(session: AgentSession) -> None:
     """Raise BudgetExceeded if the last reply used up the budget, before any of its calls runs.
 
-    The refusal is recorded for the skills of that reply.
+    The refusal is recorded for the skills of that reply. If runs that it started hold a part of its cap, it waits.
     """
-    row = session_row(session.pk)
-    if row.token_budget and row.total_tokens >= row.token_budget:
-        dimension = "tokens"
-        spent = f"{row.total_tokens} of {row.token_budget} tokens"
-    elif row.max_cost_usd and row.cost_actual_usd >= row.max_cost_usd:  # free calls never reach a cap of 0
-        dimension = "cost"
-        spent = f"{row.cost_actual_usd} of {row.max_cost_usd} USD"
-    else:
+    if _used_up(session_row(session.pk)) is None:
         return
-    detail = f"dimension:{dimension}"
-    with transaction.atomic():
-        phase = held(session).current_phase
-        label = {"tool": ToolIntent.RUN_SKILL, "budget": "session"}
-        refuse_call(session, label, phase, Outcome.DENIED, now=clock(), brake=Brake.COST, detail=detail)
-    raise BudgetExceeded(dimension, f"The run's budget is used up: {spent}. The calls of the last reply were not run.")
+    with transaction.atomic():  # what is lent comes back under the session's lock
+        row = held(session)
+        used_up = _used_up(row)
+        if used_up is None:
+            return
+        dimension, spent = used_up
+        awaited = runs_to_await(row, now=clock()) if dimension == "cost" else frozenset()
+        if not awaited:
+            label = {"tool": ToolIntent.RUN_SKILL, "budget": "session"}
+            detail = f"dimension:{dimension}"
+            refuse_call(session, label, row.current_phase, Outcome.DENIED, now=clock(), brake=Brake.COST, detail=detail)
+    if awaited:
+        raise RunsAwaited(awaited)
+    message = f"The run's budget is used up: {spent}. The calls of the last reply were not run. {loan_text(row)}"
+    raise BudgetExceeded(dimension, message.strip())
+
+
+def _used_up(row: AgentSession) -> tuple[str, str] | None:
+    """Return which budget is used up, and how much was spent of it."""
+    if row.token_budget and row.total_tokens >= row.token_budget:
+        return "tokens", f"{row.total_tokens} of {row.token_budget} tokens"
+    if row.max_cost_usd and row.cost_actual_usd >= row.max_cost_usd:  # free calls never reach a cap of 0
+        return "cost", f"{row.cost_actual_usd} of {row.max_cost_usd} USD"
+    return None
 
 
 # --- Error events for subscribers ---
@@ -96,6 +111,7 @@ _CONTINUES: Final = (
     LeaseLost,
     OutcomeUnknown,
     RetryLater,
+    RunsAwaited,
     SessionPaused,
 )  # another worker continues, or this one later
 
@@ -129,6 +145,7 @@ def _emit_once(session: AgentSession, *, run: str, reason: str, message: str) ->
 
 BUSY: Final = "budget_busy"
 BUSY_WAIT: Final = timedelta(seconds=30)
+_WAITS_FIRST: Final = (WaitingOn.APPROVAL, WaitingOn.INPUT, WaitingOn.RUNS)  # an unused approval expires
 TOO_LONG: Final = "The next request cannot be sent; set context_window to keep it short."
 
 
@@ -276,13 +293,25 @@ class StepLoop:
     def _stuck(self) -> Finished:
         return Finished(TerminalReason.STUCK_LOOP, error=stuck_error(self._brief.guardrails, self._counters))
 
-    def _answer(self) -> Answered | None:
+    def _answer(self) -> Answered | Waiting | None:
         recent = self._transcript[-RECENT_EVENTS - 1 :]
         failed = any(entry.failed for entry in recent)
         if premature_end(recent[-1].content, recent_failed=failed, counters=self._counters):
             self._instruct(TRY_OTHERWISE)
             return None
+        if RUN_RESULT in self._brief.skills and ends_after_its_runs(self._session):
+            if awaited := runs_to_await(self._session, now=clock()):
+                return Waiting(WaitingOn.RUNS, runs=awaited)
+            if over := self._runs_to_tell():
+                self._instruct(runs_over_message(over))
+                return None
         return Answered(joined(self._transcript))
+
+    def _runs_to_tell(self) -> list[tuple[str, str, str]]:
+        """Return the runs that it started, that are over, and of which the model has neither heard nor asked."""
+        told = [entry.content for entry in self._transcript if entry.reason == Reason.RUNS_OVER]
+        over = runs_over(self._session)
+        return [run for run in over if not any(run[0] in text for text in told)]
 
     # --- The calls of a step ---
 
@@ -298,17 +327,16 @@ class StepLoop:
         executor = SkillExecutor(
             self._brief.skills, anticipate, session=self._session, context=last.content, admit=self._brief.admit
         )
-        waits_on = None
+        waits: dict[WaitingOn, frozenset[int]] = {}
         for key, result in executor.execute_batch([(f"{self._brief.key}:{call.id}", call) for call in pending]):
             if result.waits:
-                for_input = result.metadata.get("waits_for") == "input"
-                if not (for_input and waits_on):  # an unused approval expires, so approvals come first
-                    waits_on = WaitingOn.INPUT if for_input else WaitingOn.APPROVAL
+                waits[result.waits_for] = waits.get(result.waits_for, frozenset()) | result.runs
             else:
                 call_id = key.rpartition(":")[2]
                 self._append([Entry("tool", result.text, call_id=call_id, failed=result.failed)])
-        if waits_on is not None:
-            return Waiting(waits_on)
+        if waits:
+            waits_on = next(one for one in _WAITS_FIRST if one in waits)
+            return Waiting(waits_on, runs=waits[waits_on])
         self._observe_errors(last)
         if needs_nudge(self._counters):
             self._instruct(STOP_READING)

@@ -10,6 +10,7 @@ from agents.exceptions import (
     CostCapReached,
     ModelSuspended,
     RetryLater,
+    RunsAwaited,
     UnpricedModel,
 )
 from agents.guard import guarded_tool_call
@@ -28,6 +29,7 @@ _NOT_ASKED: Final[dict[type[Exception], str]] = {
     BudgetExceeded: "there is no money left for it",
     BudgetRefused: "there is no money left for it",
     CostCapReached: "there is no money left for it",
+    RunsAwaited: "there is no money left for it",
     BadParams: "the query cannot be sent",
 }
 

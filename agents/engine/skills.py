@@ -18,7 +18,7 @@ from agents.conf import clock, skill_hosts
 from agents.definitions.catalogue import model_for
 from agents.engine.prompting import Admission
 from agents.engine.query_vectors import fetch_query_vector
-from agents.enums import Brake, Level, Outcome, Purpose, QuestionStatus, ToolIntent
+from agents.enums import Brake, Level, Outcome, Purpose, QuestionStatus, ToolIntent, WaitingOn
 from agents.exceptions import (
     BudgetExceeded,
     BudgetRefused,
@@ -26,6 +26,7 @@ from agents.exceptions import (
     ModelSuspended,
     OutcomeUnknown,
     RetryLater,
+    RunsAwaited,
     UnpricedModel,
 )
 from agents.guard import guarded_group, guarded_tool_call
@@ -34,6 +35,7 @@ from agents.guard.refusals import refuse_skill
 from agents.guard.tools import BadParams, persisting
 from agents.ledger.boundary import read_for_update
 from agents.ledger.budgets import budgets_lock
+from agents.ledger.loans import RUN_RESULT, result_awaited
 from agents.ledger.prices import declared_price, estimate_model_call
 from agents.models import AgentSession, Question, ToolCall
 from agents.policy import brakes, costs
@@ -74,6 +76,7 @@ _SKIPS_SIMULATION: Final = (
     CostCapReached,
     ModelSuspended,
     RetryLater,
+    RunsAwaited,
     UnpricedModel,
 )
 
@@ -180,12 +183,14 @@ NOBODY = "Nobody answered in time."
 
 @dataclass(frozen=True)
 class SkillResult:
-    """The result of a call. A failed call has no output. `waits`: a person has to decide or answer first."""
+    """The result of a call. A failed call has no output. `waits`: a person, or a started run, comes first."""
 
     output: str | None = None
     error: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
     waits: bool = False
+    waits_for: WaitingOn = WaitingOn.APPROVAL
+    runs: frozenset[int] = frozenset()  # that it waits for
 
     @property
     def failed(self) -> bool:
@@ -223,7 +228,7 @@ class SkillExecutor:
         self._assessor = RiskAssessor()
 
     def execute_batch(self, calls: Sequence[tuple[str, SkillCall]]) -> Iterator[tuple[str, SkillResult]]:
-        """Yield results by key, in the order of the calls. Stops after a group that waits for a person.
+        """Yield results by key, in the order of the calls. Stops after a group that waits.
 
         Consecutive calls of one parallel group run in parallel; every other call runs alone.
         """
@@ -240,7 +245,7 @@ class SkillExecutor:
     def _execute_group(self, calls: Sequence[tuple[str, SkillCall]]) -> list[tuple[str, SkillResult]]:
         admit = self._admit() if self._admit else None
         try:
-            planned = [(key, self._plan(key, call, admit)) for key, call in calls]
+            planned = [(key, self._awaited(key, call) or self._plan(key, call, admit)) for key, call in calls]
             now = clock()
             ready = [replace(plan, now=now) for _, plan in planned if isinstance(plan, Call)]
             done = guarded_group(ready) if ready else []
@@ -248,6 +253,13 @@ class SkillExecutor:
             return [(key, SkillResult(error=str(error)[:ERROR_CHARS])) for key, _ in calls]
         results = {call.key: self._result(call, result) for call, result in zip(ready, done, strict=True)}
         return [(key, plan if isinstance(plan, SkillResult) else results[key]) for key, plan in planned]
+
+    def _awaited(self, key: str, call: SkillCall) -> SkillResult | None:
+        """Return that the call waits, if it asks for the result of a started run that is not over. It is not made."""
+        if call.name != RUN_RESULT or call.name not in self._registry or arguments_asked(self._session, key):
+            return None
+        runs = result_awaited(self._session, str(call.arguments.get("run")), now=clock())
+        return SkillResult(waits=True, waits_for=WaitingOn.RUNS, runs=runs) if runs else None
 
     def _plan(self, key: str, call: SkillCall, admit: Admission | None) -> Call | SkillResult:
         """Check that a call can be made, grade its risk and, if it is dangerous, predict its outcome."""
@@ -313,7 +325,7 @@ class SkillExecutor:
     def _answer(self, question_id: str, metadata: dict[str, Any]) -> SkillResult:
         question = Question.objects.get(session=self._session, public_id=question_id)
         if question.status == QuestionStatus.PENDING:
-            return SkillResult(metadata={**metadata, "waits_for": "input"}, waits=True)
+            return SkillResult(metadata=metadata, waits=True, waits_for=WaitingOn.INPUT)
         return SkillResult(output=question.answer or NOBODY, metadata=metadata)
 
 

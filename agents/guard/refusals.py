@@ -8,14 +8,32 @@ from typing import Any
 from django.db import transaction
 
 from agents.enums import Brake, HaltState, Level, Outcome, Status, TerminalReason
-from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, SessionHalted, TooDear, ToolNotGranted
+from agents.exceptions import (
+    BudgetExceeded,
+    BudgetRefused,
+    CostCapReached,
+    RunsAwaited,
+    SessionHalted,
+    TooDear,
+    ToolNotGranted,
+)
 from agents.guard.calls import Call, refused_skill_audit
 from agents.ledger.boundary import halt_details, read_for_update
+from agents.ledger.loans import loan_text, runs_to_await
 from agents.models import AgentSession
-from agents.policy.brakes import AlreadyStopped, Busy, CapPassed, HaltNow, NotGranted, SharedSpentUp, SpentUp
+from agents.policy.brakes import (
+    AlreadyStopped,
+    Busy,
+    CapPassed,
+    HaltNow,
+    NotGranted,
+    SharedSpentUp,
+    SpentUp,
+    is_for_own_cap,
+)
 from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import result_of
-from agents.sessions.lifecycle import totals
+from agents.sessions.lifecycle import session_row, totals
 from agents.skills.skill import Skill
 from agents.types import ZERO, ToolResult
 from audit import recorder
@@ -90,20 +108,27 @@ def refuse_stopped(call: Call, stop: AlreadyStopped | HaltNow | NotGranted, *, p
 
 
 def refuse_unaffordable(call: Call, verdict: CapPassed | SpentUp | SharedSpentUp | Busy) -> Refusal:
-    """R4. Only the session's own cap latches; each refusal names the budget that refused."""
+    """R4. Only the session's own cap latches; each refusal names the budget that refused.
+
+    A session without money for the call waits while runs that it started hold a part of its cap.
+    """
     session = call.session
     refuse = partial(refuse_call, session, call.label, call.phase, Outcome.DENIED, now=call.now, brake=Brake.COST)
+    if is_for_own_cap(verdict) and (awaited := runs_to_await(session, now=call.now)):
+        refuse(detail="cap_lent", budget="session")
+        return RunsAwaited(awaited)
     match verdict:
         case CapPassed(projected, cap):
             AgentSession.objects.filter(pk=session.pk).update(cost_cap_reached=True)
             amounts = {"projected_usd": str(projected), "cap_usd": str(cap)}
             refused = {**call.label, "phase": call.phase, "brake": Brake.COST}
             brake_session(session, TerminalReason.COST_CAP_REACHED, now=call.now, **amounts, **refused)
-            return CostCapReached(projected, cap)
+            return CostCapReached(projected, cap, loan_text(session_row(session.pk)))
         case SpentUp("cost", needed, left) if (own := session.max_cost_usd) is not None:
             projected = own - left + needed
             refuse(detail="dimension:cost", budget="session", projected_usd=str(projected), cap_usd=str(own))
             message = f"The next question could cost up to {needed} USD; {left} USD was left of the session's cap."
+            message = f"{message} {loan_text(session_row(session.pk))}".strip()
             return BudgetExceeded("cost", message)
         case SpentUp(dimension, needed, left):  # tokens are not known beforehand
             refuse(detail=f"dimension:{dimension}", budget="session")

@@ -29,6 +29,7 @@ from agents.exceptions import (
     LeaseLost,
     OutcomeUnknown,
     RetryLater,
+    RunsAwaited,
     SessionPaused,
 )
 from agents.guard.tools import BadParams
@@ -99,6 +100,7 @@ _PASSED_ON: Final = (
     LeaseLost,
     OutcomeUnknown,
     RetryLater,
+    RunsAwaited,
     SessionPaused,
     OperationalError,
     InterfaceError,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
 from agents.enums import HaltState, Mode, Status, WaitingOn
+from agents.ledger.loans import loan_text, runs_wait_of
 from agents.ledger.outages import model_wait_of
 from agents.models import Agent, AgentEvent, AgentSession, Alert, GateDay, HotField, Turn, agents_may_run
 from agents.policy.restarts import REVIVED
@@ -85,6 +86,8 @@ def loop_why(session: AgentSession) -> str:
         return ""
     if wait := model_wait_of(session):
         return f"Model {wait.model} does not answer since {wait.since:%Y-%m-%d %H:%M:%S} UTC: {wait.error}"
+    if awaited := runs_wait_of(session):
+        return f"It waits for {awaited.text}, which holds a part of its cap. {loan_text(session)}"
     return _WAITS.get(session.waiting_on, "")
 
 

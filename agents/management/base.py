@@ -21,6 +21,7 @@ from agents.conf import clock
 from agents.definitions.schema import DefinitionError, Problem
 from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, RunResult, Status, WaitingOn
 from agents.exceptions import KeysDiffer, LqopsError, VersionsDiffer
+from agents.ledger.loans import runs_wait_of
 from agents.ledger.outages import model_wait_of
 from agents.models import AgentSession, Approval, Finding
 from agents.policy.transitions import TERMINAL
@@ -249,10 +250,16 @@ def _waiting_for(session: AgentSession) -> str:
     question = session.questions.filter(status=QuestionStatus.PENDING).order_by("asked_at", "pk").first()
     if question is not None:
         return f'it is waiting for an answer: {question.text}\nmanage.py answer {question.public_id} "…" --user NAME'
-    if (wait := model_wait_of(session)) is not None:
-        return f"it is waiting for model {wait.model}, and goes on by itself when that answers. {wait.error}"
     if session.waiting_on == WaitingOn.OPERATOR:
         return "a call has an unknown outcome. Resolve it on the run's page."
+    return _goes_on_by_itself(session)
+
+
+def _goes_on_by_itself(session: AgentSession) -> str:
+    if (wait := model_wait_of(session)) is not None:
+        return f"it is waiting for model {wait.model}, and goes on by itself when that answers. {wait.error}"
+    if (awaited := runs_wait_of(session)) is not None:
+        return f"it is waiting for {awaited.text}, and goes on by itself when one of them is over."
     return ""
 
 

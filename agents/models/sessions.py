@@ -139,7 +139,12 @@ class AgentSession(models.Model):
     completed_at = models.DateTimeField(null=True, blank=True)
 
     # Money and tokens: two ledgers (approved and real), and what is open in each
-    max_cost_usd = MicroUSDField(null=True, blank=True)
+    max_cost_usd = MicroUSDField(
+        null=True, blank=True, help_text="What it may spend itself: its cap without what it has lent."
+    )
+    starting_cap_usd = MicroUSDField(
+        null=True, blank=True, help_text="The cap that it was created with; in a started run, what was lent to it."
+    )
     cost_total_usd = MicroUSDField(default=0)
     cost_reserved_usd = MicroUSDField(default=0)
     cost_actual_usd = MicroUSDField(default=0)
@@ -267,6 +272,12 @@ class AgentSession(models.Model):
     def chain(self) -> str:
         """The name of this session's chain in the audit log."""
         return str(self.public_id)
+
+    @property
+    def cap_usd(self) -> Decimal | None:
+        """Return the cap that it was given, with what it has lent of it."""
+        cap: Decimal | None = self.max_cost_usd if self.starting_cap_usd is None else self.starting_cap_usd
+        return cap
 
     @property
     def spent_usd(self) -> Decimal:

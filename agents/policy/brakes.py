@@ -153,11 +153,16 @@ Verdict = Affordable | CapPassed | SpentUp | SharedSpentUp | Busy
 
 def is_for_price(verdict: Verdict) -> bool:
     """Return whether a cheaper call might pass where this one did not."""
+    return isinstance(verdict, SharedSpentUp) or is_for_own_cap(verdict)
+
+
+def is_for_own_cap(verdict: Verdict) -> bool:
+    """Return whether the session's own money is too little; more of it, and the call might pass."""
     match verdict:
         case SpentUp(dimension):
             return dimension == "cost"
         case _:
-            return isinstance(verdict, CapPassed | SharedSpentUp)
+            return isinstance(verdict, CapPassed)
 
 
 def economic(

@@ -143,6 +143,7 @@ class Reason(StrEnum):
     BUDGET = "budget"
     SAME_ERROR = "same_error"
     MONOLOGUE = "monologue"
+    RUNS_OVER = "runs_over"
 
 
 @dataclass(frozen=True)
@@ -352,6 +353,16 @@ class Said(Protocol):
     role: str
     content: str
     reason: str
+
+
+def runs_over_message(runs: Iterable[tuple[str, str, str]]) -> InternalMessage:
+    """Tell of started runs that are over, each by its id, status and result."""
+    listed = "; ".join(f"{run}: {status}, {result}" for run, status, result in runs)
+    return InternalMessage(
+        Reason.RUNS_OVER,
+        f"Runs that you started are over: {listed}. run_result shows what came of each. Use it as far as your task "
+        "needs it, then give your whole answer.",
+    )
 
 
 def joined(transcript: Sequence[Said]) -> str:

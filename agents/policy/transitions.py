@@ -67,6 +67,7 @@ _WAITING_STATES: Final[Mapping[str, AgentState]] = {
     WaitingOn.OPERATOR: AgentState.WAITING_FOR_INPUT,
     WaitingOn.MODEL: AgentState.WAITING_FOR_MODEL,
     WaitingOn.RESUME: AgentState.PAUSED,
+    WaitingOn.RUNS: AgentState.WAITING_FOR_RUNS,
 }
 _STATUS_STATES: Final[Mapping[str, AgentState]] = {
     Status.SLEEPING: AgentState.SLEEPING,

@@ -27,6 +27,7 @@ from agents.enums import (
 )
 from agents.ledger.inputs import input_note_end
 from agents.ledger.journal import journal_recover
+from agents.ledger.loans import loan_text, runs_wait_note
 from agents.ledger.outages import model_wait_note
 from agents.ledger.trigger_health import trigger_note_end
 from agents.models import AgentSession, Halt, Installation, Pause, ToolCall, Turn, UnreadInput
@@ -131,6 +132,7 @@ def _end_lines(row: AgentSession, unread: UnreadInput | None) -> list[str]:
     lines = [f"Result: {row.run_result}."]
     lines += [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
     lines += [f"Calls: {row.tool_calls.count()}. Spent: {usd(row.spent_usd)}."]
+    lines += [text] if (text := loan_text(row)) else []
     if row.mode == Mode.LOOP:
         due = loop_due_at(row)
         lines += [f"It starts again at {due:%Y-%m-%d %H:%M:%S} UTC." if due else "It does not start again by itself."]
@@ -170,8 +172,9 @@ def session_rest(
     wake_at: datetime | None = None,
     model: str = "",
     is_busy: bool = False,
+    runs: frozenset[int] = frozenset(),
 ) -> None:
-    """Give a held session back: queued, sleeping until `wake_at`, or waiting on somebody or on a model.
+    """Give a held session back: queued, sleeping until `wake_at`, or waiting on somebody, a model or started runs.
 
     Work that came this far is progress, so the count of recoveries starts at zero. A session whose halt was requested
     meanwhile ends instead.
@@ -186,8 +189,14 @@ def session_rest(
             error = f"Model {model} did not answer. The run waited {settings.LQOPS_MODEL_WAIT_HOURS} hours for it."
             _end(row, TerminalReason.PROVIDER_ERROR, _unfinished_of(row), now=now, error=error)
             return
-    if waiting_on is not None and not still_pending(row, waiting_on):
-        status, waiting_on, wake_at = Status.QUEUED, None, None  # the decision came before the session rested
+    if waiting_on == WaitingOn.RUNS:
+        wake_at = runs_wait_note(row, now=now)
+    if waiting_on is not None and not still_pending(row, waiting_on, runs):
+        status, waiting_on, wake_at = (
+            Status.QUEUED,
+            None,
+            None,
+        )  # the decision came, or a run was over, before it rested
     if status == Status.SLEEPING and (early := early_wake_at(row, now=now)) is not None:
         if early <= now:
             status, wake_at = Status.QUEUED, None  # the alert came before the session slept

@@ -238,6 +238,17 @@ def model_waiters_wake(now: datetime) -> int:
     return probers + _wake_due(_model_waiters(), now)
 
 
+def runs_waiters_wake(now: datetime) -> int:
+    """Wake sessions that have waited for the runs they started as long as they may."""
+    return _wake_due(AgentSession.objects.filter(status=Status.WAITING, waiting_on=WaitingOn.RUNS), now)
+
+
+def next_runs_waiter(now: datetime) -> datetime | None:
+    """Return when the next session has waited for the runs that it started as long as it may."""
+    waiting = AgentSession.objects.filter(status=Status.WAITING, waiting_on=WaitingOn.RUNS)
+    return waiting.order_by("next_wake_at").values_list("next_wake_at", flat=True).first()
+
+
 def next_model_waiter(now: datetime) -> datetime | None:
     """Return now while a session waits for a model: it may be tried, or served by another, at any time."""
     return now if _model_waiters().exists() else None

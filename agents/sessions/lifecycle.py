@@ -35,6 +35,7 @@ from agents.enums import (
 )
 from agents.exceptions import InvalidTransition, LeaseLost
 from agents.ledger.boundary import require_may_start
+from agents.ledger.loans import runs_out
 from agents.ledger.outages import BUSY, WAIT, is_away
 from agents.models import Agent, AgentSession, Alert, Approval, Project, Question, ToolCall, Trigger
 from agents.policy.costs import usd
@@ -76,6 +77,7 @@ def session_create(
     """
     require_may_start(owner.pk)
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
+    cap_usd = usd(default_session_cap() if cap is None else cap)
     session = AgentSession.objects.create(
         owner_id=owner.pk,
         **by_definition(agent),
@@ -89,7 +91,8 @@ def session_create(
         trigger_ref=str(trigger.public_id) if trigger else "",
         urgency=Urgency.URGENT if mode == Mode.CHAT else Urgency.BATCH,
         slot=slot,
-        max_cost_usd=usd(default_session_cap() if cap is None else cap),
+        max_cost_usd=cap_usd,
+        starting_cap_usd=cap_usd,
         token_budget=token_budget,
         params=params or {},
         restarted_from=restarted_from,
@@ -315,14 +318,16 @@ MOST_WOKEN: Final = 50
 HEARD: Final = "heard"  # key in metadata: the events since the agent last went to sleep
 
 
-def still_pending(row: AgentSession, waiting_on: WaitingOn) -> bool:
-    """Return whether what it waits for is still pending."""
+def still_pending(row: AgentSession, waiting_on: WaitingOn, runs: frozenset[int] = frozenset()) -> bool:
+    """Return whether what it waits for is still pending; of `runs` none may have come back."""
     if waiting_on == WaitingOn.APPROVAL:
         return Approval.objects.filter(session=row, status=ApprovalStatus.PENDING).exists()
     if waiting_on == WaitingOn.MODEL:
         return row.metadata[WAIT]["outage"] == BUSY or is_away(row.metadata[WAIT]["model"])
     if waiting_on == WaitingOn.RESUME:
         return row.paused_at is not None
+    if waiting_on == WaitingOn.RUNS:
+        return runs <= set(runs_out(row.pk).values_list("pk", flat=True))
     if waiting_on == WaitingOn.OPERATOR:
         return ToolCall.objects.unknown().filter(session=row).exists()
     return Question.objects.filter(session=row, status=QuestionStatus.PENDING).exists()

@@ -129,7 +129,7 @@ def _run(row: AgentSession) -> Row:
         "agent": row.agent.name if row.agent else None,
         "trigger": row.trigger.name if row.trigger else None,
         "spent_usd": usd_text(row.spent_usd),
-        "cap_usd": usd_text(row.max_cost_usd),
+        "cap_usd": usd_text(row.cap_usd),
         "created": _at(row.created_at),
         "ended": _at(row.completed_at),
     }

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Case, Exists, QuerySet, Value, When
+from django.db.models import Case, Exists, OuterRef, Q, QuerySet, Value, When
 
 from agents.enums import PauseScope, Status, WaitingOn
 from agents.exceptions import InvalidTransition
 from agents.ledger.boundary import GOING_ON, current_halt
+from agents.ledger.loans import MAX_DEPTH
 from agents.models import Agent, AgentSession, Halt, Installation, Pause, Trigger
 from agents.people.access import SYSTEM, actor_of, require_access, require_halt_permission, require_start_permission
 from agents.policy.transitions import TERMINAL
@@ -172,8 +173,16 @@ def spared_resume(halt: Halt, *, by: User | None, now: datetime) -> int:
 
 
 def waiting_for_person() -> QuerySet[AgentSession]:
-    """Return the active sessions that only wait for a person, those that are paused included."""
-    return AgentSession.objects.filter(status=Status.WAITING, waiting_on__in=_FOR_A_PERSON)
+    """Return the active sessions that only wait for a person, those that are paused included.
+
+    Also those that wait for a run below them which does.
+    """
+    waiting = AgentSession.objects.filter(status=Status.WAITING)
+    found = Q(waiting_on__in=_FOR_A_PERSON)
+    for _ in range(MAX_DEPTH):
+        below = Exists(waiting.filter(found, parent=OuterRef("pk")))
+        found = Q(waiting_on__in=_FOR_A_PERSON) | (Q(waiting_on=WaitingOn.RUNS) & below)
+    return waiting.filter(found)
 
 
 def _require_may_resume(by: User | None) -> None:

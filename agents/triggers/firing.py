@@ -15,13 +15,13 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import models, transaction
 
-from agents.conf import default_session_cap
 from agents.definitions.in_force import definition_of, walk_token_budget
 from agents.enums import AnalysisMode, EventOutcome, Mode, TriggerKind
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted
 from agents.knowledge.search import collection_get, document_get, documents_in, documents_read
 from agents.ledger.boundary import may_run_for, require_enabled, require_may_start
 from agents.ledger.inputs import input_lock, input_taken
+from agents.ledger.loans import MAX_DEPTH
 from agents.ledger.trigger_health import STORM, subject_of, trigger_lock, trigger_record, trigger_stop
 from agents.models import (
     Agent,
@@ -42,7 +42,7 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_create
 from agents.sessions.reads import as_uuid, started_by
 from agents.text.clean import json_safe
-from agents.triggers.handing_on import MAX_DEPTH, cap_reserve, record_handed_on
+from agents.triggers.handing_on import cap_lend, record_handed_on
 from agents.triggers.triggers import checked_cap, owned_rows, plain, require_owned, require_skill_enabled
 from agents.walk.analysis import ReadingPlan, plan_of_documents
 from audit import recorder
@@ -428,12 +428,12 @@ def _record_run(session: AgentSession, asked: RunSpec, collection: str, *, actor
 def run_within(parent: AgentSession, spec: RunSpec, *, now: datetime) -> AgentSession:
     """Start a run for a session at work: of its owner, agent and project, and within what is left of its cap.
 
-    Its cap is taken out of that rest, and what it leaves comes back when it is over. Budgets per day hold as always.
+    Its cap is lent out of that rest, and what it leaves comes back when it is over. Budgets per day hold as always.
     """
     whole = _checked(spec, parent.owner, None)
     if not whole.has_inputs:
         raise Invalid("A run needs something to read: name a document, a collection or a query.")
-    cap = cap_reserve(parent, checked_cap("max_cost_usd", spec.max_cost_usd) or default_session_cap())
+    cap = cap_lend(parent, stated=checked_cap("max_cost_usd", spec.max_cost_usd))
     actor = started_by(parent)
     session = session_create(
         owner=parent.owner,
@@ -478,7 +478,7 @@ def session_restart(
     if spec.event and not _row_exists(InboundEvent, spec.event, session.owner_id):
         spec = replace(spec, event="")
     set_by_trigger = "trigger" in bound and bound["trigger"].max_cost_usd is not None
-    cap = max_cost_usd if max_cost_usd is not None or set_by_trigger else session.max_cost_usd
+    cap = max_cost_usd if max_cost_usd is not None or set_by_trigger else session.cap_usd
     spec = replace(spec, max_cost_usd=cap)
     again = run_now(spec, owner=session.owner, by=by, now=now, restarted_from=session, **bound)
     input_taken(session, again)

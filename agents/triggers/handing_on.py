@@ -1,8 +1,9 @@
 """Work that one run hands on to another: its cap, its place in the tree, its halt, its result.
 
-The cap of a started run is taken out of the rest of the run that starts it, in the transaction that creates it, so both
-happen or neither. When the started run is over, the ticker gives back what it left, once, and tells a loop that waits
-for it. A halt goes down the tree. What a run reports is text of a model: data for whoever reads it.
+The cap of a started run is lent: it is taken out of the rest of the run that starts it, in the transaction that creates
+it, so both happen or neither. When the started run is over, the ticker gives back what it left, once, and in the same
+transaction wakes a run that waits for it and tells a loop. A halt goes down the tree. What a run reports is text of a
+model: data for whoever reads it.
 """
 
 import logging
@@ -14,17 +15,18 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from agents.definitions.in_force import definition_of, loop_config_for
-from agents.enums import ApprovalMode, HaltState, Mode, TerminalReason
+from agents.enums import ApprovalMode, HaltState, Mode, TerminalReason, WaitingOn
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.boundary import require_enabled
 from agents.ledger.budgets import micro
+from agents.ledger.loans import MAX_DEPTH, loan_of
 from agents.loop.turns import alert_push
 from agents.models import Agent, AgentSession
 from agents.models.expressions import Likely
 from agents.policy.guardrails import RUN_FINISHED
 from agents.policy.transitions import TERMINAL
 from agents.sessions.halts import session_halt
-from agents.sessions.lifecycle import session_create, session_lock
+from agents.sessions.lifecycle import session_create, session_lock, session_wake
 from agents.sessions.reads import as_uuid, started_by
 from agents.sessions.transcripts import answers_of
 from agents.types import ZERO
@@ -33,7 +35,6 @@ from audit.models import SYSTEM_CHAIN
 
 logger = logging.getLogger(__name__)
 
-MAX_DEPTH: Final = 3
 MOST: Final = 200
 RESULT_CHARS: Final = 8_000
 SHOWN_FINDINGS: Final = 20
@@ -45,20 +46,15 @@ _STOPPING: Final = (HaltState.HALT_REQUESTED, HaltState.HALTED)
 # --- Starting ---
 
 
-def cap_reserve(parent: AgentSession, wanted: Decimal) -> Decimal:
-    """Take a cap out of the rest of a run and return it: what is wanted, or what is left. The caller starts the run.
+def cap_lend(parent: AgentSession, *, stated: Decimal | None, callee_cap: Decimal | None = None) -> Decimal:
+    """Take a loan out of the rest of a run and return it (`loan_of`). The caller starts the run that gets it.
 
     In one transaction with that: a process that dies in between leaves neither.
     """
     row = session_lock(parent.pk)
     if row.depth >= MAX_DEPTH:
         raise Invalid(f"This run was started {MAX_DEPTH} levels deep; it cannot start another.")
-    left = row.left_usd
-    if left is None:
-        return wanted
-    cap = min(wanted, left)
-    if cap <= ZERO:
-        raise Invalid("Nothing is left of this run's cost cap for another run.")
+    cap = loan_of(row, stated=stated, callee_cap=callee_cap)
     AgentSession.objects.filter(pk=row.pk).update(max_cost_usd=F("max_cost_usd") - micro(cap))
     return cap
 
@@ -77,8 +73,7 @@ def agent_run_within(
     require_enabled(agent)
     _require_no_cycle(parent, agent)
     _require_not_looser(parent, agent)
-    wanted = max_cost_usd or definition_of(agent).max_cost_usd or parent.max_cost_usd or ZERO
-    cap = cap_reserve(parent, wanted)
+    cap = cap_lend(parent, stated=max_cost_usd, callee_cap=definition_of(agent).max_cost_usd)
     actor = started_by(parent)
     child = session_create(
         owner=parent.owner,
@@ -143,9 +138,12 @@ def agent_to_start(parent: AgentSession, name: str) -> Agent:
 
 
 def run_result(parent: AgentSession, run_id: str) -> dict[str, Any]:
-    """Return the state and result of a run that this one started."""
+    """Return the state and result of a run that this one started; in a chat, that any of its messages started."""
     known = as_uuid(run_id)
-    child = AgentSession.objects.filter(public_id=known, parent=parent).first() if known else None
+    mine = Q(parent=parent)
+    if parent.mode == Mode.CHAT and parent.params.get("chat"):
+        mine |= Q(parent__in=AgentSession.objects.of_chat(parent.owner_id, parent.params["chat"]).values("pk"))
+    child = AgentSession.objects.filter(mine, public_id=known).first() if known else None
     if child is None:
         raise NotFound(f"This run has started no run {run_id}.")
     is_over = child.status in TERMINAL
@@ -180,7 +178,10 @@ def children_attend(now: datetime) -> int:
         session_halt(pk, by=None, reason="The run that started it was halted.", now=now)
         done += 1
     for pk, parent_pk in list(over.order_by("parent_id", "pk").values_list("pk", "parent_id")[:MOST]):
-        done += _hand_back(pk, parent_pk, now=now)
+        try:
+            done += _hand_back(pk, parent_pk, now=now)
+        except Exception:  # the others come back all the same, and their callers go on
+            logger.exception("run %s could not give back what it left; it is tried again", pk)
     return done
 
 
@@ -204,6 +205,8 @@ def _hand_back(child_pk: int, parent_pk: int, *, now: datetime) -> bool:
         alert_push(heir, name=RUN_FINISHED, text=text, source_name="run", now=now, dedupe=f"run:{child.public_id}")
     details = {"child_id": str(child.public_id), "rest_usd": str(rest)}
     recorder.append(heir.chain, "run.handed_back", now=now, details=details)
+    if heir.waiting_on == WaitingOn.RUNS:
+        session_wake(heir.pk, now=now)
     return True
 
 

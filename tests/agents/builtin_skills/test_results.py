@@ -158,10 +158,12 @@ def test_runs_together_stay_within_what_is_left_of_the_cap(session, office):
     first = use(session, "run_playbook", "turn:1", max_cost_usd=1.5, **given)
     second = use(session, "run_playbook", "turn:2", **given)
     third = use(session, "run_playbook", "turn:3", **given)
-    assert [Decimal(made.data["max_cost_usd"]) for made in (first, second)] == [Decimal("1.5"), Decimal("0.5")]
-    assert third.outcome == Outcome.ERROR
-    assert "Nothing is left" in third.error
-    assert AgentSession.objects.filter(mode=Mode.PHASED).count() == 2
+    assert [Decimal(made.data["max_cost_usd"]) for made in (first, second)] == [Decimal("1.5"), Decimal("0.25")]
+    assert Decimal(third.data["max_cost_usd"]) == Decimal("0.125")
+    fourth = use(session, "run_playbook", "turn:4", **given)
+    assert fourth.outcome == Outcome.ERROR
+    assert "$0.125 is left of this run's cap, and it keeps $0.10 to finish" in fourth.error
+    assert AgentSession.objects.filter(mode=Mode.PHASED).count() == 3
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ CLOSED = {
     "Mode": "phased loop chat heartbeat sensor index",
     "Status": "queued running sleeping waiting completed halted failed",
     "HaltState": "running halt_requested halted idle",
-    "WaitingOn": "approval input operator model resume",
+    "WaitingOn": "approval input operator model resume runs",
     "TerminalReason": (
         "completed agent_shutdown external_halt timed_out max_steps budget_exceeded cost_cap_reached idle_timeout "
         "stuck_loop provider_error tool_not_granted worker_error worker_lost opted_out refused unpriced_model"
     ),
     "RunResult": "ok findings empty partial failed",
     "AgentState": (
-        "running waiting_for_tool waiting_for_input waiting_for_approval waiting_for_model sleeping paused completed "
-        "error cancelled timed_out max_steps budget_exceeded"
+        "running waiting_for_tool waiting_for_input waiting_for_approval waiting_for_model waiting_for_runs "
+        "sleeping paused completed error cancelled timed_out max_steps budget_exceeded"
     ),
     "Brake": "R4 R5 R6 approval rate_limit arguments skill rule",
     "RuleEffect": "allow ask deny",

@@ -38,7 +38,7 @@ def helper(owner):
 
 
 def start(parent, agent, usd="0.30"):
-    return agent_run_within(parent, agent, "Do it.", max_cost_usd=Decimal(usd), now=clock())
+    return agent_run_within(parent, agent, "Do it.", max_cost_usd=None if usd is None else Decimal(usd), now=clock())
 
 
 def caps(*rows):
@@ -84,17 +84,60 @@ def test_only_runs_that_it_started_are_shown(parent, run_id):
         run_result(parent, run_id)
 
 
-def test_more_than_the_rest_is_cut_to_it_and_nothing_left_is_refused(parent, helper, owner):
-    child = start(parent, helper, "5")
-    assert caps(parent, child) == [Decimal(0), CAP]
-    with pytest.raises(Invalid, match="Nothing is left"):
-        start(parent, make_agent(owner=owner, mode="auto"))
+def test_stated_amount_leaves_the_caller_its_floor_or_is_refused(parent, helper):
+    with pytest.raises(
+        Invalid, match=r"\$0.91 cannot be lent: \$1.00 is left .* keeps \$0.10 .* Ask for \$0.90 at most"
+    ):
+        start(parent, helper, "0.91")
+    assert caps(parent) == [CAP]
+    child = start(parent, helper, "0.90")
+    assert caps(parent, child) == [Decimal("0.10"), Decimal("0.90")]
+
+
+@pytest.mark.parametrize(
+    ("cap", "callee", "lent"),
+    [
+        ("5", None, "2.5"),
+        ("5", "0.40", "0.40"),
+        ("30", None, "5"),
+        ("0.2", None, "0.1"),
+        ("5", "9", "2.5"),
+        ("5", "0", "0"),
+    ],
+)
+def test_without_an_amount_the_smallest_of_half_the_callee_s_cap_and_the_default_is_lent(owner, cap, callee, lent):
+    parent = make_session(owner=owner, agent=make_agent(owner=owner, mode="auto"), max_cost_usd=Decimal(cap))
+    definition = "" if callee is None else f"name: Helper\nmodel: offline-analyst\nmax_cost_usd: {callee}\n"
+    child = start(parent, make_agent(owner=owner, name="Helper", mode="auto", definition=definition), None)
+    assert caps(parent, child) == [Decimal(cap) - Decimal(lent), Decimal(lent)]
+
+
+@pytest.mark.parametrize(("cap", "stated"), [("0.19", None), ("0.1", None), ("0.1", "0.01"), ("0", None)])
+def test_loan_that_would_leave_less_than_the_floor_is_refused(owner, cap, stated):
+    parent = make_session(owner=owner, agent=make_agent(owner=owner, mode="auto"), max_cost_usd=Decimal(cap))
+    with pytest.raises(Invalid, match=r"keeps .* to finish.* Do the work yourself"):
+        start(parent, make_agent(owner=owner, mode="auto"), stated)
+    assert caps(parent) == [Decimal(cap)]
+    assert not AgentSession.objects.filter(parent=parent).exists()
+
+
+def test_floor_is_a_setting(parent, helper, settings):
+    settings.LQOPS_LENDER_FLOOR_USD = Decimal("0.60")
+    with pytest.raises(Invalid, match=r"keeps \$0.60"):
+        start(parent, helper, None)
+
+
+def test_run_without_a_cap_lends_what_is_asked_for_or_the_default(owner, helper):
+    parent = make_session(owner=owner, agent=make_agent(owner=owner, mode="auto"), max_cost_usd=None)
+    AgentSession.objects.filter(pk=parent.pk).update(max_cost_usd=None)
+    assert caps(start(parent, helper, None)) == [Decimal(5)]
+    assert caps(start(parent, make_agent(owner=owner, mode="auto"), "7"), parent) == [Decimal(7), None]
 
 
 def test_tree_is_at_most_three_levels_deep(parent, owner):
     row = parent
-    for _ in range(3):
-        row = start(row, make_agent(owner=owner, mode="auto"), "0.1")
+    for usd in ("0.6", "0.4", "0.2"):
+        row = start(row, make_agent(owner=owner, mode="auto"), usd)
     with pytest.raises(Invalid, match="3 levels deep"):
         start(row, make_agent(owner=owner, mode="auto"), "0.01")
 
@@ -198,9 +241,9 @@ def test_runs_that_are_started_at_once_never_get_more_than_the_cap(parent, owner
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(outcomes) == ["refused"] * 2 + ["started"] * 4
+    assert sorted(outcomes) == ["refused"] * 3 + ["started"] * 3
     given = sum(AgentSession.objects.filter(parent=parent).values_list("max_cost_usd", flat=True))
-    assert (given, *caps(parent)) == (CAP, Decimal(0))
+    assert (given, *caps(parent)) == (Decimal("0.90"), Decimal("0.10"))
 
 
 @pytest.mark.django_db(transaction=True)
