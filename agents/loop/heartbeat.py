@@ -9,6 +9,7 @@ from typing import Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, definition_of, loop_config_for
@@ -16,7 +17,7 @@ from agents.definitions.schema import AgentDefinition, Heartbeat
 from agents.engine.background import background_entries
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, answer_at_round_limit, run_agent_turn
-from agents.enums import Mode, TerminalReason
+from agents.enums import Mode, Status, TerminalReason
 from agents.exceptions import Invalid
 from agents.ledger.boundary import may_run_for
 from agents.loop.guardrails import turn_config, within_hours
@@ -50,7 +51,10 @@ def heartbeat_of(definition: AgentDefinition) -> Heartbeat | None:
 
 @transaction.atomic
 def heartbeat_start(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> AgentSession:
-    """Return the planned beat; plan the first one, an interval from now, if there is none."""
+    """Return the planned beat; plan the first one if there is none.
+
+    It comes an interval from now; outside of the active hours, when they next begin.
+    """
     require_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     beat = heartbeat_of(definition_of(row))
@@ -58,7 +62,7 @@ def heartbeat_start(*, agent: Agent, by: User | None, now: datetime, actor: str 
         raise Invalid(f"The agent {row.name} is switched off, or its definition has no enabled heartbeat.")
     Agent.objects.filter(pk=row.pk).update(wanted=True)
     planned = running(row.pk, Mode.HEARTBEAT).first()
-    return planned or _plan(row, now + timedelta(seconds=beat.interval), asked_by=actor_of(by, actor), now=now)
+    return planned or _plan(row, asked_by=actor_of(by, actor), since=now, is_first=True, now=now)
 
 
 @transaction.atomic
@@ -69,10 +73,49 @@ def heartbeat_next(session: AgentSession, agent: Agent, *, now: datetime) -> Age
     if newest is None or newest.pk != session.pk:
         return newest
     beat = heartbeat_of(definition_of(row))
-    interval = timedelta(seconds=beat.interval) if beat else timedelta(0)
-    planned = datetime.fromisoformat(session.params["due_at"]) + interval
-    due = planned if planned > now else now + interval
-    return _plan(row, due, asked_by=session.metadata.get("asked_by", SYSTEM), now=now)
+    due = datetime.fromisoformat(session.params["due_at"])
+    since = due if due + _interval(beat) > now else now
+    return _plan(row, asked_by=session.metadata.get("asked_by", SYSTEM), since=since, is_first=False, now=now)
+
+
+@transaction.atomic
+def heartbeat_move(*, agent: Agent, before: AgentDefinition | None, definition: AgentDefinition, now: datetime) -> bool:
+    """Move the planned beat to when a new definition wants it; False if it wants nothing else, or none is planned.
+
+    Its interval counts from where it did: from the beat before, or from its start. The caller has the agent's lock.
+    """
+    if before is not None and _times(before) == _times(definition):
+        return False
+    begun = Message.objects.filter(session=OuterRef("pk"))
+    planned = running(agent.pk, Mode.HEARTBEAT).filter(~Exists(begun), status=Status.SLEEPING).first()
+    if planned is None:
+        return False
+    since = datetime.fromisoformat(planned.params["since"]) if "since" in planned.params else planned.created_at
+    due = _due(definition, since=since, is_first=planned.params.get("is_first", False), now=now)
+    noted = {**planned.params, "due_at": due.isoformat()}
+    asleep = AgentSession.objects.filter(pk=planned.pk, status=Status.SLEEPING)
+    return bool(asleep.update(next_wake_at=due, params=noted, slot=_slot(due)))
+
+
+def _times(definition: AgentDefinition) -> tuple[object, ...]:
+    """Return what a beat's time depends on."""
+    beat = heartbeat_of(definition)
+    return (beat and beat.interval, autonomy_of(definition).active_hours, definition.zone)
+
+
+def _interval(beat: Heartbeat | None) -> timedelta:
+    return timedelta(seconds=beat.interval) if beat else timedelta(0)
+
+
+def _due(definition: AgentDefinition, *, since: datetime, is_first: bool, now: datetime) -> datetime:
+    """Return when the beat comes whose interval counts from then; the first need not wait outside of active hours."""
+    waits = is_first and within_hours(definition, since) > since
+    at = since if waits else since + _interval(heartbeat_of(definition))
+    return within_hours(definition, max(at, now))
+
+
+def _slot(due: datetime) -> str:
+    return f"heartbeat:{int(due.timestamp())}"
 
 
 @transaction.atomic
@@ -84,15 +127,16 @@ def heartbeat_stop(*, agent: Agent, by: User | None, now: datetime, actor: str =
     return sessions_halt(pks, by=by, reason=STOPPED, now=now, actor=actor)
 
 
-def _plan(agent: Agent, at: datetime, *, asked_by: str, now: datetime) -> AgentSession:
+def _plan(agent: Agent, *, asked_by: str, since: datetime, is_first: bool, now: datetime) -> AgentSession:
     definition = definition_of(agent)
-    due = within_hours(definition, at)
-    params = {"key": f"agent:{agent.public_id}:heartbeat", "due_at": due.isoformat()}
+    due = _due(definition, since=since, is_first=is_first, now=now)
+    key = f"agent:{agent.public_id}:heartbeat"
+    params = {"key": key, "due_at": due.isoformat(), "since": since.isoformat(), "is_first": is_first}
     return session_create(
         owner=agent.owner,
         agent=agent,
         mode=Mode.HEARTBEAT,
-        slot=f"heartbeat:{int(due.timestamp())}",
+        slot=_slot(due),
         max_cost_usd=definition.max_cost_usd,
         token_budget=loop_config_for(agent, params).token_budget,
         params=params,

@@ -23,6 +23,7 @@ from agents.exceptions import Superseded
 from agents.knowledge.documents import collection_create
 from agents.ledger.budgets import budgets_lock_all, cap_of, caps_set
 from agents.ledger.trigger_health import trigger_lock
+from agents.loop.heartbeat import heartbeat_move
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, SkillSetting, Trigger
 from agents.people.access import actor_of, require_access, require_may_loosen
 from agents.policy.loosening import loosened
@@ -91,6 +92,7 @@ def definition_write(
     require_may_loosen(by, looser, bound=[row.owner_id])
     plan = triggers_plan(row, definition, before, file=file)
     stopped = agent_stop_removed(agent=row, definition=definition, now=now, actor=actor_of(by))
+    heartbeat_move(agent=row, before=before, definition=definition, now=now)
     sensors_sync(row, stored_definition(new_text), now)  # problems name the file agent.yaml, as the agent's page does
     budgets_lock_all()  # a cap may change: locks come before audit events
     row = agent_edit(agent=row, by=by, now=now, **_settings(definition, before))

@@ -178,10 +178,10 @@ def waiting_for_person() -> QuerySet[AgentSession]:
     Also those that wait for a run below them which does.
     """
     waiting = AgentSession.objects.filter(status=Status.WAITING)
-    found = Q(waiting_on__in=_FOR_A_PERSON)
+    found = for_a_person = Q(waiting_on__in=_FOR_A_PERSON)
     for _ in range(MAX_DEPTH):
-        below = Exists(waiting.filter(found, parent=OuterRef("pk")))
-        found = Q(waiting_on__in=_FOR_A_PERSON) | (Q(waiting_on=WaitingOn.RUNS) & below)
+        below = waiting.filter(found, parent=OuterRef("pk"))
+        found = for_a_person | Q(Exists(below), waiting_on=WaitingOn.RUNS)
     return waiting.filter(found)
 
 
