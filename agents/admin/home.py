@@ -96,7 +96,7 @@ VIEW: Final = "agents.view_agentsession"
 TEST: Final = "agents.change_agentsession"
 PACKAGES: Final = ("lqops", "django", "django-q2", "django-unfold", "djangorestframework")
 MAX_BADGE: Final = 99
-MODEL_FAULTS: Final = frozenset({"suspended", "away", "failing"})
+MODEL_FAULTS: Final = frozenset({"suspended", "away", "failing", "key"})
 BUILT_IN_PROVIDERS: Final = frozenset({"offline", "scripted"})
 STEPS_COOKIE: Final = "lqops_first_steps"
 STEPS_SECONDS: Final = 365 * 24 * 3600
@@ -410,6 +410,8 @@ def _model_items(found: Health) -> Iterator[Item]:
         yield Item("model", "bad", model, suspended, text, "", "View", suspended)
     for model in sorted(set(found.failing) - {one.model for one in found.away}):
         yield Item("model", "bad", model, link, "Fails every request.", "", "Test", link)
+    for model in found.key_refused:
+        yield Item("model", "bad", model, link, "Its server refuses the key: set another one.", "", "Test", link)
 
 
 def _budget_item(meter: Meter, user: User) -> Item:
@@ -649,9 +651,8 @@ def _paused(pause: Any, user: User) -> PausedRow:
     )
 
 
-def _paused_trigger(trigger: Trigger, pause: Any, user: User) -> PausedRow:
+def _paused_trigger(trigger: Trigger, pause: Any, by: str, user: User) -> PausedRow:
     """A trigger that stopped itself says why on Home; its pause has nobody's name."""
-    by = pause.requested_by.get_username() if pause and pause.requested_by else ""
     reason = PAUSED_FOR.get(trigger.pause_reason, words(trigger.pause_reason) or "by hand")
     resume = _row_page(trigger, "act", "resume") if user.has_perm("agents.change_trigger") else ""
     kind = "trigger and its runs" if pause else "trigger"
@@ -849,9 +850,9 @@ def sections(request: HttpRequest) -> list[dict[str, Any]]:
         for entry in entries:
             pages = [page for page in entry.pages if page.is_open_to(user)]
             if pages:
-                waiting = sum(numbers.get(page.name, 0) for page in pages)
+                counts = [number for page in pages if (number := numbers.get(page.name, 0))]
                 shown = {"title": entry.title, "icon": entry.icon, "link": pages[0].link, "active": entry is current}
-                items.append({**shown, **({"badge": _badge(waiting)} if waiting else {})})
+                items.append({**shown, **({"badge": " + ".join(map(_badge, counts))} if counts else {})})
         if items:
             built.append({"title": title, "separator": bool(title), "items": items})
     return built

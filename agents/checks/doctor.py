@@ -51,7 +51,16 @@ def diagnose() -> list[Check]:
         Check.of("the installation's row exists", ok=has_row, fault="every call is refused; run `manage.py migrate`"),
         Check.of("no model is suspended", ok=not suspended, fault=too_dear),
         Check.of("every model answers", ok=not away, fault=f"not answering: {', '.join(away)}"),
-        Check.of("no model fails every request", ok=not failing, fault=f"failing: {', '.join(failing)}"),
+        Check.of(
+            "no model fails every request",
+            ok=not failing.all_requests,
+            fault=f"failing: {', '.join(failing.all_requests)}",
+        ),
+        Check.of(
+            "no model's key is refused",
+            ok=not failing.key_refused,
+            fault=f"set other keys: {', '.join(failing.key_refused)}",
+        ),
         Check.of("hosts have free disk, a checkpoint file and the same keys", ok=not of_hosts, fault=of_hosts),
         Check.of(f"checkpoints are signed with the key {public_key()}", ok=not here.checkpoint_fault, fault=of_hosts),
         Check.of(

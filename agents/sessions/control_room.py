@@ -75,6 +75,7 @@ from agents.models import (
 )
 from agents.models.expressions import CountOf
 from agents.models.sessions import UNFINISHED
+from agents.people.notifications import ABOUT_APPROVALS, ABOUT_QUESTIONS
 from agents.policy.transitions import TERMINAL
 from agents.sessions.faults import failing_models, host_faults, hosts_live
 from agents.sessions.reads import purposes
@@ -338,7 +339,10 @@ def _for_user(user: User, *, all_questions: bool) -> dict[str, QuerySet[Any]]:
     asked = questions_pending()
     return {
         "questions": asked if all_questions else asked.filter(session__owner=user),
-        "notifications": Notification.objects.filter(owner=user, read_at__isnull=True),
+        # What waits for a decision is counted where it is decided.
+        "notifications": Notification.objects.filter(owner=user, read_at__isnull=True).exclude(
+            kind__in=ABOUT_APPROVALS | ABOUT_QUESTIONS
+        ),
     }
 
 
@@ -556,6 +560,7 @@ class Health:
     missing: tuple[str, ...]
     newer: tuple[str, ...]
     failing: tuple[str, ...]
+    key_refused: tuple[str, ...]
     hosts: tuple[Host, ...]
     not_running: tuple[AgentSession, ...] = ()  # the last loops and heartbeats of agents that were started
     faults: tuple[Fault, ...] = ()
@@ -572,6 +577,7 @@ def health(now: datetime) -> Health:
     """
     facts: Mapping[str, Any] = Installation.objects.values(**_health_columns(now)).get(pk=1)
     suspended, away = _models_out()
+    failing = failing_models(now)
     found = Health(
         **facts,
         suspended=suspended,
@@ -579,7 +585,8 @@ def health(now: datetime) -> Health:
         checkpoint_at=_checkpoint_at(),
         missing=tuple(missing_migrations()),
         newer=tuple(newer_migrations()),
-        failing=tuple(failing_models(now)),
+        failing=failing.all_requests,
+        key_refused=failing.key_refused,
         hosts=tuple(hosts_live(now)),
         not_running=() if facts["halted"] else tuple(agents_not_running()),
     )
@@ -658,6 +665,9 @@ def _model_faults(found: Health) -> Iterator[Fault]:
         yield Fault(f"away:{one.model}", text, tells=False)
     for model in sorted(set(found.failing) - {one.model for one in found.away}):
         yield Fault(f"failing:{model}", f"Model {model} fails every request. See the errors of its last calls.")
+    for model in found.key_refused:
+        text = f"The server of model {model} refuses its key. Set another key, then test the model on the page Models."
+        yield Fault(f"key:{model}", text)
 
 
 def _work_faults(found: Health, now: datetime) -> Iterator[Fault]:

@@ -9,7 +9,8 @@ import hmac
 import platform
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,8 @@ from django.db import connection
 from agents import __version__
 from agents.enums import Outcome
 from agents.exceptions import KeysDiffer
-from agents.models import Host, InferenceLog
+from agents.ledger.journal import KEY_REFUSED
+from agents.models import Host, InferenceLog, ToolCall
 from agents.sessions.schema import UNREPORTED, oldest_allowed, release, require_allowed_version
 from audit.checkpoints import checkpoint_fault
 
@@ -36,18 +38,37 @@ FAILING_WITHIN: Final = timedelta(minutes=15)
 # --- Models ---
 
 
-def failing_models(now: datetime) -> list[str]:
-    """Return the models whose last requests, several of them and lately, all failed."""
-    newest = InferenceLog.objects.order_by("-id").values_list("model", "outcome", "created_at")[:REQUESTS_READ]
+@dataclass(frozen=True)
+class Failing:
+    """Models whose last requests failed: each one of several lately, or the last one because of its key."""
+
+    all_requests: tuple[str, ...]
+    key_refused: tuple[str, ...]
+
+
+def failing_models(now: datetime) -> Failing:
+    """Return the models that fail. A refused key is certain after one request, and no later one mends it."""
+    newest = list(
+        InferenceLog.objects.order_by("-id").values_list("model", "outcome", "created_at", "session_id")[:REQUESTS_READ]
+    )
     failed: Counter[str] = Counter()
     answered: set[str] = set()
-    for model, outcome, at in newest:
-        if at < now - FAILING_WITHIN:
-            break
+    last_failed: dict[str, int | None] = {}
+    for model, outcome, at, session_id in newest:
         if outcome == Outcome.SUCCESS:
             answered.add(model)
-        failed[model] += outcome == Outcome.GATEWAY_ERROR and model not in answered
-    return sorted(model for model, count in failed.items() if count >= FAILING_FROM)
+        if outcome == Outcome.GATEWAY_ERROR and model not in answered:
+            last_failed.setdefault(model, session_id)
+            failed[model] += at >= now - FAILING_WITHIN
+    refused = set(_keys_refused(last_failed)) if last_failed else set()
+    often = {model for model, count in failed.items() if count >= FAILING_FROM}
+    return Failing(tuple(sorted(often - refused)), tuple(sorted(refused)))
+
+
+def _keys_refused(last_failed: Mapping[str, int | None]) -> Iterator[str]:
+    calls = ToolCall.objects.filter(detail=KEY_REFUSED, session_id__in=set(last_failed.values()))
+    refused = set(calls.values_list("model", "session_id"))
+    return (model for model, session_id in last_failed.items() if (model, session_id) in refused)
 
 
 # --- Hosts ---

@@ -24,7 +24,8 @@ from agents.people.access import SYSTEM, actor_of, require_access, require_halt_
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import check_move, session_lock, session_wake
 from audit import recorder
-from audit.models import SYSTEM_CHAIN
+from audit.kinds import usernames
+from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.rows import digest
 
 logger = logging.getLogger(__name__)
@@ -372,14 +373,23 @@ def pauses_open(limit: int) -> list[Pause]:
     return list(rows.select_related(*joins).order_by("-pk")[:limit])
 
 
-def triggers_paused(limit: int) -> list[tuple[Trigger, Pause | None]]:
-    """Return the paused triggers, newest first, each with the pause that holds up its runs, if there is one."""
+TRIGGER_PAUSED: Final = "autonomous_trigger.paused"
+
+
+def triggers_paused(limit: int) -> list[tuple[Trigger, Pause | None, str]]:
+    """Return the paused triggers, newest first.
+
+    Each comes with the pause that holds up its runs, if there is one, and the name of the person who paused it.
+    """
     rows = list(Trigger.objects.filter(paused_at__isnull=False, deleted_at__isnull=True).order_by("-paused_at")[:limit])
     held = {
         pause.trigger_id: pause
         for pause in Pause.objects.open().filter(trigger__in=rows).select_related("requested_by")
     }
-    return [(row, held.get(row.pk)) for row in rows]
+    paused = AuditEvent.objects.filter(kind=TRIGGER_PAUSED, at__in=[row.paused_at for row in rows])
+    actors = {str(event.details.get("trigger_id")): event.actor for event in paused}
+    names = usernames(actors.values())
+    return [(row, held.get(row.pk), names.get(actors.get(str(row.public_id), ""), "")) for row in rows]
 
 
 def pauses_of(row: AgentSession) -> list[Pause]:

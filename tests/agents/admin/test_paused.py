@@ -1,8 +1,11 @@
 """The page of everything that is paused."""
 
+from datetime import timedelta
+
 import pytest
 from django.urls import reverse
 
+from agents.ledger.trigger_health import trigger_stop
 from agents.models import Agent, AgentSession, Trigger
 from agents.sessions.pauses import agent_pause, session_pause, work_pause
 from agents.triggers.triggers import trigger_pause
@@ -37,6 +40,15 @@ def test_says_what_is_paused_by_whom_and_why(client, things):
         assert words in found, words
     for link in resumes(things):
         assert f'href="{link}"' in found, link
+
+
+def test_names_who_paused_a_trigger_and_nobody_for_one_that_stopped_itself(client):
+    sign_in(client, "admin")
+    by_hand, by_itself = make_trigger(name="By hand"), make_trigger(name="By itself")
+    trigger_pause(trigger=by_hand, by=make_user(username="quinn", is_superuser=True), now=NOW)
+    trigger_stop(by_itself, "failing", now=NOW + timedelta(seconds=1))
+    rows = {row.name: row.by for row in client.get(reverse(PAGE)).context["paused"]}
+    assert rows == {"By hand": "quinn", "By itself": ""}
 
 
 @pytest.mark.parametrize(("paused", "shown", "is_cut"), [(2, 2, False), (3, 2, True)])

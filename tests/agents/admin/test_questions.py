@@ -3,13 +3,14 @@
 import pytest
 from django.urls import reverse
 
-from agents.enums import QuestionStatus, Status
+from agents.enums import NoticeKind, QuestionStatus, Status
 from agents.models import AgentSession, Question
+from agents.people.notifications import notification_create
 from audit.models import AuditEvent
 from tests.agents.admin.hostile import PAYLOADS, read
-from tests.agents.admin.rows import page, sign_in, text_of
+from tests.agents.admin.rows import make_approval, page, sign_in, text_of
 from tests.agents.ask.rows import make_question, open_chat
-from tests.factories import make_agent, make_user
+from tests.factories import NOW, make_agent, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -118,6 +119,21 @@ def test_home_and_sidebar_count_questions(client, role, badge):
     assert {item["title"]: item.get("badge") for item in items}["Approvals"] == badge
     tabs = client.get(reverse("admin:agents_question_changelist")).context["page_tabs"]
     assert {tab["title"]: tab["badge"] for tab in tabs}["Questions"] == badge
+
+
+def test_sidebar_counts_approvals_and_questions_apart_and_no_matter_twice(client):
+    user = sign_in(client, "approver")
+    waiting(user, text="Mine?")
+    make_approval()
+    for kind in (NoticeKind.APPROVAL_WAITING, NoticeKind.QUESTION_WAITING, NoticeKind.FAULT):
+        notification_create(owner_id=user.pk, kind=kind, title="t", body="", now=NOW)
+    items = [
+        item
+        for section in client.get(reverse("admin:index")).context["sidebar_navigation"]
+        for item in section["items"]
+    ]
+    badges = {item["title"]: item.get("badge") for item in items}
+    assert (badges["Approvals"], badges["Notifications"]) == ("1 + 1", "1")
 
 
 def test_questions_and_answers_are_escaped(client):

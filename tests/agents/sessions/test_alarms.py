@@ -9,11 +9,13 @@ from django.db.migrations.recorder import MigrationRecorder
 from agents import __version__
 from agents.enums import NoticeKind, OutboxStatus, Outcome, Purpose, Status
 from agents.exceptions import KeysDiffer
+from agents.ledger.journal import KEY_REFUSED
 from agents.models import Alarm, Host, InferenceLog, Lease, ModelOutage, Notification, OutboxMessage
 from agents.sessions import faults
 from agents.sessions.alarms import alarms_update
 from agents.sessions.control_room import health
 from agents.ticker import StandIn, Ticker
+from tests.agents.admin.rows import make_call
 from tests.agents.people.mail_server import mail_server
 from tests.factories import NOW, make_session, make_user
 from tests.flows.processes import until
@@ -154,8 +156,22 @@ def test_fault_of_a_moment_and_one_that_returns_soon_are_not_told(operator):
 def test_model_fails_when_none_of_several_requests_is_answered(outcomes, is_failing):
     failing(outcomes=outcomes)
 
-    assert faults.failing_models(NOW) == (["broken"] if is_failing else [])
-    assert faults.failing_models(NOW + timedelta(hours=1)) == []
+    assert faults.failing_models(NOW).all_requests == (("broken",) if is_failing else ())
+    assert faults.failing_models(NOW + timedelta(hours=1)).all_requests == ()
+
+
+def test_refused_key_is_a_fault_after_one_request_until_the_model_answers():
+    session = make_session()
+    failing(outcomes=[Outcome.GATEWAY_ERROR])
+    InferenceLog.objects.update(session=session)
+    make_call(session, model="broken", outcome=Outcome.GATEWAY_ERROR, detail=KEY_REFUSED)
+    found = faults.failing_models(NOW + timedelta(days=1))
+    assert (found.all_requests, found.key_refused) == ((), ("broken",))
+    assert [fault.text for fault in health(NOW).faults if fault.code == "key:broken"] == [
+        "The server of model broken refuses its key. Set another key, then test the model on the page Models."
+    ]
+    failing(outcomes=[Outcome.SUCCESS])
+    assert faults.failing_models(NOW).key_refused == ()
 
 
 def test_model_that_is_away_is_one_line():

@@ -410,7 +410,7 @@ def test_everything_that_is_paused_is_listed_newest_first():
 
     assert [(pause.session, pause.agent) for pause in pauses_open(10)] == [(session, None), (None, agent)]
     assert len(pauses_open(1)) == 1
-    assert [(row, pause is not None) for row, pause in triggers_paused(10)] == [(second, True), (first, False)]
+    assert [(row, pause is not None) for row, pause, _ in triggers_paused(10)] == [(second, True), (first, False)]
 
 
 def test_the_runs_of_a_deleted_trigger_go_on():
