@@ -27,7 +27,7 @@ FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent
 	agents/ledger/journal.py agents/ledger/at_once.py agents/ledger/prepared.py agents/ledger/halt_watch.py agents/ledger/outages.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/second_eyes.py agents/people/delegations.py \
 	agents/guard/settlement.py agents/guard/calls.py agents/guard/dispatch.py agents/guard/intents.py agents/guard/embed.py \
 	agents/engine/query_vectors.py agents/knowledge/vectors.py agents/providers/openai_embeddings.py agents/engine/indexing.py \
-	agents/skills/confinement.py agents/skills/isolat*.py agents/skills/limits.py agents/skills/fetching.py agents/skills/places.py agents/skills/process.py \
+	agents/skills/confinement.py agents/skills/isolat*.py agents/skills/limits.py agents/skills/fetching.py agents/skills/places.py agents/skills/process.py agents/skills/usage.py \
 	agents/skills/system_calls.py agents/text/no_database.py agents/skills/probe.py \
 	agents/text/clean.py agents/skills/parsing.py agents/skills/literals.py agents/policy/guardrails.py \
 	agents/policy/context_window.py agents/policy/conversation.py agents/text/quotes.py \

@@ -1,8 +1,8 @@
 """Takes files, network and other processes away from this process, for good, as far as the kernel allows.
 
-Files, signals and the memory of other processes are taken by Landlock; sockets, new sessions and the like by a seccomp
-filter (agents.skills.system_calls). Neither needs root or another program. Both hold for every program that the process
-starts. Called in a process with one thread.
+Files, signals and the memory of other processes are taken by Landlock; what it does not know, such as sockets, modes of
+files and new sessions, by a seccomp filter (agents.skills.system_calls). Neither needs root or another program. Both
+hold for every program that the process starts. Called in a process with one thread.
 """
 
 import ctypes
@@ -33,6 +33,7 @@ _TCP: Final = 3  # to listen and to connect
 _NETWORK_SINCE: Final = 4
 _SIGNALS_AND_SOCKETS: Final = 3  # to processes outside
 _SCOPES_SINCE: Final = 6
+_BY_FILTER: Final = ("metadata", "memory", "network", "processes")
 
 
 class _Ruleset(ctypes.Structure):
@@ -53,7 +54,7 @@ def confine(*, reads: Iterable[str], writes: Iterable[str], system_calls: bytes)
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "prctl"):
         reason = "this system is not Linux"
-        return {"files": reason, "network": reason, "processes": reason}
+        return {"files": reason, **dict.fromkeys(_BY_FILTER, reason)}
     libc.syscall.restype = ctypes.c_long
     libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -61,7 +62,7 @@ def confine(*, reads: Iterable[str], writes: Iterable[str], system_calls: bytes)
     faults = _confine_files(libc, reads, writes)
     if not system_calls or not _load_filter(libc, system_calls):
         reason = "the kernel takes no seccomp filter" if system_calls else "libseccomp is not installed"
-        faults = {**faults, "network": reason, "processes": reason}
+        faults = {**faults, **dict.fromkeys(_BY_FILTER, reason)}
     return faults
 
 

@@ -44,7 +44,9 @@ def call_isolated(
     with own_folder() as folder, fetch_desk(context.fetch) as (desk, connection):
         job = {**_job(skill, context, folder), "arguments": dict(arguments), "strict": strict}
         sent = json.dumps(job, default=str).encode()
-        ended = run_process(sent, folder=folder, variables=skill.variables, connection=connection, wait=wait)
+        ended = run_process(
+            sent, folder=folder, variables=skill.variables, limits=skill.limits, connection=connection, wait=wait
+        )
     try:
         return _answer(skill, ended)
     except SkillFailed as failed:
@@ -71,7 +73,7 @@ def _answer(skill: Skill, ended: Ended) -> Answer:
     failed = next((message for message in messages if "error" in message), None)
     if failed:
         raise SkillFailed(_with_hint(str(failed["error"]), str(failed.get("hint", "")))[:MAX_ERROR_CHARS])
-    why = _with_hint(f"code {ended.code}", hint_of_code(ended.code, skill.limits))
+    why = _with_hint(f"code {ended.code}", ended.limit_reached or hint_of_code(ended.code, skill.limits))
     if not messages or "started" not in messages[0]:
         raise SkillFailed(f"{skill.name} did not start: its process ended with {why}")
     if ended.wrote_too_much or (len(messages) == LINES and "output" not in messages[1]):

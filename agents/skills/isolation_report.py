@@ -13,13 +13,13 @@ from agents.conf import clock
 from agents.exceptions import OutcomeUnknown
 from agents.skills.isolation import SkillFailed
 from agents.skills.places import private_places
-from agents.skills.probe import probe
+from agents.skills.probe import FILLED, fill, probe
 from agents.skills.process import environment
 from agents.skills.running import SkillTimeout, run_isolated
 from agents.skills.skill import SkillContext
 
 MAX_FILES: Final = 20
-PROTECTIONS: Final = ("environment", "limits", "files", "network", "processes")
+PROTECTIONS: Final = ("environment", "limits", "disk", "memory", "files", "metadata", "network", "processes")
 
 
 def isolation_report() -> dict[str, str]:
@@ -31,12 +31,25 @@ def isolation_report() -> dict[str, str]:
             "files": [outside.name, *_private_files()],
             "port": port,
             "path": path,
+            "file": outside.name,
         }
         try:
             answer = run_isolated(probe, context, arguments, strict=False)
         except (SkillTimeout, OutcomeUnknown) as error:
             raise SkillFailed(str(error)) from error
-    return {name: _reason(name, answer.output, answer.unprotected) for name in PROTECTIONS}
+    possible = {**answer.output, "disk": _disk(context)}
+    return {name: _reason(name, possible, answer.unprotected) for name in PROTECTIONS}
+
+
+def _disk(context: SkillContext) -> list[str]:
+    """Return what a skill can do to the disk: nothing, if it is ended while it fills its folder."""
+    try:
+        run_isolated(fill, context, {}, strict=False)
+    except OutcomeUnknown as error:
+        if "folder_mb" in str(error):
+            return []
+        raise SkillFailed(str(error)) from error
+    return [FILLED]
 
 
 def _reason(name: str, possible: Mapping[str, list[str]], unprotected: Mapping[str, str]) -> str:

@@ -21,11 +21,16 @@ _PROC: Final = Path("/proc")
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one process, and their defaults. `processes`: how many others it may start."""
+    """Limits of one call, and their defaults. `processes`: how many others its process may start.
+
+    `files` and `folder_mb` are those of its folder, all together.
+    """
 
     cpu_seconds: int = 60
     memory_mb: int = 2_048
     file_mb: int = 64
+    folder_mb: int = 256
+    files: int = 10_000
     open_files: int = 256
     processes: int = 0
 

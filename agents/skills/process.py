@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import IO, Final
 
-from agents.skills.limits import MAX_RESULT_BYTES
+from agents.skills.limits import MAX_RESULT_BYTES, Limits
 from agents.skills.places import search_path
+from agents.skills.usage import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +42,17 @@ class Ended:
     code: int
     lines: list[bytes]
     wrote_too_much: bool
+    limit_reached: str  # of what only its worker could count, and how to raise it
 
 
 def run_process(
-    job: bytes, *, folder: str, variables: Iterable[str], connection: int, wait: Callable[["Exchange"], None]
+    job: bytes,
+    *,
+    folder: str,
+    variables: Iterable[str],
+    limits: Limits,
+    connection: int,
+    wait: Callable[["Exchange"], None],
 ) -> Ended:
     """Start a process for one call. `wait` returns when the exchange has ended, or raises; then it is killed.
 
@@ -61,13 +70,13 @@ def run_process(
         umask=OWNER_ONLY,
         start_new_session=True,
     ) as process:
-        exchange = Exchange(process, job)
+        exchange = Exchange(process, job, Usage(process.pid, folder, limits))
         try:
             wait(exchange)
         finally:
             exchange.close()
             _kill_all(process)
-    return Ended(process.returncode, exchange.lines, exchange.has_too_much)
+    return Ended(process.returncode, exchange.lines, exchange.has_too_much, exchange.usage.problem)
 
 
 def environment(folder: str, variables: Iterable[str]) -> dict[str, str]:
@@ -81,9 +90,13 @@ def environment(folder: str, variables: Iterable[str]) -> dict[str, str]:
 
 
 class Exchange:
-    """What is to be sent to a process, and what it has written. Ends with its result, its end, or too many bytes."""
+    """What is to be sent to a process, and what it has written.
 
-    def __init__(self, process: "subprocess.Popen[bytes]", job: bytes) -> None:
+    Ends with its result, its end, too many bytes, or a limit of what it uses.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", job: bytes, usage: Usage) -> None:
+        self.usage = usage
         self._unsent = job
         self._received = bytearray()
         self._selector = selectors.DefaultSelector()
@@ -106,9 +119,15 @@ class Exchange:
         return len(self._received) > MAX_BYTES
 
     def step(self, seconds: float) -> None:
-        """Wait until something can be sent or received, and do it."""
-        for key, _ in self._selector.select(seconds):
-            key.data(key.fileobj)
+        """Wait until something can be sent or received, and do it. Look at what the process uses meanwhile."""
+        end = monotonic() + seconds
+        ready = None
+        while not ready and self.is_open and (left := end - monotonic()) > 0:
+            ready = self._selector.select(min(left, self.usage.seconds_until_look))
+            for key, _ in ready:
+                key.data(key.fileobj)
+            self.usage.look()
+            self.is_open = self.is_open and not self.usage.problem
 
     def close(self) -> None:
         self._selector.close()

@@ -1,4 +1,7 @@
-"""The system calls that an isolated skill may not make, as a seccomp filter. Made by libseccomp, once per worker."""
+"""The system calls that an isolated skill may not make, as a seccomp filter. Made by libseccomp, once per worker.
+
+A call that old libraries do not know by name stands here by its number, which is the same on all machines.
+"""
 
 import errno
 import socket
@@ -11,13 +14,52 @@ _CLONE_THREAD: Final = 0x00010000
 _CLONE_NEWUSER: Final = 0x10000000
 _SOCKET_TYPE: Final = 0xF
 _PR_SET_PDEATHSIG: Final = 1
+_PRIO_PROCESS: Final = 0
+_IOPRIO_WHO_PROCESS: Final = 1
+_ITSELF: Final = 0  # as the id of a process
+_INT: Final = 0xFFFFFFFF  # what the kernel reads of an argument that is an int: a program may set the bits above
+# Requests of ioctl that change the attributes of an open file; for 32 bits, too.
+_FS_IOC_SETFLAGS: Final = (0x40086602, 0x40046602)
+_FS_IOC_FSSETXATTR: Final = 0x401C5820
+_NOTHING_DONE: Final = 0
 
 # An error, and the calls that end with it; a call with (argument, comparison, value, value) only if all of them hold.
 _Call = tuple[Any, ...]
 _REFUSED: Final[Sequence[tuple[int, Sequence[_Call]]]] = (
+    # The modes and times of files: Landlock does not know them, and a process may change those of all files of its
+    # user. The call is told that it was done: `shutil.copy` and `tar` would fail otherwise. It is refused if a path
+    # is given and no times (arguments that are 0): `touch` makes the file when it cannot set the present time.
+    (_NOTHING_DONE, [("chmod",), ("fchmod",), ("fchmodat",), (452,)]),  # and fchmodat2
+    (_NOTHING_DONE, [("utime", (1, "NE", 0)), ("utimes", (1, "NE", 0)), ("futimesat", (2, "NE", 0))]),
+    (_NOTHING_DONE, [("utimensat", (1, "EQ", 0)), ("utimensat", (2, "NE", 0))]),
+    (errno.EPERM, [("utime", (1, "EQ", 0)), ("utimes", (1, "EQ", 0)), ("futimesat", (2, "EQ", 0))]),
+    (errno.EPERM, [("utimensat", (1, "NE", 0), (2, "EQ", 0))]),
+    # Their owners and attributes
+    (errno.EPERM, [(name,) for name in ("chown", "fchown", "lchown", "fchownat", 469)]),
+    (errno.EPERM, [("ioctl", (1, "MASKED_EQ", _INT, request)) for request in (*_FS_IOC_SETFLAGS, _FS_IOC_FSSETXATTR)]),
+    (
+        errno.ENOTSUP,
+        [
+            *((f"{kind}{act}xattr",) for act in ("set", "get", "list", "remove") for kind in ("", "l", "f")),
+            *((number,) for number in (463, 464, 465, 466)),  # setxattrat and the others
+        ],
+    ),
+    # Memory that no limit counts, and that outlives the process; messages and semaphores that outlive it, too
+    (
+        errno.ENOSYS,
+        [
+            *((name,) for name in ("memfd_create", 447)),  # and memfd_secret
+            *((name,) for name in ("shmget", "shmat", "shmdt", "shmctl")),
+            *((name,) for name in ("msgget", "msgsnd", "msgrcv", "msgctl")),
+            *((name,) for name in ("semget", "semop", "semtimedop", "semctl")),
+            *((f"mq_{act}",) for act in ("open", "unlink", "timedsend", "timedreceive", "notify", "getsetattr")),
+        ],
+    ),
     # The network, and sockets of programs on this machine, such as a database. A pair within the process is harmless
     # unless it can be given another address later.
     (errno.ENETDOWN, [("socket",), ("socketpair", (1, "MASKED_EQ", _SOCKET_TYPE, socket.SOCK_DGRAM))]),
+    # A file that is on its way to nobody is open, and nothing shows it
+    (errno.EPERM, [("sendmsg",), ("sendmmsg",)]),
     # Ways around this filter
     (errno.ENOSYS, [("io_uring_setup",), ("clone3",)]),  # libraries fall back to clone, whose flags can be read
     # Leaving the group of processes that is killed at the end, outliving the worker, raising limits
@@ -26,7 +68,7 @@ _REFUSED: Final[Sequence[tuple[int, Sequence[_Call]]]] = (
         [
             ("setsid",),
             ("setpgid",),
-            ("prctl", (0, "EQ", _PR_SET_PDEATHSIG)),
+            ("prctl", (0, "MASKED_EQ", _INT, _PR_SET_PDEATHSIG)),
             ("setrlimit",),
             ("prlimit64", (2, "NE", 0)),
             ("clone", (0, "MASKED_EQ", _CLONE_NEWUSER, _CLONE_NEWUSER)),
@@ -41,13 +83,40 @@ _REFUSED: Final[Sequence[tuple[int, Sequence[_Call]]]] = (
             ("ptrace",),
             ("process_vm_readv",),
             ("process_vm_writev",),
+            ("process_madvise",),
+            ("process_mrelease",),
             ("pidfd_getfd",),
+            ("kcmp",),
+            ("move_pages", (0, "NE", _ITSELF)),
+            ("migrate_pages", (0, "NE", _ITSELF)),
             ("add_key",),
             ("request_key",),
             ("keyctl",),
             ("bpf",),
             ("perf_event_open",),
             ("userfaultfd",),
+            ("inotify_add_watch",),  # tells the names of files that are opened in a folder which cannot be read
+            ("fanotify_init",),
+        ],
+    ),
+    # What other processes of the same user get of the machine
+    (
+        errno.EPERM,
+        [
+            ("setpriority", (0, "NE", _PRIO_PROCESS)),
+            ("setpriority", (1, "NE", _ITSELF)),
+            ("ioprio_set", (0, "NE", _IOPRIO_WHO_PROCESS)),
+            ("ioprio_set", (1, "NE", _ITSELF)),
+            *((name, (0, "NE", _ITSELF)) for name in ("sched_setaffinity", "sched_setattr", "sched_setparam")),
+            ("sched_setscheduler", (0, "NE", _ITSELF)),
+        ],
+    ),
+    # File systems: the rights of root are needed, and given up
+    (
+        errno.EPERM,
+        [
+            *((name,) for name in ("mount", "umount2", "pivot_root", "chroot", "swapon", "open_by_handle_at")),
+            *((number,) for number in (428, 429, 430, 431, 432, 433, 442, 467)),  # open_tree to mount_setattr
         ],
     ),
 )

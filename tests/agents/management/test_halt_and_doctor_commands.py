@@ -59,7 +59,7 @@ def test_doctor_passes_on_a_healthy_installation(capsys):
 
 def test_doctor_tries_what_isolated_skills_are_kept_from(capsys):
     said = run(capsys, "doctor", "--no-color")
-    for protection in ("environment", "limits", "files", "network", "processes"):
+    for protection in ("environment", "limits", "disk", "memory", "files", "metadata", "network", "processes"):
         assert f" isolated skills, {protection}: o" in said  # on, or off and why
     assert "ok   isolated skills, environment: on" in said
 

@@ -1,7 +1,9 @@
 """Skills that try to get out of their process, to take all there is, or to deceive their worker."""
 
+import array
 import ctypes
 import json
+import mmap
 import os
 import pickle
 import resource
@@ -21,6 +23,8 @@ from agents.skills.skill import SkillContext, skill
 
 APART = {"level": Level.SAFE, "side_effects": False, "isolation": "process"}
 NEW_SYSTEM_CALLS = {"io_uring_setup": 425, "clone3": 435, "pidfd_getfd": 438}  # alike on all machines
+MEGABYTE = 1024 * 1024
+ABOVE_AN_INT = 1 << 32  # the kernel does not read it where it reads an int
 
 
 @skill(**APART, variables=("SKILL_SHOWN",))
@@ -125,6 +129,149 @@ def reach(how: str, place: str) -> str:
 
 
 @skill(**APART)
+def change(how: str, path: str) -> int:
+    """Changes what the system keeps about a file, and returns the error."""
+    name, libc = os.fsencode(path), ctypes.CDLL(None, use_errno=True)
+    opened = libc.open(name, os.O_RDONLY)
+    here, mode, times, flags = -100, 0o777, (ctypes.c_long * 4)(1, 0, 1, 0), ctypes.c_int(0x80)  # not to be dumped
+    value = (ctypes.c_char_p(b"user.lqops"), ctypes.c_char_p(b"x"), ctypes.c_size_t(1), 0)
+    acts = {
+        "chmod": lambda: libc.chmod(name, mode),
+        "fchmod": lambda: libc.fchmod(opened, mode),
+        "fchmodat": lambda: libc.fchmodat(here, name, mode, 0),
+        "fchmodat2": lambda: libc.syscall(452, here, name, mode, 0),
+        "utimensat": lambda: libc.utimensat(here, name, times, 0),
+        "futimens": lambda: libc.futimens(opened, times),
+        "utimensat now": lambda: libc.utimensat(here, name, None, 0),
+        "utimes now": lambda: libc.utimes(name, None),
+        "futimens now": lambda: libc.futimens(opened, None),
+        "utimes": lambda: libc.utimes(name, times),
+        "chown": lambda: libc.chown(name, os.getuid(), os.getgid()),
+        "lchown": lambda: libc.lchown(name, os.getuid(), os.getgid()),
+        "fchown": lambda: libc.fchown(opened, os.getuid(), os.getgid()),
+        "fchownat": lambda: libc.fchownat(here, name, os.getuid(), os.getgid(), 0),
+        "setxattr": lambda: libc.setxattr(name, *value),
+        "lsetxattr": lambda: libc.lsetxattr(name, *value),
+        "fsetxattr": lambda: libc.fsetxattr(opened, *value),
+        "setxattrat": lambda: libc.syscall(463, here, name, 0, value[0], None, 0),
+        "file_setattr": lambda: libc.syscall(469, here, name, None, 0, 0),
+        "flags": lambda: libc.ioctl(opened, ctypes.c_ulong(0x40086602), ctypes.byref(flags)),
+        "flags above": lambda: libc.syscall(
+            {"x86_64": 16}.get(os.uname().machine, 29), opened, ctypes.c_ulong(ABOVE_AN_INT | 0x40086602), flags
+        ),
+    }
+    return 0 if acts[how]() == 0 else ctypes.get_errno()
+
+
+@skill(**APART)
+def leave_in_the_kernel(how: str) -> int:
+    """Makes something that outlives its process, and returns the error."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    key, create = 0x1C905, 0o1600
+    acts = {
+        "shm": lambda: libc.shmget(key, ctypes.c_size_t(MEGABYTE), create),
+        "msg": lambda: libc.msgget(key, create),
+        "sem": lambda: libc.semget(key, 1, create),
+        "mq": lambda: libc.mq_open(b"/lqops-test", os.O_CREAT, 0o600, None),
+        "memfd": lambda: libc.memfd_create(b"x", 0),
+        "memfd_secret": lambda: libc.syscall(447, 0),
+    }
+    ctypes.set_errno(0)
+    done = acts[how]()
+    return 0 if done >= 0 else ctypes.get_errno()
+
+
+@skill(**APART)
+def hold_back_parent(how: str) -> int:
+    """Takes time of the processor from its worker, and returns the error."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    worker, user = os.getppid(), os.getuid()
+    only_the_first = ctypes.c_ulong(1)
+    lowest = ctypes.c_int(0)
+    acts = {
+        "priority": lambda: libc.setpriority(0, worker, 0),
+        "priority of a user": lambda: libc.setpriority(2, user, 0),
+        "priority of own user": lambda: libc.setpriority(2, 0, 0),
+        "processors": lambda: libc.sched_setaffinity(worker, ctypes.c_size_t(8), ctypes.byref(only_the_first)),
+        "plan": lambda: libc.sched_setscheduler(worker, 3, ctypes.byref(lowest)),
+        "disk": lambda: libc.syscall({"x86_64": 251}.get(os.uname().machine, 30), 1, worker, 0x6007),
+    }
+    return 0 if acts[how]() == 0 else ctypes.get_errno()
+
+
+@skill(**APART)
+def step_aside() -> int:
+    """Lowers its own priority, which is allowed."""
+    return os.nice(1)
+
+
+@skill(**APART)
+def send_a_file() -> int:
+    """Sends an open file to itself."""
+    one, _ = socket.socketpair()
+    with Path("file").open("wb") as file:
+        return one.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()]))])
+
+
+@skill(**APART, timeout_seconds=60, limits=Limits(file_mb=8, folder_mb=16), folders=(tempfile.gettempdir(),))
+def fill_folder(how: str, progress: str) -> str:
+    """Writes 3 GB in files of 8 MB, and the megabytes so far; waits to be ended."""
+    kept: list[Any] = []
+    with Path(progress).open("w", buffering=1) as told:
+        for number in range(400):
+            written = b"".join(os.urandom(MEGABYTE) for _ in range(8))
+            kept.append(keep(how, number, written))
+            told.write(f"{8 * (number + 1)}\n")
+            if number > 4:
+                time.sleep(0.1)
+    return "filled"
+
+
+def keep(how: str, number: int, written: bytes) -> Any:
+    """Keep a file in the folder, or open and deleted, or mapped and deleted."""
+    file = Path(f"file-{number}").open("w+b", buffering=0)  # noqa: SIM115 it is kept open
+    file.write(written)
+    if how != "named":
+        Path(f"file-{number}").unlink()
+    if how != "mapped":
+        return file
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    place = libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    file.close()
+    return place
+
+
+@skill(**APART, timeout_seconds=60, limits=Limits(files=100))
+def make_many_files() -> int:
+    """Makes more files than it may."""
+    for number in range(101):
+        Path(str(number)).touch()
+    time.sleep(30)
+    return 101
+
+
+@skill(**APART, timeout_seconds=60, limits=Limits(processes=3, memory_mb=300))
+def take_memory_together() -> int:
+    """Takes 200 MB in each of three processes, and waits to be ended."""
+    for _ in range(3):
+        if os.fork() == 0:
+            kept = os.urandom(200 * MEGABYTE)
+            time.sleep(30)
+            os._exit(len(kept) % 2)
+    time.sleep(30)
+    return 3
+
+
+@skill(**APART)
+def watch_folder() -> int:
+    """Asks to be told of what happens in a folder, and returns the error."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(0)
+    return 0 if libc.inotify_add_watch(watch, b"/", 0xFFF) >= 0 else ctypes.get_errno()
+
+
+@skill(**APART)
 def pair() -> str:
     """Talks to itself, which is allowed."""
     one, other = socket.socketpair()
@@ -168,6 +315,15 @@ def outlive() -> int:
     """Asks not to be ended with its worker, and returns the error."""
     libc = ctypes.CDLL(None, use_errno=True)
     return 0 if libc.prctl(1, 0, 0, 0, 0) == 0 else ctypes.get_errno()
+
+
+@skill(**APART)
+def outlive_by_more_bits() -> int:
+    """Asks the same in a number that the kernel cuts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = {"x86_64": 157}.get(os.uname().machine, 167)
+    done = libc.syscall(ctypes.c_long(number), ctypes.c_ulong(ABOVE_AN_INT | 1), *[ctypes.c_ulong(0)] * 4)
+    return 0 if done == 0 else ctypes.get_errno()
 
 
 @skill(**APART, timeout_seconds=60)
@@ -260,8 +416,7 @@ def disorder(how: str) -> str:
         case "closed":
             Path("closed/inner").mkdir(parents=True)
             Path("closed/inner/file").write_text("x")
-            Path("closed/inner").chmod(0)
-            Path("closed").chmod(0)
+            os.mkdir("closed/inner/none", 0)  # noqa: PTH102 a mode with which nobody may look in
         case "linked":
             Path("out").symlink_to(os.environ["HOME"] + "/..")
     return os.environ["HOME"]

@@ -3,12 +3,15 @@
 import asyncio
 import atexit
 import os
+import shutil
 import sqlite3
 import ssl
 import sys
+import tarfile
 import tempfile
 import threading
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime
@@ -138,6 +141,36 @@ def work_as_usual() -> list[object]:
     Path("folder").mkdir()
     Path("before").rename("folder/after")
     return [*done, found, asyncio.run(asyncio.sleep(0, 4)), str(zone), bool(ssl.create_default_context())]
+
+
+@skill(level=Level.SAFE, side_effects=False, isolation="process", timeout_seconds=60)
+def copy_as_usual() -> list[object]:
+    """Copies, packs and unpacks files, which the libraries do with modes and times."""
+    first = Path("first")
+    first.write_text("text")
+    first.touch()
+    first.chmod(0o640)
+    Path("touched").touch()
+    Path("touched").write_text("text" if Path("touched").exists() else "it was not made")
+    Path("folder").mkdir()
+    for copy, name in ((shutil.copy, "copied"), (shutil.copy2, "copied-with-times"), (shutil.move, "folder/moved")):
+        shutil.copyfile(first, "source")
+        copy("source", name)
+    shutil.copytree("folder", "tree")
+    with zipfile.ZipFile("packed.zip", "w") as packed:
+        packed.write("copied")
+    with zipfile.ZipFile("packed.zip") as packed:
+        packed.extractall("unpacked")
+    with tarfile.open("packed.tar.gz", "w:gz") as archive:
+        archive.add("tree")
+    with tarfile.open("packed.tar.gz") as archive:
+        archive.extractall("untarred", filter="data")
+    with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile("w+") as file:
+        file.write(folder)
+    shutil.make_archive("made", "zip", "tree")
+    shutil.rmtree("tree")
+    found = [path for path in Path().rglob("*") if path.is_file() and path.read_bytes() == b"text"]
+    return sorted(map(str, found))
 
 
 @skill(level=Level.SAFE, side_effects=False, addresses=("url",))

@@ -8,20 +8,21 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 from django.conf import settings as django_settings
 
 from agents.exceptions import OutcomeUnknown
-from agents.skills import isolation
+from agents.skills import isolation, usage
 from agents.skills.isolation import SkillFailed
 from agents.skills.isolation_report import isolation_report
 from agents.skills.limits import DEFAULT_LIMITS, MAX_ERROR_CHARS, MEGABYTE
-from agents.skills.probe import probe
+from agents.skills.probe import FILLED, fill, probe
 from agents.skills.running import SkillStopped, SkillTimeout, perform, run_isolated
 from tests.agents.skills import hostile, samples
 from tests.agents.skills.contexts import make_context
@@ -36,6 +37,7 @@ def report():
 @pytest.fixture
 def needs(report):
     def need(*protections):
+        """Skip where the system lacks what these stand on; `network` is on wherever a filter of system calls is."""
         for name in protections:
             if report[name]:
                 pytest.skip(f"doctor: isolated skills, {name}: off: {report[name]}")
@@ -122,6 +124,18 @@ def test_what_skills_use_works():
     assert call(samples.work_as_usual) == [1, 2, 3, 4, "1:00:00", True]
 
 
+def test_files_can_be_copied_packed_and_unpacked_in_the_own_folder():
+    assert call(samples.copy_as_usual) == [
+        "copied",
+        "copied-with-times",
+        "first",
+        "folder/moved",
+        "touched",
+        "unpacked/copied",
+        "untarred/tree/moved",
+    ]
+
+
 # --- Files ---
 
 
@@ -152,15 +166,69 @@ def test_only_its_own_folder_can_be_written(needs, tmp_path):
     assert not any(path.exists() for path in others)
 
 
+@pytest.mark.parametrize("folder", ["/tmp", "/dev/shm", "/var/tmp"])
+def test_folders_that_all_programs_write_to_are_closed(needs, folder):
+    needs("files")
+    place = Path(folder) / f"lqops-test-{os.getpid()}"
+    with pytest.raises(SkillFailed, match=r"Permission denied|No such file"):
+        call(hostile.write, path=str(place))
+    assert not place.exists()
+
+
 @pytest.mark.long
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["deep", "closed", "linked"])
-def test_folder_is_removed_whatever_is_in_it(how):
-    folder = call(hostile.disorder, how=how)
+def test_folder_is_removed_whatever_is_in_it(how, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    try:
+        folder = call(hostile.disorder, how=how)
+        assert folder.startswith(f"{tmp_path}/lqops-skill-")
+    except OutcomeUnknown as unknown:  # the worker has looked at it meanwhile
+        if how == "linked" or "what it has on disk cannot be counted: " not in str(unknown):
+            raise
+    assert tmp_path.exists()
+    assert list(tmp_path.iterdir()) == []
 
-    assert "lqops-skill-" in folder
-    assert not Path(folder).exists()
-    assert Path(folder).parent.exists()
+
+# --- What the system keeps about files ---
+
+DONE, NOT_PERMITTED, NOT_SUPPORTED = 0, errno.EPERM, errno.EOPNOTSUPP
+CHANGES = {
+    **dict.fromkeys(("chmod", "fchmod", "fchmodat", "fchmodat2"), DONE),
+    **dict.fromkeys(("utimensat", "utimes", "futimens", "futimens now"), DONE),
+    **dict.fromkeys(("utimensat now", "utimes now"), NOT_PERMITTED),
+    **dict.fromkeys(("chown", "lchown", "fchown", "fchownat", "file_setattr", "flags", "flags above"), NOT_PERMITTED),
+    **dict.fromkeys(("setxattr", "lsetxattr", "fsetxattr", "setxattrat"), NOT_SUPPORTED),
+}
+
+
+def test_modes_times_owners_and_attributes_of_files_stay_as_they_are(needs, secret):
+    """Those of a library, which a skill may open, and of a key. It is told that modes and times were changed."""
+    needs("network")
+    readable = Path(hostile.__file__)
+    not_opened = dict.fromkeys(("futimens", "futimens now"), errno.EBADF)
+    for path, answers in ((secret, CHANGES | not_opened), (readable, CHANGES)):
+        before = _kept(path)
+        try:
+            found = call(hostile.try_all, acts=[["change", how, str(path)] for how in CHANGES])
+            assert _kept(path) == before
+        finally:
+            path.chmod(before[0])
+        assert dict(zip(CHANGES, found, strict=True)) == answers
+
+
+def _kept(path):
+    found = path.stat()
+    return found.st_mode, found.st_mtime_ns, found.st_uid, found.st_ctime_ns, os.listxattr(path)
+
+
+def test_nothing_is_left_in_the_kernel_and_no_memory_is_beside_the_limit(needs):
+    needs("network")
+    hows = ("shm", "msg", "sem", "mq", "memfd", "memfd_secret")
+    assert call(hostile.try_all, acts=[["leave_in_the_kernel", how] for how in hows]) == [errno.ENOSYS] * len(hows)
+    for kind in ("shm", "msg", "sem"):
+        listed = (Path("/proc/sysvipc") / kind).read_text()
+        assert str(0x1C905) not in listed.split()
 
 
 # --- The network ---
@@ -203,6 +271,29 @@ def test_worker_cannot_be_signalled_traced_or_outlived_and_limits_cannot_be_rais
     assert all(found.startswith("PermissionError") for found in signalled)
     assert "not allowed to raise maximum limit" in raised or "Operation not permitted" in raised
     assert (traced, outlived) == (errno.EPERM, errno.EPERM)
+
+
+def test_worker_cannot_be_held_back(needs):
+    needs("processes")
+    hows = ("priority", "priority of a user", "priority of own user", "processors", "plan", "disk")
+    before = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0), os.sched_getscheduler(0)
+    tried = [["hold_back_parent", how] for how in hows]
+    *found, aside = call(hostile.try_all, acts=[*tried, ["step_aside"]])
+    assert found == [errno.EPERM] * len(hows)
+    assert aside == before[0] + 1
+    assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0), os.sched_getscheduler(0)) == before
+
+
+def test_neither_files_are_sent_nor_folders_watched(needs):
+    needs("processes")
+    sent, watched = call(hostile.try_all, acts=[["send_a_file"], ["watch_folder"]])
+    assert sent.startswith("PermissionError")
+    assert watched == errno.EPERM
+
+
+def test_numbers_that_the_kernel_cuts_are_no_way_around_the_filter(needs):
+    needs("processes")
+    assert call(hostile.outlive_by_more_bits) == errno.EPERM
 
 
 def test_ways_around_the_filter_are_closed(needs):
@@ -263,6 +354,40 @@ def test_error_names_the_limit_and_how_to_raise_it(skill, arguments, limit):
         call(skill, **arguments)
     name = limit.partition("=")[0]
     assert f"it reached its limit {limit}; declare it with limits=Limits({name}=…) to raise it" in str(failed.value)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("how", ["deleted", "mapped", "named"])
+def test_all_files_of_a_call_together_are_limited(how, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "folders"))
+    (tmp_path / "folders").mkdir()
+    progress = tmp_path / "progress"
+    skill = replace(hostile.fill_folder, folders=(str(tmp_path),))
+
+    with pytest.raises(
+        OutcomeUnknown, match=r"ended with .* \(it reached its limit folder_mb=16; declare it with limits="
+    ):
+        call(skill, how=how, progress=str(progress))
+
+    written = [int(line) for line in progress.read_text().split()]
+    assert max(written) >= 16, "it was able to write"
+    assert max(written) < 400, "of 3,200: what it writes in a twentieth of a second, and more where others work, too"
+    assert list((tmp_path / "folders").iterdir()) == []
+
+
+def test_number_of_files_is_limited():
+    with pytest.raises(
+        OutcomeUnknown, match=r"ended with .* \(it reached its limit files=100; declare it with limits="
+    ):
+        call(hostile.make_many_files)
+
+
+def test_memory_of_all_processes_of_a_call_is_limited(needs):
+    needs("limits", "processes")
+    started = time.monotonic()
+    with pytest.raises(OutcomeUnknown, match=r"ended with .* \(it reached its limit memory_mb=300; declare it with"):
+        call(hostile.take_memory_together)
+    assert time.monotonic() - started < 25, "ended before it ended by itself"
 
 
 def test_endless_calculation_ends_at_its_limit():
@@ -351,13 +476,53 @@ def test_probe_is_able_to_do_everything_where_nothing_confines_it(tmp_path, serv
 
     less = patch("agents.skills.probe.DEFAULT_LIMITS", replace(DEFAULT_LIMITS, memory_mb=64))  # it is really taken
     with less, patch("os.getppid", os.getpid):  # the parent of a test may be anybody's
-        able = probe.run(variables=[], files=files, port=int(servers["tcp"]), path=servers["unix"])
+        able = probe.run(
+            variables=[], files=files, port=int(servers["tcp"]), path=servers["unix"], file=str(tmp_path / "file")
+        )
 
     assert len(able["environment"]) > 1
     assert able["files"] == [f"open {tmp_path / 'file'}", f"open /proc/{os.getpid()}/environ"]
     assert able["network"] == ["connect by TCP", "send by UDP", "connect to a program of this machine"]
     assert able["processes"] == ["send signals to its worker", "start processes"]
     assert "write more than its limit" in able["limits"]
+    assert able["memory"] == ["have memory beside its limit", "leave memory behind"]
+    assert able["metadata"][:3] == ["change modes of files", "change times of files", "change owners of files"]
+    with patch("agents.skills.probe.LEFT_SECONDS", 0):
+        assert fill.run() is None
+
+
+def test_probe_is_not_taken_in_by_calls_that_do_nothing(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    nothing, no_memory = MagicMock(), MagicMock()
+    no_memory.return_value.shmget.return_value = -1
+    with (
+        patch("agents.skills.probe.DEFAULT_LIMITS", replace(DEFAULT_LIMITS, memory_mb=64)),
+        patch.object(Path, "chmod", nothing),
+        patch("os.utime", nothing),
+        patch("ctypes.CDLL", no_memory),
+    ):
+        able = probe.run(variables=[], files=[], port=1, path="", file=str(file))
+
+    assert nothing.call_count == 2
+    assert not {"change modes of files", "change times of files"} & set(able["metadata"])
+    assert able["memory"] == ["have memory beside its limit"]
+
+
+def test_report_tells_of_a_skill_that_fills_the_disk(monkeypatch):
+    monkeypatch.setattr(usage.Usage, "look", lambda self: None)
+    assert isolation_report()["disk"] == f"a skill can {FILLED}"
+
+
+def test_report_fails_if_the_disk_cannot_be_tried():
+    def run(skill, *given, **options):
+        if skill is fill:
+            raise OutcomeUnknown("it ended otherwise")
+        return run_isolated(skill, *given, **options)
+
+    trying = patch(f"{isolation_report.__module__}.run_isolated", side_effect=run)
+    with trying, pytest.raises(SkillFailed, match="it ended otherwise"):
+        isolation_report()
 
 
 @pytest.mark.parametrize("failure", [SkillTimeout(probe), OutcomeUnknown("it ended")])
@@ -372,11 +537,13 @@ def test_missing_filter_is_reported_and_strict_refuses(monkeypatch, settings):
 
     report = isolation_report()
 
-    assert report["environment"] == report["limits"] == report["files"] == ""
+    assert report["environment"] == report["limits"] == report["files"] == report["disk"] == ""
+    assert "a skill can change modes of files" in report["metadata"]
+    assert report["memory"].startswith("libseccomp is not installed; a skill can have memory beside its limit")
     assert report["network"].startswith("libseccomp is not installed; a skill can ")
     assert "connect to a program of this machine" in report["network"]
     assert "a skill can start processes" in report["processes"]
     assert call(hostile.write, path="file") == "written"
     settings.LQOPS_SKILL_ISOLATION = "STRICT"
-    with pytest.raises(SkillFailed, match="NotConfined: network: libseccomp is not installed; processes: libseccomp"):
+    with pytest.raises(SkillFailed, match="NotConfined: metadata: libseccomp is not installed; memory: libsecc"):
         perform(hostile.write, make_context(), {"path": "file"})
