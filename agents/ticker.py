@@ -21,6 +21,7 @@ from django.db import InterfaceError, OperationalError, close_old_connections, c
 from django.db.models import Q, QuerySet
 
 from agents.conf import clock
+from agents.database_clock import shared, time_to_claim
 from agents.engine.indexing import indexing_due
 from agents.enums import QuestionStatus
 from agents.knowledge.projects import precedents_expire
@@ -285,12 +286,18 @@ class Ticker:
         self._asleep_until: datetime | None = None
         self._next_at: datetime | None = None
         self._has_failed = False
+        self._ahead = timedelta(0)  # of this host's clock, at the last look
 
     def tick(self, now: datetime) -> dict[str, int] | None:
-        """Counts by duty, -1 for one that failed. None if another process holds the lease."""
+        """Counts by duty, -1 for one that failed. None if another process holds the lease, or the clock is off."""
         is_quiet = self._is_quiet()
         if is_quiet and self._monotonic() < self._look_at:
-            return self._tick_quietly(now)
+            return self._tick_quietly(now - self._ahead)
+        at = time_to_claim(now)
+        if at is None:
+            self._give_way(now)
+            return None
+        self._ahead, now = now - at, at
         if not renew(NAME, owner=self.owner, lifetime=LEASE, now=now):
             is_quiet = False
             if clock_moved_back(NAME, lifetime=LEASE, now=now):
@@ -304,6 +311,13 @@ class Ticker:
             self._looked.clear()
             is_quiet = False
         return self._look(now, before, self._duties_by_clock(now) if is_quiet else self._duties)
+
+    def _give_way(self, now: datetime) -> None:
+        """Leave the duties to a host with a right clock. This one only reports itself."""
+        release(NAME, owner=self.owner)
+        self._quiet_since = self._next_at = None
+        reports = [duty for duty in self._duties if duty.do is _report_host]
+        self._do_all(shared(now), self._due(reports))
 
     def _look(self, now: datetime, before: Mark | None, duties: Sequence[Duty]) -> dict[str, int]:
         """Do these duties if they are due, and find out whether nobody writes anything."""
@@ -344,6 +358,7 @@ class Ticker:
 
     def tick_on_time(self, now: datetime) -> dict[str, int]:
         """Do only what is due at a time that the rows say. Whoever holds the lease may do so between two ticks."""
+        now -= self._ahead
         counts = self._do_all(now, self._due([duty for duty in self._duties if duty.next_due]))
         if counts:
             # What it wrote may make other duties due, and SQLite does not tell of own writes.
@@ -402,7 +417,7 @@ class Ticker:
     def _pause(self, seconds: float) -> float:
         """Return how long to wait: until the next tick, or until the next time that the rows say."""
         if self._next_at is not None:
-            seconds = min(seconds, max((self._next_at - clock()).total_seconds(), SHORTEST_SECONDS))
+            seconds = min(seconds, max((self._next_at - clock() + self._ahead).total_seconds(), SHORTEST_SECONDS))
         return max(seconds, 0)
 
     def leave(self) -> None:
@@ -450,6 +465,7 @@ class StandIn:
 
     def check(self, now: datetime) -> bool:
         """Do its work once. Return True if it stood in for the ticker."""
+        now = shared(now)
         host_report_if_old(now)
         done_at = Lease.objects.filter(name=NAME).values_list("done_at", flat=True).first()
         has_waited = self._monotonic() - self._began > TICKER_LATE.total_seconds()  # everything starts together

@@ -23,7 +23,9 @@ from django.test.utils import setup_test_environment, teardown_test_environment
 from pytest_django.fixtures import validate_django_db
 from pytest_django.plugin import blocking_manager_key
 
+from agents import database_clock
 from agents.checks import doctor
+from agents.conf import clock
 from agents.definitions import catalogue
 from agents.ledger import at_once
 from agents.ledger.prices import invalidate_estimates
@@ -75,6 +77,8 @@ def pytest_runtestloop(session):
         patch.object(BaseServer.serve_forever, "__defaults__", (0.01,)),
         # Tests kill processes, not the power: a file need not reach the disk.
         patch.object(os, "fsync", lambda descriptor: None),
+        # Tests move the clock, and the database has no other then; those of two clocks take this back.
+        patch.object(database_clock, "_ask", clock),
         # Rows of models are read again when a test has changed them, not when time has passed.
         patch.object(catalogue, "KEPT_SECONDS", math.inf),
         _own_flush(),

@@ -18,6 +18,7 @@ from django.db import models
 
 from agents.ask.naming import MIN_ID_CHARS, rows_by_id
 from agents.conf import clock
+from agents.database_clock import shared
 from agents.definitions.schema import DefinitionError, Problem
 from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, RunResult, Status, WaitingOn
 from agents.exceptions import KeysDiffer, LqopsError, VersionsDiffer
@@ -87,7 +88,7 @@ class RecordedCommand(JsonCommand):
 def register_host() -> None:
     """Report this host before it starts to work; refuse if its keys or its version do not fit those of the others."""
     try:
-        host_register(clock())
+        host_register(shared(clock()))
     except (KeysDiffer, VersionsDiffer) as error:
         raise CommandError(str(error)) from error
 

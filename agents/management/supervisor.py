@@ -31,6 +31,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, connections
 
 from agents.conf import clock
+from agents.database_clock import shared, time_to_claim
 from agents.enums import Mode, Status
 from agents.management.child import STOP_SIGNALS, run_child
 from agents.management.commands.sample_metrics import place, url
@@ -443,7 +444,9 @@ class Progress:
 
         A task that a stuck cluster has taken is no longer in the queue, but the same run is still the next one.
         """
-        now = clock()
+        now = time_to_claim(clock())
+        if now is None:  # its workers are to take nothing
+            return False
         first = next_run(now) if self._has_work() else None
         is_unchanged = first is not None and first == self._first
         self._first = first
@@ -466,8 +469,12 @@ class SensorProgress(Progress):
         self._workers = workers
 
     def _is_stuck(self) -> bool:
-        now = clock()
-        return has_unheld_sensors(now) and count_live_slices(host=platform.node(), now=now) < self._workers
+        now = time_to_claim(clock())
+        return (
+            now is not None
+            and has_unheld_sensors(now)
+            and count_live_slices(host=platform.node(), now=now) < self._workers
+        )
 
 
 class TickerProgress(Progress):
@@ -482,7 +489,7 @@ class TickerProgress(Progress):
 
     def _is_stuck(self) -> bool:
         lease = self._lease()
-        return lease is not None and lease.done_at is not None and ticker_is_late(lease.done_at, clock())
+        return lease is not None and lease.done_at is not None and ticker_is_late(lease.done_at, shared(clock()))
 
 
 # --- All processes ---

@@ -36,6 +36,9 @@ class Host(models.Model):
     free_bytes = models.BigIntegerField(help_text="Free space of the fullest file system on which it writes.")
     checkpoint_fault = models.CharField(max_length=200, blank=True)
     version = models.CharField(max_length=40, blank=True, db_default="", help_text="Of lqops. Empty: before 0.2.0.")
+    clock_ahead_ms = models.BigIntegerField(
+        default=0, db_default=0, help_text="Of the clock of the database; negative: behind it."
+    )
 
     class Meta:
         default_permissions = ()

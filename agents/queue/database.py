@@ -9,8 +9,11 @@ from typing import Final
 from django.db import InterfaceError, OperationalError, close_old_connections, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django_q.brokers.orm import ORM
+from django_q.conf import Conf
 from django_q.models import OrmQ
 
+from agents.conf import clock
+from agents.database_clock import may_claim_lately, shared
 from agents.queue.file_writes import FileWrites
 from agents.queue.sending import Queue
 from agents.queue.workers import stopping_handles
@@ -39,7 +42,8 @@ class DatabaseBroker(ORM):  # type: ignore[misc]  # django-q ships no types
     _waiter: "_Listener | _CommitWatcher | None" = None
 
     def enqueue(self, task: str) -> int:
-        pk: int = super().enqueue(task)
+        now = shared(clock())  # all hosts look for it by theirs
+        pk: int = self.get_connection().create(key=self.list_key or Conf.CLUSTER_NAME, payload=task, lock=now).pk
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute(f"NOTIFY {_channel(self.list_key)}")
@@ -61,7 +65,7 @@ class DatabaseBroker(ORM):  # type: ignore[misc]  # django-q ships no types
         if self._waiter is None:
             self._waiter = (_Listener if connection.vendor == "postgresql" else _CommitWatcher)(self.list_key)
         has_tasks = self._waiter.begin()
-        found: list[tuple[int, str]] | None = super().dequeue() if has_tasks else None
+        found: list[tuple[int, str]] | None = super().dequeue() if has_tasks and may_claim_lately() else None
         if found is None:  # an empty list: another cluster was faster at one, and there may be more
             self._waiter.wait(has_tasks=has_tasks)
         return found

@@ -15,6 +15,7 @@ from django_q.models import OrmQ, Task
 from django_q.tasks import async_task
 
 from agents.conf import clock
+from agents.database_clock import shared
 
 TASKS: Final = "agents.tasks"
 
@@ -76,7 +77,7 @@ def count_tasks(*, most: int) -> int:
     """Count the tasks of the main queue that no worker has taken, up to a number."""
     if "orm" not in settings.Q_CLUSTER:
         return min(queue_length(clock()).count, most)
-    return int(OrmQ.objects.filter(key=Queue.MAIN.value, lock__lte=clock())[:most].count())
+    return int(OrmQ.objects.filter(key=Queue.MAIN.value, lock__lte=shared(clock()))[:most].count())
 
 
 def load_tasks() -> None:

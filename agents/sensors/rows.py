@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Count, Exists, F, Min, OuterRef, Q, QuerySet
 
 from agents.conf import lease_lifetime
+from agents.database_clock import shared, time_to_claim
 from agents.definitions.schema import AgentDefinition, SensorSpec, Signal
 from agents.enums import HaltState, Mode, SensorKind, SensorState, Status
 from agents.exceptions import LeaseLost, NotAllowed, SessionHalted
@@ -251,6 +252,12 @@ def sensors_lease(*, owner: str, now: datetime, limit: int = MOST_HELD) -> list[
 
     Sensors that were added to an agent go to the slice that holds its others.
     """
+    at = time_to_claim(now)
+    return _lease_at(at, owner=owner, limit=limit) if at else []
+
+
+def _lease_at(now: datetime, *, owner: str, limit: int) -> list[Sensor]:
+    """Lease them by the database's time."""
     agents: list[int] = []
     room = limit
     for agent_id, number in _agents_unheld(now, owner=owner)[:limit]:
@@ -294,7 +301,7 @@ def lease_state(*, owner: str) -> LeaseState:
 
 def leases_renew(*, owner: str, now: datetime) -> int:
     """Renew the leases of a slice on its sensors and sensor sessions; return how many there were."""
-    until = now + lease_lifetime()
+    until = shared(now) + lease_lifetime()
     sessions = AgentSession.objects.filter(lease_owner=owner, status=Status.RUNNING, mode=Mode.SENSOR)
     sensors = Sensor.objects.filter(lease_owner=owner, wanted=True)
     return sensors.update(lease_until=until) + sessions.update(lease_until=until)
@@ -303,6 +310,7 @@ def leases_renew(*, owner: str, now: datetime) -> int:
 @transaction.atomic
 def sensors_release(*, owner: str, shard: int, now: datetime) -> int:
     """Release all sensors of a slice, and enqueue the next slice in the same transaction."""
+    now = shared(now)
     released = _release(Sensor.objects.filter(lease_owner=owner), now)
     if released and Sensor.objects.unheld(now).exists():
         enqueue(TaskName.SENSOR_SLICE, shard)
@@ -311,7 +319,7 @@ def sensors_release(*, owner: str, shard: int, now: datetime) -> int:
 
 def sensors_drop(*, owner: str, pks: Iterable[int], now: datetime) -> None:
     """Release some sensors of a slice that may not go on."""
-    _release(Sensor.objects.filter(lease_owner=owner, pk__in=list(pks)), now)
+    _release(Sensor.objects.filter(lease_owner=owner, pk__in=list(pks)), shared(now))
 
 
 def _release(rows: QuerySet[Sensor], now: datetime) -> int:

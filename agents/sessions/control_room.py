@@ -33,6 +33,7 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, Concat, NullIf
 from django_q.models import OrmQ
 
+from agents.database_clock import shared
 from agents.enums import (
     ApprovalStatus,
     BudgetPeriod,
@@ -575,6 +576,7 @@ def health(now: datetime) -> Health:
 
     Raises Installation.DoesNotExist when the row that every call needs is missing.
     """
+    now = shared(now)
     facts: Mapping[str, Any] = Installation.objects.values(**_health_columns(now)).get(pk=1)
     suspended, away = _models_out()
     failing = failing_models(now)

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from agents.conf import clock, slice_lifetime
+from agents.database_clock import shared
 from agents.enums import Status, Urgency
 from agents.models import AgentSession
 from agents.queue import TaskName, count_tasks, enqueue
@@ -78,17 +79,17 @@ def urgent_waits() -> bool:
 def next_run(now: datetime, *, only_urgent: bool = False) -> int | None:
     """Return the primary key of the run to work on next. It may be taken by others at any time."""
     if only_urgent:
-        return _first(Urgency.URGENT, without=())
+        return _first(Urgency.URGENT, now, without=())
     lost: int | None = AgentSession.objects.lost(now).order_by("lease_until").values_list("pk", flat=True).first()
     if lost is not None:
         return lost
-    return _first(Urgency.URGENT, without=()) or _first(Urgency.BATCH, without=_full_owners())
+    return _first(Urgency.URGENT, now, without=()) or _first(Urgency.BATCH, now, without=_full_owners())
 
 
-def _first(urgency: Urgency, *, without: Collection[int]) -> int | None:
-    owners = [owner for (owner,) in _select(_NEXT_OWNERS, urgency=urgency) if owner not in without]
+def _first(urgency: Urgency, now: datetime, *, without: Collection[int]) -> int | None:
+    owners = [owner for (owner,) in _select(_NEXT_OWNERS, urgency=urgency, now=now) if owner not in without]
     for owner in owners[:1]:
-        for (pk,) in _select(_NEXT_RUN, urgency=urgency, owner=owner):
+        for (pk,) in _select(_NEXT_RUN, urgency=urgency, owner=owner, now=now):
             return int(pk)
     return None
 
@@ -131,7 +132,7 @@ def slice_is_over(session: AgentSession, started_at: datetime) -> bool:
 
 
 def _is_needed_elsewhere(session: AgentSession) -> bool:
-    if AgentSession.objects.lost(clock()).exists() or _select(_NEXT_OWNERS, urgency=Urgency.URGENT):
+    if AgentSession.objects.lost(shared(clock())).exists() or _select(_NEXT_OWNERS, urgency=Urgency.URGENT):
         return True
     running = _running()
     if running[session.owner_id] <= 1:

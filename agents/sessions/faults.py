@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import connection
 
 from agents import __version__
+from agents.database_clock import AGREES, both_clocks, claim_limit, difference_text
 from agents.enums import Outcome
 from agents.exceptions import KeysDiffer
 from agents.ledger.journal import KEY_REFUSED
@@ -104,13 +105,15 @@ def host_here(now: datetime) -> Host:
         free_bytes=free_bytes(_folders()),
         checkpoint_fault=checkpoint_fault()[:200],
         version=__version__,
+        clock_ahead_ms=both_clocks().ahead // timedelta(milliseconds=1),
     )
 
 
 def host_report(now: datetime, *, writes_checkpoints: bool = False) -> None:
     """Store what this host sees of itself; of the checkpoint file, if it is the one that writes it."""
     here = host_here(now)
-    told = ["seen_at", "keys", "free_bytes", "version", *(["checkpoint_fault"] if writes_checkpoints else [])]
+    told = ["seen_at", "keys", "free_bytes", "version", "clock_ahead_ms"]
+    told += ["checkpoint_fault"] if writes_checkpoints else []
     values = {field: getattr(here, field) for field in told}
     if not Host.objects.filter(name=here.name).update(**values):
         Host.objects.update_or_create(name=here.name, defaults=values)
@@ -179,6 +182,11 @@ def host_faults(hosts: Iterable[Host]) -> list[tuple[str, str]]:
         if host.free_bytes < settings.LQOPS_MIN_FREE_MB * MEGABYTE:
             free = host.free_bytes // MEGABYTE
             found.append((f"disk:{host.name}", f"The disk of host {host.name} is almost full: {free} MB are free."))
+        ahead = timedelta(milliseconds=host.clock_ahead_ms)
+        if abs(ahead) >= AGREES:
+            stops = "" if abs(ahead) < claim_limit() else " It claims no work until its clock is right."
+            text = f"The clock of host {host.name} is {difference_text(ahead)} the database's: set it (NTP).{stops}"
+            found.append((f"clock:{host.name}", text))
         if host.checkpoint_fault:
             text = f"Host {host.name} cannot write checkpoints of the audit log: {host.checkpoint_fault}."
             found.append((f"checkpoint:{host.name}", text))

@@ -17,6 +17,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Exists, Q, QuerySet
 
 from agents.conf import lease_lifetime
+from agents.database_clock import both_clocks, difference_text, shared, time_to_claim
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, Urgency, WaitingOn
 from agents.exceptions import InvalidTransition
 from agents.ledger.journal import journal_recover
@@ -39,9 +40,18 @@ CLAIM_TRIES = 20
 _CLAIM_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"  # on SQLite the transaction is the lock
 
 
-@transaction.atomic
 def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession | None:
     """Claim a queued session, or one whose worker was lost. Return None if there is nothing to take.
+
+    A host whose clock is too far from the database's takes nothing.
+    """
+    at = time_to_claim(now)
+    return _claim(session_pk, owner=owner, now=at) if at else None
+
+
+@transaction.atomic
+def _claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession | None:
+    """Claim it by the database's time.
 
     Attempts are counted here, before any work, so that a session which kills its workers comes to an end.
     """
@@ -99,6 +109,9 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
 
 def lease_claim_now(session: AgentSession, *, owner: str, now: datetime) -> AgentSession:
     """Claim a new session for somebody who waits for it; raise InvalidTransition if that is not possible now."""
+    if (clocks := both_clocks()).ahead and not clocks.may_claim:
+        off = difference_text(clocks.ahead)
+        raise InvalidTransition(f"This host starts nothing: its clock is {off} the database's. Set the clock (NTP).")
     claimed = lease_claim(session.pk, owner=owner, now=now)
     if claimed is not None:
         return claimed
@@ -109,15 +122,18 @@ def lease_claim_now(session: AgentSession, *, owner: str, now: datetime) -> Agen
 
 def lease_next(*, owner: str, now: datetime, only_urgent: bool = False) -> AgentSession | None:
     """Claim the run that is to be worked on next. Return None if there is none, or others were faster many times."""
+    at = time_to_claim(now)
+    if at is None:
+        return None
     for _ in range(CLAIM_TRIES):
-        pk = next_run(now, only_urgent=only_urgent)
+        pk = next_run(at, only_urgent=only_urgent)
         if pk is None:
             return None
         try:
-            session = lease_claim(pk, owner=owner, now=now)
+            session = _claim(pk, owner=owner, now=at)
         except Exception:  # one run that cannot be claimed must not keep all others waiting
             logger.exception("session %s could not be claimed; it is tried again later", pk)
-            _put_back(pk, now=now)
+            _put_back(pk, now=at)
             continue
         if session is not None:
             return session
@@ -141,7 +157,7 @@ def leases_renew(held: Iterable[tuple[int, int]], *, now: datetime) -> int:
     rows = AgentSession.objects.filter(which, status=Status.RUNNING)
     if connection.features.has_select_for_update_skip_locked:
         rows = AgentSession.objects.filter(pk__in=rows.select_for_update(no_key=True, skip_locked=True).values("pk"))
-    return rows.update(lease_until=now + lease_lifetime())
+    return rows.update(lease_until=shared(now) + lease_lifetime())
 
 
 def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:

@@ -1,15 +1,19 @@
-"""A clock that chaos steps for its own processes, and for no other. PostgreSQL and Redis keep that of the machine.
+"""A clock that chaos steps for its own processes, and for no other. Redis keeps that of the machine.
 
-lqops reads the time in two places; here they add an offset, which stands in a file. Time that passes is not touched:
-pauses and timeouts last as long as ever.
+lqops reads the time in two places, and that of the database in a third; here they add an offset, which stands in a
+file. Time that passes is not touched: pauses and timeouts last as long as ever.
 """
 
 import os
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+
+from django.db import connection
 
 import agents.conf
 import audit
+from agents import database_clock
 
 FILE = "LQOPS_CHAOS_CLOCK"
 
@@ -27,8 +31,14 @@ def _offset():
         return 0
 
 
+def _ask_stepped(ask):
+    return ask() + timedelta(seconds=_offset() if connection.vendor == "postgresql" else 0)
+
+
 def install():
+    """Step the clock of the whole installation. Hosts whose clocks differ from the database's claim nothing."""
     agents.conf.datetime = audit.datetime = SteppedDatetime
+    database_clock._ask = partial(_ask_stepped, database_clock._ask)
 
 
 def step(seconds):

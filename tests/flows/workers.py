@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from unittest.mock import patch
@@ -16,8 +16,9 @@ django.setup()
 from django.db import transaction  # noqa: E402
 from django.test import override_settings  # noqa: E402
 
+from agents import conf, database_clock  # noqa: E402
 from agents.conf import clock  # noqa: E402
-from agents.enums import Level, Status, ToolIntent  # noqa: E402
+from agents.enums import Level, Mode, Status, ToolIntent  # noqa: E402
 from agents.exceptions import AutonomousBrake, LeaseLost  # noqa: E402
 from agents.guard import guarded_tool_call  # noqa: E402
 from agents.guard.intents import override  # noqa: E402
@@ -26,7 +27,7 @@ from agents.models import Agent, AgentSession  # noqa: E402
 from agents.providers import slots  # noqa: E402
 from agents.providers.registry import Limited  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
-from agents.runner import run_session  # noqa: E402
+from agents.runner import run_next, run_session  # noqa: E402
 from agents.sessions.leases import lease_claim  # noqa: E402
 from agents.triggers.firing import Fired  # noqa: E402
 from agents.triggers.handing_on import agent_run_within  # noqa: E402
@@ -115,6 +116,39 @@ def infer(session_pk, asked, *, block=True, owner="worker"):
 
     with serving(MODEL, ScriptedProvider([Step("fine", usage=Usage(0, 10), before_reply=note)])):
         return run_session(session_pk, engine, owner=owner)
+
+
+def take_turns(owner, ahead, lease, *, ignore_limit=False, dies=False):
+    """A worker on a host whose clock is so many seconds ahead takes runs that last longer than a lease, until stopped.
+
+    Returns how many runs it ended. With `ignore_limit` it claims although its clock is off; one that `dies` is killed
+    in its first run.
+    """
+    conf.datetime = type("Shifted", (datetime,), {"now": lambda tz=None: datetime.now(tz) + timedelta(seconds=ahead)})
+    if ignore_limit:
+        database_clock.claim_limit = lambda: timedelta.max
+
+    def engine(held):
+        if dies:
+            say("holding")
+            wait_to_be_told()
+        until = time.monotonic() + 1.5 * lease
+        while time.monotonic() < until:
+            guarded_tool_call(held, ToolIntent.RUN_SKILL, {}, key=str(time.monotonic()))
+            time.sleep(lease / 10)
+        return Finished()
+
+    ended = 0
+    capability = Capability("act", level=Level.SAFE)
+    with (
+        override_settings(LQOPS_LEASE_SECONDS=lease, LQOPS_HEARTBEAT_SECONDS=lease / 6),
+        override({ToolIntent.RUN_SKILL: Tool(lambda context, params: {}, capability, remote=True)}),
+    ):
+        say("ready")
+        while not line.poll(0.05):
+            ended += run_next({Mode.PHASED: engine}, owner=owner)
+    wait_to_be_told()
+    return ended
 
 
 def stall(session_pk, owner):

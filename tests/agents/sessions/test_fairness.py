@@ -12,7 +12,7 @@ from agents.models import AgentSession
 from agents.sessions import leases
 from agents.sessions.fairness import next_run, slice_is_over, urgent_waits
 from agents.sessions.halts import halt_all_work
-from agents.sessions.leases import lease_claim, lease_next
+from agents.sessions.leases import lease_next
 from agents.sessions.lifecycle import session_create, session_wake
 from tests.factories import NOW, make_session, make_trigger, make_user
 
@@ -158,9 +158,10 @@ def test_run_that_cannot_be_claimed_keeps_no_other_waiting(caplog):
     def claim(pk, **more):
         if pk in {broken.pk, lost.pk}:
             raise JournalMismatch("its journal cannot be read")
-        return lease_claim(pk, **more)
+        return really(pk, **more)
 
-    with patch.object(leases, "lease_claim", side_effect=claim):
+    really = leases._claim
+    with patch.object(leases, "_claim", side_effect=claim):
         assert lease_next(owner="w", now=NOW + SECOND) == good
     assert caplog.text.count("could not be claimed") == 2
     assert next_run(NOW + SECOND) == broken.pk, "it is tried again"
