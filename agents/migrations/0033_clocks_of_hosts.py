@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('agents', '0030_agents_with_a_heartbeat_are_wanted'),
+        ('agents', '0032_versions_beside_migrations'),
     ]
 
     operations = [
