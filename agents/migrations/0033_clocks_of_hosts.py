@@ -4,6 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    oldest_beside = "0.1.0"
 
     dependencies = [
         ('agents', '0032_versions_beside_migrations'),

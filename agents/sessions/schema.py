@@ -25,6 +25,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from agents import __version__
 from agents.conf import clock
+from agents.database_clock import shared
 from agents.exceptions import VersionsDiffer
 from agents.models import AppliedMigration, Host
 from audit.models import SYSTEM_CHAIN
@@ -227,5 +228,5 @@ def _hosts_seen() -> list[Running]:
             return []
         columns = {one.name for one in connection.introspection.get_table_description(cursor, Host._meta.db_table)}
     fields = ["name", "seen_at", *(["version"] if "version" in columns else [])]
-    rows = Host.objects.filter(seen_at__gte=clock() - HOST_SEEN).order_by("name").values(*fields)
+    rows = Host.objects.filter(seen_at__gte=shared(clock()) - HOST_SEEN).order_by("name").values(*fields)
     return [Running(row["name"], row.get("version", ""), row["seen_at"]) for row in rows]
