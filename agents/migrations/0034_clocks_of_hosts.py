@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     oldest_beside = "0.1.0"
 
     dependencies = [
-        ('agents', '0032_versions_beside_migrations'),
+        ('agents', '0033_lent_to_started_runs'),
     ]
 
     operations = [
