@@ -87,6 +87,12 @@ def precedent_lifetime() -> timedelta | None:
     return timedelta(days=min(days, LONGEST_KEPT_DAYS)) if days else None
 
 
+def findings_wait() -> timedelta | None:
+    """How long an open finding of low severity waits for people before it expires; None: for good."""
+    days = int(settings.LQOPS_FINDING_DAYS)
+    return timedelta(days=min(days, LONGEST_KEPT_DAYS)) if days else None
+
+
 def runs_kept() -> timedelta | None:
     """How long runs stay in the database after their end; None: for good."""
     days = int(settings.LQOPS_KEEP_RUNS_DAYS)

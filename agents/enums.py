@@ -417,12 +417,13 @@ class EventKind(models.TextChoices):
 
 
 class FindingState(models.TextChoices):
-    """What people have done about a finding."""
+    """What people have done about a finding; `expired`: nothing, and nobody will be waited for."""
 
     OPEN = "open"
     ACKNOWLEDGED = "acknowledged"
     DISMISSED = "dismissed"
     RESOLVED = "resolved"
+    EXPIRED = "expired"
 
 
 class QuoteCheck(models.TextChoices):

@@ -24,6 +24,7 @@ from agents.conf import clock
 from agents.database_clock import shared, time_to_claim
 from agents.engine.indexing import indexing_due
 from agents.enums import QuestionStatus
+from agents.knowledge.findings import findings_expire
 from agents.knowledge.projects import precedents_expire
 from agents.ledger.budgets import budgets_tell
 from agents.loop.state import hot_delete_old
@@ -214,6 +215,7 @@ DUTIES = (
     Duty("delete old hot state", 60, lambda _now: hot_delete_old()),
     Duty("delete old turns", 3600, turns_delete_old),
     Duty("expire precedents", 3600, precedents_expire),
+    Duty("expire findings", 60, findings_expire),
     Duty("remind approvers", 30, lambda now: approvals_remind(now=now)),
     Duty("escalate approvals", 30, approvals_escalate),
     Duty("remind of questions", 30, lambda now: questions_remind(now=now)),

@@ -161,6 +161,7 @@ _KINDS = (
     _kind("finding.acknowledged", "Finding {finding_id} was acknowledged.", also="session_id"),
     _kind("finding.dismissed", "Finding {finding_id} was dismissed.", also="session_id precedent_id"),
     _kind("finding.resolved", "Finding {finding_id} was resolved.", also="session_id"),
+    _kind("finding.expired", "Finding {finding_id} expired: nobody had come for it.", also="session_id"),
     _kind("finding.reopened", "Finding {finding_id} was reopened.", also="session_id precedent_id"),
     _kind("finding.assigned", "Finding {finding_id} was assigned to user {assignee_id}.", also="session_id"),
     _kind("finding.commented", "A comment on finding {finding_id} was written.", also="session_id comment_id"),

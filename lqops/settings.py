@@ -433,6 +433,7 @@ LQOPS_PRECEDENT_DAYS = env.whole("LQOPS_PRECEDENT_DAYS", 180)
 
 # --- Retention (docs/retention.md) ---
 
+LQOPS_FINDING_DAYS = env.whole("LQOPS_FINDING_DAYS", 90)
 LQOPS_KEEP_RUNS_DAYS = env.whole("LQOPS_KEEP_RUNS_DAYS", 0)
 LQOPS_ARCHIVE_DIR = Path(env.text("LQOPS_ARCHIVE_DIR") or VAR_DIR / "archive")
 

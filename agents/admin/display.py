@@ -656,7 +656,11 @@ RUN_LABELS: Final = {"": "", **_UNFOLD}
 LEVEL_LABELS: Final = unfold_labels(LEVEL_COLORS)
 RISK_LABELS: Final = unfold_labels(RISK_COLORS)
 SEVERITY_LABELS: Final = unfold_labels(SEVERITY_COLORS)
-FINDING_LABELS: Final[dict[str, str]] = {FindingState.DISMISSED.value: "", **unfold_labels(FINDING_COLORS)}
+FINDING_LABELS: Final[dict[str, str]] = {
+    FindingState.DISMISSED.value: "",
+    FindingState.EXPIRED.value: "",
+    **unfold_labels(FINDING_COLORS),
+}
 # What a person decides: approvals, questions, proposals and memories.
 DECISION_LABELS: Final[dict[str, str]] = {
     **dict.fromkeys(("pending", "proposed"), "warning"),

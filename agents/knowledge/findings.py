@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Substr
 
-from agents.conf import base_url
+from agents.conf import base_url, findings_wait
 from agents.enums import FindingState, NoticeKind, QuoteCheck
 from agents.exceptions import Invalid, InvalidTransition
 from agents.knowledge.documents import lock_row, record_change
@@ -274,6 +274,42 @@ def finding_comment(*, finding: Finding, text: str, by: User | None, now: dateti
     for person in {row.session.owner_id, row.assignee_id} - {None, by and by.pk}:
         _notify(row, person, f"New comment on a finding: {_label(row)}", now=now)
     return comment
+
+
+# --- Expiry ---
+
+EXPIRING: Final = ("info", "warn")  # of any other severity, a finding waits for people for good
+EXPIRED_AT_ONCE: Final = 100
+
+
+# Settled by time alone: open, of low severity, and nobody's task.
+BY_TIME: Final = Q(state=FindingState.OPEN, severity__in=EXPIRING, assignee__isnull=True)
+
+
+def findings_expire(now: datetime) -> int:
+    """Expire findings of low severity for which nobody has come for long, each with an audit event. Return how many.
+
+    The finding stays as it is, and can be reopened; it waits as long again then. What keeps its run is over.
+    """
+    wait = findings_wait()
+    if wait is None:
+        return 0
+    since = now - wait
+    untouched = Q(triaged_at__isnull=True) | Q(triaged_at__lte=since)
+    expired = {"state": FindingState.EXPIRED, "triaged_by": None, "triaged_at": now}
+    done = 0
+    # The first by id are the oldest: a filter by time would read all that are younger, each time.
+    for row in (
+        Finding.objects.work().filter(BY_TIME, untouched).select_related("session").order_by("pk")[:EXPIRED_AT_ONCE]
+    ):
+        if row.created_at > since:
+            break
+        with transaction.atomic():
+            # Only if nobody has come meanwhile
+            if Finding.objects.filter(BY_TIME, pk=row.pk, triaged_at=row.triaged_at).update(**expired):
+                _record(row, "expired", by=None, now=now)
+                done += 1
+    return done
 
 
 def _lock(finding: Finding, by: User | None) -> Finding:

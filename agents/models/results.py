@@ -25,7 +25,7 @@ class FindingQuerySet(models.QuerySet["Finding"]):
 class Finding(models.Model):
     """Something a run found. Severity is free text, meant to be info, warn or critical.
 
-    state: open ──► acknowledged ──► dismissed | resolved; open ──► dismissed | resolved; each of them ──► open.
+    state: open ──► acknowledged ──► dismissed | resolved; open ──► dismissed | resolved | expired; each ──► open.
     """
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)

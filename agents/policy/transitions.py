@@ -23,11 +23,12 @@ STATUS_MOVES: Final[Mapping[str, frozenset[Status]]] = MappingProxyType(
 )
 
 _SETTLED = frozenset({FindingState.DISMISSED, FindingState.RESOLVED})
+# Time alone makes an open finding expire (agents.knowledge.findings.findings_expire).
 FINDING_MOVES: Final[Mapping[str, frozenset[FindingState]]] = MappingProxyType(
     {
         FindingState.OPEN: frozenset({FindingState.ACKNOWLEDGED, *_SETTLED}),
         FindingState.ACKNOWLEDGED: frozenset({FindingState.OPEN, *_SETTLED}),
-        **dict.fromkeys(_SETTLED, frozenset({FindingState.OPEN})),
+        **dict.fromkeys((*_SETTLED, FindingState.EXPIRED), frozenset({FindingState.OPEN})),
     }
 )
 

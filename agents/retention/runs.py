@@ -15,7 +15,9 @@ from uuid import UUID
 from django.db import models
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from agents.conf import findings_wait
 from agents.enums import ApprovalStatus, FindingState, InputState, Outcome, QuestionStatus, Status
+from agents.knowledge.findings import BY_TIME
 from agents.models import (
     AgentSession,
     Approval,
@@ -57,7 +59,7 @@ def _waits() -> dict[str, Q]:
         "open question": has(Question, status=QuestionStatus.PENDING),
         "call that is not settled": has(ToolCall, outcome=Outcome.STARTED),
         "call with an unknown outcome": has(ToolCall, unknown_since__isnull=False),
-        "open finding": has(Finding, about_run=False, state__in=[FindingState.OPEN, FindingState.ACKNOWLEDGED]),
+        **_findings_wait(),
         "input that was not read": Q(
             Exists(UnreadInput.objects.filter(session=OuterRef("pk")).exclude(state=InputState.DISMISSED))
         ),
@@ -66,6 +68,20 @@ def _waits() -> dict[str, Q]:
             Exists(AgentSession.objects.filter(parent=OuterRef("pk")).exclude(status__in=sorted(TERMINAL)))
         ),
         "cap that was not handed back": Q(parent__isnull=False, handed_back_at__isnull=True),
+    }
+
+
+def _findings_wait() -> dict[str, Q]:
+    """The reasons among findings: of low severity they wait for time, if the setting says so, others for people."""
+    of_run = Finding.objects.work().filter(session=OuterRef("pk"))
+    wait = findings_wait()
+    low, when = of_run.filter(BY_TIME), f"expires after {wait.days} days" if wait else "waits for people"
+    higher = of_run.filter(state=FindingState.OPEN, assignee__isnull=True).exclude(BY_TIME)
+    taken = of_run.filter(Q(state=FindingState.ACKNOWLEDGED) | Q(state=FindingState.OPEN, assignee__isnull=False))
+    return {
+        f"open finding of low severity, which {when}": Q(Exists(low)),
+        "open finding of higher severity, which waits for people": Q(Exists(higher)),
+        "finding that somebody has acknowledged or was assigned": Q(Exists(taken)),
     }
 
 

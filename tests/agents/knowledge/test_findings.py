@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 from django.contrib.auth.models import Group, Permission
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from agents.enums import FindingState, NoticeKind
@@ -24,6 +24,7 @@ from agents.knowledge.findings import (
     finding_dismiss,
     finding_reopen,
     finding_resolve,
+    findings_expire,
     findings_export,
 )
 from agents.knowledge.projects import precedent_dismiss, precedent_merge, precedent_trace
@@ -100,6 +101,104 @@ def test_only_the_owner_and_those_with_the_permission_act(name):
     row = make_finding(state="resolved" if name == "reopen" else "open", assignee=make_user())
     act(finding=row, by=make_triager(), now=NOW, **given)
     assert len(kinds()) == 1
+
+
+# --- Expiry ---
+
+WAIT = timedelta(days=90)
+OLD = {"created_at": NOW - WAIT}
+
+
+@pytest.mark.parametrize("severity", ["info", "warn"])
+def test_finding_of_low_severity_expires_on_record_when_nobody_has_come_for_90_days(severity):
+    row = make_finding(severity=severity, quote="sixty days", quote_check="verified", **OLD)
+    young = make_finding(severity=severity, created_at=NOW - WAIT + timedelta(seconds=1))
+
+    assert findings_expire(NOW) == 1
+    assert findings_expire(NOW) == 0
+
+    row.refresh_from_db()
+    assert (row.state, row.triaged_by, row.triaged_at) == (FindingState.EXPIRED, None, NOW)
+    assert (row.quote, row.quote_check) == ("sixty days", "verified")
+    event = AuditEvent.objects.get(kind="finding.expired")
+    assert (event.chain, event.actor) == ("system", "system")
+    assert event.details == {"finding_id": str(row.public_id), "session_id": row.session.chain}
+    assert Finding.objects.get(pk=young.pk).state == FindingState.OPEN
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"severity": "critical"},
+        {"severity": "WARN"},
+        {"severity": "blocker"},
+        {"state": FindingState.ACKNOWLEDGED},
+        {"state": FindingState.RESOLVED},
+        {"state": FindingState.DISMISSED},
+        {"about_run": True},
+        {"triaged_at": NOW - WAIT + timedelta(seconds=1)},
+    ],
+    ids=str,
+)
+def test_other_findings_do_not_expire(fields):
+    row = make_finding(**{**OLD, **fields})
+
+    assert findings_expire(NOW) == 0
+    assert Finding.objects.get(pk=row.pk).state == fields.get("state", FindingState.OPEN)
+
+
+def test_finding_that_is_assigned_waits_for_its_assignee():
+    make_finding(assignee=make_user(), **OLD)
+
+    assert findings_expire(NOW) == 0
+
+
+def test_reopened_finding_waits_as_long_again():
+    row = make_finding(**OLD)
+    findings_expire(NOW)
+
+    finding_reopen(finding=row, by=row.session.owner, now=NOW)
+
+    assert findings_expire(NOW + WAIT - timedelta(seconds=1)) == 0
+    assert findings_expire(NOW + WAIT) == 1
+    assert kinds() == ["expired", "reopened", "expired"]
+    for act in (finding_acknowledge, finding_resolve):
+        with pytest.raises(InvalidTransition, match="reopen it before"):
+            act(finding=row, by=row.session.owner, now=NOW)
+
+
+def test_setting_says_how_long_findings_wait_and_0_is_for_good(settings):
+    make_finding(**OLD)
+    settings.LQOPS_FINDING_DAYS = 0
+    assert findings_expire(NOW + 100 * WAIT) == 0
+    settings.LQOPS_FINDING_DAYS = 91
+    assert findings_expire(NOW) == 0
+    settings.LQOPS_FINDING_DAYS = 30
+    assert findings_expire(NOW) == 1
+
+
+def test_so_many_expire_at_once_that_a_tick_stays_short_and_the_rest_follows(monkeypatch):
+    monkeypatch.setattr("agents.knowledge.findings.EXPIRED_AT_ONCE", 2)
+    for _ in range(3):
+        make_finding(**OLD)
+
+    assert [findings_expire(NOW) for _ in range(3)] == [2, 1, 0]
+
+
+def test_finding_that_somebody_has_just_taken_on_does_not_expire(monkeypatch):
+    """The person comes between the reading of the row and its change."""
+    row = make_finding(**OLD)
+    inside = transaction.atomic
+
+    def come_before():
+        if not kinds():
+            finding_acknowledge(finding=row, by=row.session.owner, now=NOW)
+        return inside()
+
+    monkeypatch.setattr("agents.knowledge.findings.transaction.atomic", come_before)
+
+    assert findings_expire(NOW) == 0
+    assert kinds() == ["acknowledged"]
 
 
 # --- Dismissals teach ---

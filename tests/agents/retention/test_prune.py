@@ -14,6 +14,7 @@ from django.test import override_settings
 
 from agents.conf import clock
 from agents.exceptions import PruneRefused
+from agents.knowledge.findings import findings_expire
 from agents.models import (
     AgentSession,
     ArchivedTotal,
@@ -190,7 +191,9 @@ HOLDS = {
     "open question": lambda run: run.questions.create(call_key="k", text="?", asked_at=NOW, expires_at=TODAY),
     "call that is not settled": lambda run: add_call(run, key="open", outcome="started", settled_at=None),
     "call with an unknown outcome": lambda run: add_call(run, key="unknown", outcome="unknown", unknown_since=NOW),
-    "open finding": finding,
+    "open finding of low severity, which expires after 90 days": finding,
+    "open finding of higher severity, which waits for people": lambda run: finding(run, severity="critical"),
+    "finding that somebody has acknowledged or was assigned": lambda run: finding(run, state="acknowledged"),
     "input that was not read": lambda run: make_unread_input(run.owner, session=run),
     "money that is not settled": reserved,
     "run below it that is not over": child,
@@ -220,6 +223,34 @@ def test_settled_things_hold_nothing(owner, folder):
     assert pruned(folder).runs == 1
     assert run.findings.count() == 2
     assert run.approvals.count() == 1
+
+
+def test_run_goes_when_its_findings_have_expired_and_they_stay_readable(owner, folder, client):
+    run = ended_run(owner)
+    row = finding(run, severity="warn", created_at=NOW, quote="The lessee pays the rent.", quote_check="verified")
+    assert pruned(folder).runs == 0
+
+    assert findings_expire(NOW + timedelta(days=90)) == 1
+
+    assert pruned(folder).runs == 1
+    assert not ToolCall.objects.filter(session=run).exists()
+    assert not AuditEvent.objects.filter(chain=run.chain).exists()
+    row.refresh_from_db()
+    assert (row.state, row.session_id, row.quote) == ("expired", run.pk, "The lessee pays the rent.")
+    sign_in(client)
+    shown = client.get(page(Finding, "change", row.pk))
+    assert "The lessee pays the rent." in text_of(shown)
+    assert "Expired" in text_of(shown)
+    assert page(AgentSession, "change", run.pk) in shown.content.decode()
+    listed = client.get(page(Finding, "changelist"), {"state": "expired"})
+    assert "Rent" in text_of(listed)
+
+
+def test_without_expiry_findings_of_low_severity_wait_for_people_and_dry_run_says_so(owner, folder, settings):
+    settings.LQOPS_FINDING_DAYS = 0
+    finding(ended_run(owner))
+
+    assert plan(BEFORE, now=TODAY).held == {"open finding of low severity, which waits for people": 1}
 
 
 def test_active_run_is_never_touched(owner, folder):
@@ -583,15 +614,22 @@ def run_command(capsys, **options):
 def test_dry_run_says_what_would_go_and_changes_nothing(owner, folder, capsys):
     run = ended_run(owner)
     finding(ended_run(owner))
+    for severity in ("critical", "blocker"):
+        finding(ended_run(owner), severity=severity)
+    finding(ended_run(owner), severity="critical", assignee=owner)
 
     facts = json.loads(run_command(capsys, older_than=timedelta(days=90), dry_run=True, json=True, archive=folder))
 
     assert (facts["runs"], facts["calls"], facts["messages"]) == (1, 1, 1)
-    assert facts["held"] == {"open finding": 1}
+    assert facts["held"] == {
+        "open finding of low severity, which expires after 90 days": 1,
+        "open finding of higher severity, which waits for people": 2,
+        "finding that somebody has acknowledged or was assigned": 1,
+    }
     assert facts["events"] >= AuditEvent.objects.filter(chain=run.chain).count()
     assert facts["database_bytes"] > 0
     assert not folder.exists()
-    assert ToolCall.objects.count() == 2
+    assert ToolCall.objects.count() == 5
 
 
 def test_command_archives_and_says_so(owner, folder, capsys):
