@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     oldest_beside = "0.2.0"
 
     dependencies = [
-        ('agents', '0032_versions_beside_migrations'),
+        ('agents', '0034_clocks_of_hosts'),
     ]
 
     operations = [
