@@ -184,20 +184,27 @@ class Capability:
 
 @dataclass(frozen=True)
 class SkillStanding:
-    """An operator's settings for a skill."""
+    """An operator's settings for a skill. `chosen_level` is the level as it was set; empty: as declared."""
 
     enabled: bool
     level: Level
     hourly_limit: int | None = None
+    chosen_level: str = ""
 
 
 @dataclass(frozen=True)
 class SkillPace:
-    """How often a skill may be called: calls per clock hour, and the time between two calls."""
+    """How often a skill may be called: calls per clock hour, and the time between two calls.
+
+    `chosen_level` and `chosen_limit` are the operators' settings that the call was planned by. It is made only if they
+    still hold and the skill is still enabled.
+    """
 
     name: str
     limit: int | None
     cooldown: timedelta
+    chosen_level: str = ""
+    chosen_limit: int | None = None
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,6 @@ class SkillExecutor:
         self._session = session
         self._context = context
         self._admit = admit
-        self._assessor = RiskAssessor()
 
     def execute_batch(self, calls: Sequence[tuple[str, SkillCall]]) -> Iterator[tuple[str, SkillResult]]:
         """Yield results by key, in the order of the calls. Stops after a group that waits.
@@ -281,12 +280,11 @@ class SkillExecutor:
         level = level_for(skill, standing.level, arguments, skill_hosts())
         if admit and earlier is None and (reason := admit(key, skill, arguments)):
             return self._refused(skill, level, arguments, reason, brake=Brake.RATE, outcome=str(Outcome.RATE_LIMITED))
-        dangerous = level.rank >= Level.RESTRICTED.rank or self._assessor.escalates(skill, arguments)
-        risk = self._assessor.assess(skill, arguments) if dangerous else None
-        pace = call_pace(skill.name, level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
+        risk = RiskAssessor().grade(skill, level, arguments)
+        pace = call_pace(skill, level, standing)
         simulation = ""
         predict = self._model_manager
-        if dangerous and predict and earlier is None and not skill_refusal(pace, now=clock()):
+        if risk and predict and earlier is None and not skill_refusal(pace, now=clock()):
             simulation = predict(self._session, skill, arguments, context=self._context, key=f"{key}{KEY_SUFFIX}")
         if skill.name == SEARCH and earlier is None:
             fetch_query_vector(self._session, str(arguments["query"]), key=key)

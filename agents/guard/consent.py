@@ -1,6 +1,7 @@
 """Approvals for calls: none needed, a ticket to use, or a refusal.
 
-A ticket that is returned here is not used yet; the guard uses it in the transaction that authorises the call.
+The guard asks in the transaction that authorises the call, when it holds every lock that it has to wait for: rules,
+the agent's mode, the skill's settings and tickets are read as they are then, and the ticket is used there.
 """
 
 from collections.abc import Callable, Collection
@@ -8,15 +9,16 @@ from typing import Final
 
 from django.db import transaction
 
-from agents.enums import ApprovalMode, ApprovalStatus, Brake, Level, Outcome, RuleEffect
+from agents.enums import ApprovalMode, ApprovalStatus, Brake, Level, Outcome, Risk, RuleEffect
 from agents.exceptions import TicketRefused
 from agents.guard.calls import Call, skill_audit
+from agents.guard.intents import tool_for
 from agents.guard.refusals import refuse_call
+from agents.guard.tools import BadParams
 from agents.ledger.boundary import read_for_update
 from agents.ledger.prices import estimate_tool_cost
 from agents.models import Agent, AgentSession, Approval
-from agents.policy.brakes import temporal
-from agents.policy.consent import needs_person
+from agents.policy.consent import ARGUMENTS, SKILL, needs_person
 from agents.policy.rules import Verdict
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approval_rules import named_rules, skill_facts, verdict_on
@@ -29,7 +31,8 @@ from agents.sessions.approvals import (
     ticket_cancel,
     ticket_consume,
 )
-from agents.skills.registry import skill_count_refuse, skill_count_take
+from agents.skills.registry import skill_count_refuse, skill_count_take, skill_named, skill_settings_hold
+from agents.skills.risk import RiskAssessor
 from agents.types import ZERO, Capability, ToolResult
 from audit import recorder
 
@@ -54,8 +57,28 @@ def denied(
     return result
 
 
+def as_set_now(call: Call) -> Call | ToolResult:
+    """Return the call as the settings of its skill are now: operators may have changed them since it was planned."""
+    pace = call.tool.pace
+    if pace is None or skill_settings_hold(pace):
+        return call
+    try:
+        tool = tool_for(call.intent, call.arguments)
+    except BadParams as error:  # it is switched off
+        return denied(call, "skill_disabled", str(error), brake=Brake.SKILL)
+    return call.but(tool=tool, risk=call.risk or _risk(call, tool.capability.level))
+
+
+def _risk(call: Call, level: Level) -> Risk | None:
+    skill = skill_named(call.arguments[SKILL])
+    return RiskAssessor().grade(skill, level, call.arguments[ARGUMENTS]) if skill else None
+
+
 def consent(call: Call) -> Approval | ToolResult | None:
-    """Return None if nobody needs to be asked, an approved ticket, or what the run gets while there is none."""
+    """Return None if nobody needs to be asked, an approved ticket, or what the run gets while there is none.
+
+    The caller holds the session's row.
+    """
     ruled = _verdict(call) if call.tool.is_skill else None
     if ruled is not None and ruled.effect == RuleEffect.DENY:
         return _denied_by(ruled, call)
@@ -97,7 +120,8 @@ def _was_asked(call: Call) -> bool:
 
 def _ticket(call: Call, asking: Verdict | None) -> Approval | ToolResult:
     known = approval_for(call.session, call.key)
-    ticket = _ask(call, asking) if known is None or _is_outranked(known, call, asking) else known
+    is_enough = known is not None and not _is_outranked(known, call, asking)
+    ticket = known if known is not None and is_enough else _ask(call, asking, instead_of=known)
     if isinstance(ticket, ToolResult):
         return ticket
     if call.digest != (ticket.original_digest or ticket.digest):
@@ -192,14 +216,9 @@ def _mode(session: AgentSession) -> tuple[str, bool, Collection[str]]:
     return row or (ApprovalMode.MANUAL, False, ())
 
 
-@transaction.atomic
-def _ask(call: Call, asking: Verdict | None) -> Approval | ToolResult:
-    if temporal(read_for_update(call.session).boundary) is not None:
-        return denied(call, "halted", "The session was halted.", brake=Brake.HALT)
-    if (ticket := approval_for(call.session, call.key)) is not None:
-        if not _is_outranked(ticket, call, asking):
-            return ticket  # requested by another worker meanwhile
-        ticket_cancel(ticket, now=call.now, cause="level_raised", actor="system")
+def _ask(call: Call, asking: Verdict | None, *, instead_of: Approval | None) -> Approval | ToolResult:
+    if instead_of is not None:
+        ticket_cancel(instead_of, now=call.now, cause="level_raised", actor="system")
     if (limited := _limited(call, skill_count_refuse)) is not None:
         return limited
     if (before := approval_refused_before(call.session, call.signature)) is not None:
@@ -214,8 +233,13 @@ def _ask(call: Call, asking: Verdict | None) -> Approval | ToolResult:
 
 
 def _is_outranked(ticket: Approval, call: Call, asking: Verdict | None) -> bool:
-    """Return whether a live ticket is for a lower level than the call has now, or lacks a role that a rule asks for."""
+    """Return whether a live ticket is for a lower level than the call has now, or lacks a role that a rule asks for.
+
+    So is one that a standing approval decided, if a rule asks by now: nobody has seen that call.
+    """
     if ticket.status not in LIVE:
         return False
+    if asking and ticket.standing_id is not None and not ticket.votes.exists():
+        return True
     wanted, asked = set(asking.roles if asking else ()), {rule["role"] for rule in ticket.rules}
     return Level(ticket.level).rank < call.capability.level.rank or not wanted <= asked

@@ -44,7 +44,7 @@ from agents.exceptions import (
 )
 from agents.guard import dispatch
 from agents.guard.calls import Call, plan_call, usable
-from agents.guard.consent import consent, denied, may_pass_unasked, refuse_edited, use_ticket
+from agents.guard.consent import as_set_now, consent, denied, may_pass_unasked, refuse_edited, use_ticket
 from agents.guard.metering import Meter, ModelAway, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_too_dear, refuse_unaffordable
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
@@ -74,6 +74,7 @@ from agents.policy.schedule import FALLBACK_SECONDS
 from agents.providers.base import Fault, ProviderError, Tries
 from agents.queue import in_open_transaction
 from agents.sessions.approvals import ticket_record
+from agents.skills.registry import skill_count_lock
 from agents.skills.running import SkillStopped, SkillTimeout, run_parallel, timed
 from agents.skills.skill import SkillContext
 from agents.text.clean import json_safe
@@ -398,16 +399,21 @@ def _decide(call: Call) -> Call | ToolResult:
         return place.replay
     if call.holds_a_secret:
         return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
-    ticket = consent(call)
+    return _estimated(call.but(asked_digest=call.digest, attempt=place.attempt))
+
+
+def _consented(call: Call) -> Call | ToolResult:
+    """Return the call as people let it be made, by what is read now, or what the run gets instead.
+
+    It belongs after the last lock that the call waits for: what somebody forbids before that, such as by a rule, holds.
+    """
+    asked = as_set_now(call)
+    if isinstance(asked, ToolResult):
+        return asked
+    ticket = consent(asked)
     if isinstance(ticket, ToolResult):
         return ticket
-    call = call.but(asked_digest=call.digest, ticket=ticket, attempt=place.attempt)
-    if ticket is not None:
-        allowed = _as_approved(call, ticket)
-        if isinstance(allowed, ToolResult):
-            return allowed
-        call = allowed
-    return _estimated(call)
+    return asked if ticket is None else _as_approved(asked.but(ticket=ticket), ticket)
 
 
 def _as_approved(call: Call, ticket: Approval) -> Call | ToolResult:
@@ -415,10 +421,11 @@ def _as_approved(call: Call, ticket: Approval) -> Call | ToolResult:
     call = call.but(arguments=ticket.arguments, outgoing=None)  # one that was made before is of the arguments asked for
     if call.holds_a_secret:
         return denied(call, "secret_in_arguments", _HOLDS_SECRET, brake=Brake.ARGUMENTS)
-    if not ticket.original_digest:
-        return call
-    call = call.but(tool=usable(call.intent, ticket.arguments).tool)
-    return refuse_edited(call, ticket) or call
+    if ticket.original_digest:
+        call = call.but(tool=usable(call.intent, ticket.arguments).tool)
+        if (refused := refuse_edited(call, ticket)) is not None:
+            return refused
+    return _estimated(call)
 
 
 def _judge(call: Call, boundary: brakes.Boundary) -> brakes.AlreadyStopped | brakes.HaltNow | brakes.NotGranted | None:
@@ -436,7 +443,7 @@ def _refuse_if_stopped(call: Call, locked: LockedRead) -> Exception | None:
 # --- R4 ---
 
 
-def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
+def _check_cost(call: Call, locked: LockedRead, ledgers: tuple[Ledger, ...], sharing: int) -> Call | Refusal:
     """Return the call with what it may spend, or the refusal. A call without a model request costs nothing."""
     if call.outgoing is None:
         return call
@@ -449,7 +456,6 @@ def _check_cost(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     except (ModelSuspended, UnpricedModel) as refusal:
         denied(call, refusal.code, str(refusal), brake=Brake.COST)
         return refusal
-    ledgers = budgets_lock(session_id=call.session.pk, now=call.now)
     verdict = _verdict(call, request, locked, price, ledgers=ledgers, sharing=sharing)
     if call.has_fallback and brakes.is_for_price(verdict):
         return refuse_too_dear(call)
@@ -578,13 +584,23 @@ def _conclude(end: Refusal) -> ToolResult:
 
 
 def _authorise(call: Call, *, sharing: int = 1, is_first: bool = True) -> Call | Refusal:
-    """Decide under lock and write the intent down: reservation, journal row, audit row."""
+    """Decide under lock and write the intent down: reservation, journal row, audit row.
+
+    Every lock that others may hold for long is taken before anybody's consent is read: the session's, those of its
+    budgets, and that of the count of a skill's calls.
+    """
     locked = read_for_update(call.session, model=call.model)
-    if (stopped := _refuse_if_stopped(call, locked)) is not None:
+    if (stopped := _refuse_if_stopped(call, locked) or _put_aside(locked, is_first=is_first)) is not None:
         return stopped
-    if locked.boundary.is_paused and is_first:
-        return SessionPaused()
-    paid = _check_cost(call, locked, sharing)
+    ledgers = budgets_lock(session_id=call.session.pk, now=call.now) if call.outgoing else ()
+    if call.tool.pace is not None:
+        skill_count_lock(call.tool.pace, now=call.now)
+    allowed = _consented(call)
+    if isinstance(allowed, ToolResult):
+        return allowed
+    if allowed.model != call.model:  # the approver named another
+        locked = read_for_update(call.session, model=allowed.model)
+    paid = _check_cost(allowed, locked, ledgers, sharing)
     if not isinstance(paid, Call):
         return paid
     if (refused := use_ticket(paid)) is not None:
@@ -601,6 +617,10 @@ def _authorise(call: Call, *, sharing: int = 1, is_first: bool = True) -> Call |
     else:
         head = journal_open(row, session=call.session, ledgers=paid.ledgers, now=call.now, **noted)
     return paid.but(row=row, head=head)
+
+
+def _put_aside(locked: LockedRead, *, is_first: bool) -> SessionPaused | None:
+    return SessionPaused() if locked.boundary.is_paused and is_first else None
 
 
 def _never() -> bool:

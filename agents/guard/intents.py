@@ -259,7 +259,7 @@ def skill_tool(params: Params, intent: ToolIntent = ToolIntent.RUN_SKILL) -> Too
         capability=capability,
         remote=not skill.local,
         request=(lambda given: asks(given["arguments"])) if asks else None,
-        pace=call_pace(skill.name, capability.level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds),
+        pace=call_pace(skill, capability.level, standing),
         is_skill=True,
     )
 

@@ -60,14 +60,19 @@ _HELD: Final = """
       AND NOT EXISTS (SELECT 1 FROM agents_toolcall c WHERE c.session_id = s.id AND c.key = %(key)s)"""
 
 # Of a skill's call also: no rule might fit it, no approval of this run was refused or is still to be decided or used,
-# and in its hour there is room for one more. The steps make the row of an hour, and wait while somebody else counts: a
-# statement that has waited could miss a halt.
+# the operators' settings of the skill are those that the call was planned by, and in its hour there is room for one
+# more. The steps make the row of an hour, and wait while somebody else counts: a statement that has waited could miss a
+# halt or a rule.
 _NOBODY_ASKS: Final = """
       AND NOT EXISTS (
           SELECT 1 FROM agents_approvalrule r
           WHERE r.replaced_at IS NULL AND r.enabled AND (r.agent_id IS NULL OR r.agent_id = s.agent_id)
             AND r.skill IN ('', %(skill)s))
-      AND NOT EXISTS (SELECT 1 FROM agents_approval a WHERE a.session_id = s.id AND a.consumed_at IS NULL)"""
+      AND NOT EXISTS (SELECT 1 FROM agents_approval a WHERE a.session_id = s.id AND a.consumed_at IS NULL)
+      AND NOT EXISTS (
+          SELECT 1 FROM agents_skillsetting g
+          WHERE g.name = %(skill)s
+            AND NOT (g.enabled AND g.level = %(chosen_level)s AND COALESCE(g.hourly_limit, -1) = %(chosen_limit)s))"""
 _ROOM_IN_ITS_HOUR: Final = """
     SELECT k.id FROM {source}
     WHERE k.skill = %(skill)s AND k.hour = %(hour)s
@@ -162,7 +167,8 @@ def _counted(source: str, *, counted: bool) -> list[str]:
 def _open_sql(*, priced: bool, counted: bool) -> str:
     """Put the statement of PostgreSQL together. Locks in the order of everybody: session, budgets by id, count, chain.
 
-    A row that was locked is read again as it is then.
+    A row that was locked is read again as it is then; rules and settings are not. So the call of a skill waits for no
+    budget: where somebody else holds one, there is no room, and the steps decide.
     """
     held = (_PRICED_HELD if priced else _HELD) + (_NOBODY_ASKS if counted else "")
     allowed = "held, room, head" if priced else "held, head"
@@ -179,7 +185,7 @@ def _open_sql(*, priced: bool, counted: bool) -> str:
     parts = [
         f"held AS ({held} FOR NO KEY UPDATE OF s SKIP LOCKED)",
         *([f"applying AS ({APPLYING})"] if priced else []),
-        *([f"budgets AS ({_BUDGETS} FOR NO KEY UPDATE OF b)"] if priced else []),
+        *([f"budgets AS ({_BUDGETS} FOR NO KEY UPDATE OF b{' SKIP LOCKED' if counted else ''})"] if priced else []),
         *([f"room AS (SELECT array_agg(b.id) AS ids FROM budgets b {fits})"] if priced else []),
         f"head AS ({LAST_LINK})",
         *_counted(allowed, counted=counted),
@@ -440,7 +446,15 @@ def _params(row: ToolCall, session: AgentSession, *, now: datetime, **more: Any)
 
 
 def _count_params(pace: SkillPace | None, now: datetime) -> dict[str, Any]:
-    return {"skill": pace.name, "hour": hour_of(now), "hourly_limit": pace.limit} if pace else {}
+    if pace is None:
+        return {}
+    return {
+        "skill": pace.name,
+        "hour": hour_of(now),
+        "hourly_limit": pace.limit,
+        "chosen_level": pace.chosen_level,
+        "chosen_limit": -1 if pace.chosen_limit is None else pace.chosen_limit,
+    }
 
 
 def begin_local(row: ToolCall, *, session: AgentSession, now: datetime, pace: SkillPace | None) -> bool:

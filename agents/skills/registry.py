@@ -232,7 +232,7 @@ def skill_standing(name: str, declared: Level) -> SkillStanding:
     """Return a skill's current settings. One query; without a row, as declared."""
     row = SkillSetting.objects.filter(name=name).values_list("enabled", "level", "hourly_limit").first()
     enabled, level, limit = row or (True, "", None)
-    return SkillStanding(enabled=enabled, level=Level(level) if level else declared, hourly_limit=limit)
+    return SkillStanding(enabled, Level(level) if level else declared, hourly_limit=limit, chosen_level=level)
 
 
 def limit_of(level: Level, chosen: int | None) -> int | None:
@@ -296,8 +296,21 @@ def _limit(wanted: int | None, level: Level) -> int | None:
 # --- Rate limits: calls per clock hour, and the cooldown between two calls ---
 
 
-def call_pace(name: str, level: Level, chosen: int | None, *, cooldown_seconds: float) -> SkillPace:
-    return SkillPace(name, limit_of(level, chosen), timedelta(seconds=cooldown_seconds))
+def call_pace(skill: Skill, level: Level, standing: SkillStanding) -> SkillPace:
+    """Return how often a call of this level may be made, with the settings that it is planned by."""
+    return SkillPace(
+        name=skill.name,
+        limit=limit_of(level, standing.hourly_limit),
+        cooldown=timedelta(seconds=skill.cooldown_seconds),
+        chosen_level=standing.chosen_level,
+        chosen_limit=standing.hourly_limit,
+    )
+
+
+def skill_settings_hold(pace: SkillPace) -> bool:
+    """Return whether the skill is enabled, with the level and limit that the call was planned by. One query."""
+    row = SkillSetting.objects.filter(name=pace.name).values_list("enabled", "level", "hourly_limit").first()
+    return (row or (True, "", None)) == (True, pace.chosen_level, pace.chosen_limit)
 
 
 def skill_refusal(pace: SkillPace, *, now: datetime) -> str:
@@ -320,13 +333,18 @@ def skill_count_refuse(pace: SkillPace, *, now: datetime) -> str:
     return reason
 
 
+def skill_count_lock(pace: SkillPace, *, now: datetime) -> None:
+    """Wait until nobody else counts a call of this skill, and keep others from it until the transaction ends."""
+    list(_counts_of_hour(pace, now).select_for_update(no_key=True).values_list("pk"))
+
+
 def skill_count_take(pace: SkillPace, *, now: datetime) -> str:
     """Count one call, or return why it may not be made.
 
-    Belongs in the transaction that authorises the call: a call that is not made is not counted, and concurrent calls
-    are counted one by one.
+    Belongs in the transaction that authorises the call, after `skill_count_lock`: a call that is not made is not
+    counted, and concurrent calls are counted one by one.
     """
-    rows = _counts_of_hour(pace, now)
+    rows = _counts(pace, now)
     if pace.limit is not None:
         rows = rows.filter(used__lt=pace.limit)
     if pace.cooldown:

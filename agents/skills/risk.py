@@ -199,6 +199,11 @@ class RiskAssessor:
         """Return whether a call contains something destructive, so that it counts as dangerous at any level."""
         return _destroys(skill, _read(arguments)[0])
 
+    def grade(self, skill: Skill, level: Level, arguments: Mapping[str, Any]) -> Risk | None:
+        """Return the risk of a dangerous call: RESTRICTED and above, or destructive. None: it is harmless."""
+        is_dangerous = level.rank >= Level.RESTRICTED.rank or self.escalates(skill, arguments)
+        return self.assess(skill, arguments) if is_dangerous else None
+
 
 # --- Reading the arguments ---
 

@@ -45,6 +45,7 @@ from agents.models import (
     ModelOutage,
     ModelPrice,
     SkillCount,
+    SkillSetting,
     SuspendedModel,
     ToolCall,
 )
@@ -164,6 +165,11 @@ SKILLS = {
     "denied in another run": lambda session: make_ticket(
         make_session(owner=session.owner), status=ApprovalStatus.REJECTED
     ),
+    "set as it was planned": lambda session: SkillSetting.objects.create(name="act"),
+    "switched off since it was planned": lambda session: SkillSetting.objects.create(name="act", enabled=False),
+    "of another level since it was planned": lambda session: SkillSetting.objects.create(name="act", level="SAFE"),
+    "limited since it was planned": lambda session: SkillSetting.objects.create(name="act", hourly_limit=50),
+    "another switched off": lambda session: SkillSetting.objects.create(name="other", enabled=False),
 }
 PACES = {
     "of no calls": {"limit": 0},
@@ -497,7 +503,8 @@ def test_skill_is_called_and_counted_or_refused_the_same_both_ways(kind, skill):
     ruled = {name for name in SKILLS if "by a rule" in name} - {"denied by a rule that is off"}
     asked = {"denied by a person", "asked for when there was a rule", "asked for, and nobody decided"}
     to_be_counted_by_steps = {"first of its hour", "with a pause between two calls"}
-    assert written == (skill not in refused | ruled | asked | to_be_counted_by_steps)
+    set_since = {name for name in SKILLS if "since it was planned" in name}
+    assert written == (skill not in refused | ruled | asked | to_be_counted_by_steps | set_since)
 
 
 @pytest.mark.sampled(4)

@@ -167,20 +167,6 @@ def test_a_denial_that_comes_after_the_end_leaves_the_chain_closed(approver):
     assert verify_log().problems == []
 
 
-def test_no_ticket_is_asked_for_by_a_session_that_was_halted_meanwhile(approver):
-    session = make_session()
-    real = guarded_tool_call.__globals__["consent"]
-
-    def halt_first(call):
-        session_halt(session.pk, by=None, reason="", now=NOW)
-        return real(call)
-
-    with tool(probe=Probe(), level=Level.RESTRICTED), patch("agents.guard.guard.consent", side_effect=halt_first):
-        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, now=NOW)
-    assert (result.outcome, result.detail) == (Outcome.DENIED, "halted")
-    assert not Approval.objects.exists()
-
-
 def test_a_decision_that_comes_before_the_session_lies_down_is_not_slept_through(approver):
     session = make_session()
     with tool(probe=Probe(), level=Level.RESTRICTED):

@@ -7,7 +7,7 @@ import pytest
 
 from agents.enums import ApprovalStatus, HaltState, Level, Outcome, ToolIntent
 from agents.exceptions import CostCapReached, InvalidTransition, LeaseLost, SessionHalted
-from agents.guard import consent, guard, guarded_tool_call, selftest
+from agents.guard import guard, guarded_tool_call, selftest
 from agents.ledger import journal
 from agents.models import AgentSession, Approval, StandingApproval, ToolCall
 from agents.policy.brakes import Boundary
@@ -19,6 +19,7 @@ from agents.sessions.approvals import approval_approve, approvals_expire, standi
 from agents.types import ToolResult, Usage
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
 from tests.factories import NOW, make_price, make_session
+from tests.flows.processes import in_threads
 
 pytestmark = pytest.mark.django_db
 
@@ -36,12 +37,10 @@ def test_a_halt_that_was_released_before_it_could_be_obeyed_stops_nothing():
         assert guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}).ok
 
 
+@pytest.mark.django_db(transaction=True)
 def test_two_who_ask_for_the_same_call_share_one_ticket(approver):
     session = make_session()
-    first = restricted(session)
-    real, answers = consent.approval_for, iter([None])
-    with patch.object(consent, "approval_for", side_effect=lambda *a: next(answers, real(*a))):
-        second = restricted(session)
+    first, second = in_threads(2, lambda _: restricted(session))
     assert first.data == second.data
     assert Approval.objects.count() == 1
 

@@ -19,6 +19,7 @@ from agents.skills.registry import (
     installed_skill,
     installed_skills,
     limit_of,
+    skill_count_lock,
     skill_count_refuse,
     skill_count_take,
     skill_hours,
@@ -49,6 +50,11 @@ def superuser():
 
 def settle(by, name="look", now=NOW, **changes):
     return skill_set(name=name, declared=installed_skills()[name].level, by=by, now=now, **changes)
+
+
+def take(pace, *, now):
+    skill_count_lock(pace, now=now)
+    return skill_count_take(pace, now=now)
 
 
 def count(skill, hours_ago, used, refused=0):
@@ -141,7 +147,7 @@ def test_set_limit_applies_below_the_hard_limit(operator):
     settle(operator, level="PRIVILEGED")
     assert skill_listed("look", now=NOW).limit == 20
 
-    limits = [skill_count_take(SkillPace("echo", 2, timedelta(0)), now=NOW) for _ in range(3)]
+    limits = [take(SkillPace("echo", 2, timedelta(0)), now=NOW) for _ in range(3)]
     assert [bool(refusal) for refusal in limits] == [False, False, True]
     assert skill_listed("echo", now=NOW).use.refused_this_hour == 1
 
@@ -170,33 +176,33 @@ def test_checking_counts_nothing_and_refusing_counts_a_refusal():
     pace = SkillPace("echo", 1, timedelta(0))
     assert (skill_refusal(pace, now=NOW), skill_count_refuse(pace, now=NOW)) == ("", "")
     assert not SkillCount.objects.exists()
-    skill_count_take(pace, now=NOW)
+    take(pace, now=NOW)
     assert "ran 1 times in this hour" in skill_refusal(pace, now=NOW)
     assert skill_count_refuse(pace, now=NOW) == skill_refusal(pace, now=NOW)
     assert (SkillCount.objects.get().used, SkillCount.objects.get().refused) == (1, 1)
 
 
 def test_limit_of_zero_refuses_every_call():
-    refusal = skill_count_take(SkillPace("echo", 0, timedelta(0)), now=NOW)
+    refusal = take(SkillPace("echo", 0, timedelta(0)), now=NOW)
     assert refusal == "echo has a limit of 0 calls per hour"
 
 
 @pytest.mark.parametrize("seconds", [3600, 10_000])
 def test_cooldown_continues_in_the_next_hour(seconds):
     pace, end_of_hour = SkillPace("echo", None, timedelta(seconds=seconds)), NOW.replace(minute=59, second=59)
-    assert skill_count_take(pace, now=end_of_hour) == ""
+    assert take(pace, now=end_of_hour) == ""
     for later in (0, 1, seconds - 1):
-        refusal = skill_count_take(pace, now=end_of_hour + timedelta(seconds=later))
+        refusal = take(pace, now=end_of_hour + timedelta(seconds=later))
         assert refusal == f"echo ran less than {seconds} seconds ago; wait before you call it again"
-    assert skill_count_take(pace, now=end_of_hour + timedelta(seconds=seconds)) == ""
+    assert take(pace, now=end_of_hour + timedelta(seconds=seconds)) == ""
 
 
 def test_concurrent_call_is_refused():
     """Another call is made between the check and the count."""
     pace = SkillPace("echo", 1, timedelta(seconds=60))
-    skill_count_take(pace, now=NOW)
+    take(pace, now=NOW)
     with patch.object(registry, "_is_cooling_down", return_value=False):
-        assert "ran 1 times" in skill_count_take(pace, now=NOW)
+        assert "ran 1 times" in take(pace, now=NOW)
 
 
 # --- Listing ---
