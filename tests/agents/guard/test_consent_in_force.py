@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from agents.conf import clock
 from agents.engine.skills import SkillExecutor
-from agents.enums import ApprovalStatus, BudgetScope, Level, Outcome, Phase, ToolIntent
+from agents.enums import ApprovalStatus, BudgetScope, Level, Outcome, Phase, Risk, ToolIntent
 from agents.exceptions import AutonomousBrake, ModelSuspended, RetryLater, SessionHalted
 from agents.guard import guarded_group, guarded_tool_call
 from agents.guard.calls import fitting, plan_call
@@ -28,7 +28,7 @@ from agents.models import (
     SuspendedModel,
     ToolCall,
 )
-from agents.providers.scripted import Step
+from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approval_rules import rule_change, rule_create, rule_delete
 from agents.sessions.approvals import (
     approval_approve,
@@ -43,11 +43,12 @@ from agents.skills.registry import installed_skills
 from agents.skills.skill import SkillContext, skill
 from agents.types import ModelRequest, Usage
 from audit.verify import verify_chain
-from tests.agents.conftest import MODEL, script
+from tests.agents.conftest import MODEL, ask, script
 from tests.agents.guard.meanwhile import Meanwhile
 from tests.agents.sessions.test_lifecycle import somebody_waits
 from tests.factories import make_agent, make_price, make_session
 from tests.flows.processes import PATIENCE, in_threads, until
+from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 made = []
@@ -510,3 +511,21 @@ def test_call_that_waits_for_others_is_judged_by_what_is_in_force_afterwards(way
 
     *_, result = in_threads(3, lambda number: (hold, forbid, call)[number]())
     assert (result.outcome, result.detail, made) == (Outcome.DENIED, "rule", [])
+
+
+def test_call_whose_approver_named_another_model_is_priced_and_judged_by_that_one(approver):
+    make_price(MODEL, input_usd="1", output_usd="1")
+    make_price("other-model", input_usd="2", output_usd="2")
+    session = make_session()
+    asked = {"key": "k", "risk": Risk.HIGH, "now": clock()}
+    assert guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), **asked).outcome == Outcome.APPROVAL_PENDING
+    ticket = Approval.objects.get()
+    changed = {"arguments": ask(model="other-model"), "fits": fitting}
+    approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, now=clock(), **changed)
+    suspended = SuspendedModel.objects.create(model="other-model", bound_usd=1, actual_usd=2, suspended_at=clock())
+    with serving("other-model", ScriptedProvider([Step("ok", usage=Usage(1, 1))])):
+        with pytest.raises(ModelSuspended):
+            guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), **asked)
+        suspended.delete()
+        assert guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), **asked).ok
+    assert ToolCall.objects.get().model == "other-model"
