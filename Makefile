@@ -21,7 +21,7 @@ MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name
 
 # What decides about safety and evidence: every line and every branch of it is run by a test.
 FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent.py agents/policy/brakes.py agents/policy/consent.py \
-	agents/policy/rules.py agents/policy/loosening.py agents/sessions/approval_rules.py \
+	agents/policy/rules.py agents/policy/loosening.py agents/policy/destinations.py agents/skills/handles.py agents/sessions/approval_rules.py \
 	agents/policy/costs.py agents/guard/metering.py agents/guard/selftest.py agents/sessions/approvals.py \
 	agents/ledger/boundary.py agents/ledger/budgets.py agents/ledger/prices.py agents/sessions/halts.py agents/sessions/pauses.py \
 	agents/ledger/journal.py agents/ledger/at_once.py agents/ledger/prepared.py agents/ledger/halt_watch.py agents/ledger/outages.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/second_eyes.py agents/people/delegations.py \

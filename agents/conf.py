@@ -125,3 +125,13 @@ def sensor_roots() -> list[Path]:
 
 def sensor_slice_lifetime() -> timedelta:
     return timedelta(seconds=settings.LQOPS_SENSOR_SLICE_SECONDS)
+
+
+def secret_names() -> list[str]:
+    """The names of the secrets of this installation; their values are read in agents/skills/handles.py alone."""
+    return sorted(settings.LQOPS_SECRETS)
+
+
+def secret_hosts_set(name: str) -> list[str]:
+    """The hosts that the environment binds a secret to."""
+    return list(settings.LQOPS_SECRET_HOSTS.get(name, ()))

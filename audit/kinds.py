@@ -323,6 +323,9 @@ _KINDS = (
         "installation.migrated_beside",
         "The database was migrated to version {version} beside running hosts that it does not allow: {hosts}.",
     ),
+    # Secrets: the name and the host, never the value
+    _kind("secret.used", "Secret {secret} was used for {host}.", also="session_id call_id skill agent_id sensor"),
+    _kind("secret.bound", "The hosts of secret {secret} were changed; {hosts} are named.", also="added removed"),
     _kind("audit.exported", "The audit log was exported as {format}.", also="chain since kind"),
     _kind("audit.skill_audits_sealed", "{rows} skill audits from before they were chained were sealed.", also="digest"),
 )

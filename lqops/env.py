@@ -12,7 +12,7 @@ import re
 import resource
 import secrets
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from math import inf
@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
+from agents.policy.destinations import BadHost, host_checked
 from lqops.data_folder import DataFolder, data_folder
 
 # Files for the owner alone: the data folder, its documents and secrets, and the file of an embedded database.
@@ -95,6 +96,7 @@ Value = TypeVar("Value")
 MIN_SECRET_CHARS: Final = 32
 MIN_TOKEN_CHARS: Final = 16
 MIN_MASKED_CHARS: Final = 8
+HOSTS: Final = "_HOSTS"  # of a secret: where it may be sent
 SECRET_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 TRUE: Final = frozenset({"1", "true", "yes", "on"})
 FLAGS: Final = {word: word in TRUE for word in (*TRUE, "0", "false", "no", "off", "")}
@@ -217,9 +219,13 @@ class Env:
         path = self._values.get(f"{name}_FILE")
         return _read_file(f"{name}_FILE", Path(path)) if path else ""
 
-    def named_secrets(self, prefix: str, *, but: tuple[str, ...] = ()) -> dict[str, str]:
-        """Return the secrets whose variables start with the prefix, by the rest of the name in lower case."""
-        found = {name.removeprefix(prefix).removesuffix("_FILE") for name in self._values if name.startswith(prefix)}
+    def named_secrets(self, prefix: str, *, but: tuple[str, ...] = (), but_ending: str | None = None) -> dict[str, str]:
+        """Return the secrets whose variables start with the prefix, by the rest of the name in lower case.
+
+        A variable that ends with `but_ending` holds no secret: it says something about one.
+        """
+        holding = [name for name in self._values if but_ending is None or not name.endswith(but_ending)]
+        found = {name.removeprefix(prefix).removesuffix("_FILE") for name in holding if name.startswith(prefix)}
         named = {name: self.optional_secret(f"{prefix}{name}") for name in sorted(found - {"", *but})}
         for name, value in named.items():
             if not SECRET_NAME.fullmatch(name):
@@ -230,6 +236,25 @@ class Env:
                     "cannot be masked."
                 )
         return {name.lower(): value for name, value in named.items() if value}
+
+    def hosts_of_secrets(self, prefix: str, names: Iterable[str]) -> dict[str, list[str]]:
+        """Return the hosts that secrets may be sent to, by the names of the secrets: `<prefix><NAME>_HOSTS`."""
+        known = set(names)
+        found: dict[str, list[str]] = {}
+        for variable in sorted(self._values):
+            if not (variable.startswith(prefix) and variable.endswith(HOSTS)):
+                continue
+            name = variable.removeprefix(prefix).removesuffix(HOSTS).lower()
+            if name not in known:
+                raise ImproperlyConfigured(
+                    f"{variable} names hosts for a secret that is not set: set {prefix}{name.upper()} too. A secret "
+                    f"itself cannot have a name that ends with {HOSTS}."
+                )
+            try:
+                found[name] = [host_checked(host) for host in self.listed(variable)]
+            except BadHost as error:
+                raise ImproperlyConfigured(f"{variable}: {error}") from None
+        return found
 
 
 def masked_forms(value: str) -> list[str]:

@@ -10,7 +10,7 @@ from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from lqops.env import MIN_TOKEN_CHARS, Env, masked_forms, parse_database_url, private_database
+from lqops.env import HOSTS, MIN_TOKEN_CHARS, Env, masked_forms, parse_database_url, private_database
 from lqops.model_catalogue import check_task_time, configured_models
 from lqops.oidc_config import APPS as OIDC_APPS
 from lqops.oidc_config import configured_oidc
@@ -453,8 +453,10 @@ LQOPS_SKILL_HOSTS = env.listed("LQOPS_SKILL_HOSTS")
 # Isolated skills where the system does not allow every protection: run with those that it allows, or refuse
 LQOPS_SKILL_ISOLATION = env.one_of("LQOPS_SKILL_ISOLATION", "AVAILABLE", ("AVAILABLE", "STRICT"))
 
-# Secrets that skills get by handle, {"$secret": "name"}: LQOPS_SECRET_<NAME> or LQOPS_SECRET_<NAME>_FILE
-LQOPS_SECRETS = env.named_secrets("LQOPS_SECRET_", but=("KEY",))
+# Secrets that skills and sensors get by handle, {"$secret": "name"}: LQOPS_SECRET_<NAME> or LQOPS_SECRET_<NAME>_FILE;
+# and the hosts that each may be sent to, besides those that admins name: LQOPS_SECRET_<NAME>_HOSTS
+LQOPS_SECRETS = env.named_secrets("LQOPS_SECRET_", but=("KEY",), but_ending=HOSTS)
+LQOPS_SECRET_HOSTS = env.hosts_of_secrets("LQOPS_SECRET_", LQOPS_SECRETS)
 
 # Defaults of the step loop and its guardrails; an agent may override them
 LQOPS_LOOP = env.mapping("LQOPS_LOOP")

@@ -800,7 +800,14 @@ _SECTIONS: Final[dict[str, tuple[Entry, ...]]] = {
                 _rows("Unread inputs", "unreadinput"),
             ),
         ),
-        Entry("build", (_rows("Skills", "promptskill"), _rows("Callable skills", "skillsetting"))),
+        Entry(
+            "build",
+            (
+                _rows("Skills", "promptskill"),
+                _rows("Callable skills", "skillsetting"),
+                _rows("Secrets", "secretbinding"),
+            ),
+        ),
     ),
     "Knowledge": (
         Entry("description", (_rows("Documents", "document"), _rows("Collections", "collection"))),

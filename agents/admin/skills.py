@@ -1,6 +1,7 @@
-"""Callable skills: the functions that agents may call, as installed and as operators have set them.
+"""Callable skills as installed and as operators have set them, and the hosts that secrets may be sent to.
 
-The list comes from the registry, not from a table: an installed skill without settings has a page too.
+The lists come from the registry and from the settings, not from a table: a skill, or a secret, without a row has a page
+too. No page shows the value of a secret.
 """
 
 from typing import Any, Unpack
@@ -18,7 +19,9 @@ from agents.admin.base import DetailAdmin, RowList, current_user
 from agents.admin.display import LEVEL_COLORS, column, cut
 from agents.conf import clock
 from agents.enums import Level
-from agents.models import SkillSetting
+from agents.models import SecretBinding, SkillSetting
+from agents.skills.handles import PERMISSION as BIND_PERMISSION
+from agents.skills.handles import ListedSecret, secret_bind, secret_listed, secrets_listed
 from agents.skills.registry import (
     MAX_PER_HOUR,
     MAX_PRIVILEGED_PER_HOUR,
@@ -32,7 +35,7 @@ from agents.skills.registry import (
     skills_left_out,
     skills_listed,
 )
-from audit.models import SkillAudit
+from audit.models import AuditEvent, SkillAudit
 
 RECENT_CALLS = 20
 ABOUT = '<span style="display: block; min-width: 15rem">{}</span>'
@@ -89,13 +92,12 @@ def _action(name: str, title: str, run: Any, description: str, **more: Any) -> R
     return RowAction(name, title, run, permission=PERMISSION, description=description, **given)
 
 
-class SkillList(RowList):
-    """All installed skills, and settings of skills that are no longer installed."""
+class NamedList(RowList):
+    """Rows by name, some of them in no table: what the page's `named_rows` returns, with the text to search."""
 
     def get_results(self, request: HttpRequest) -> None:
         wanted = self.query.lower()
-        rows = [_row(listed) for listed in skills_listed(now=clock())]
-        self.result_list = [row for row in rows if wanted in f"{row.name} {paragraphs_of(row.listed)[0]}".lower()]
+        self.result_list = [row for row, searched in self.model_admin.named_rows() if wanted in searched.lower()]
         self.result_count = self.full_result_count = len(self.result_list)
         self.can_show_all = False
         self.multi_page = False
@@ -183,8 +185,13 @@ class CallableSkillAdmin(DetailAdmin):
         """Modules that cannot be loaded, for the text above the list."""
         return tuple(skills_left_out())
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[SkillList]:
-        return SkillList
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NamedList]:
+        return NamedList
+
+    def named_rows(self) -> list[tuple[Any, str]]:
+        """All installed skills, and settings of skills that are no longer installed."""
+        rows = [_row(listed) for listed in skills_listed(now=clock())]
+        return [(row, f"{row.name} {paragraphs_of(row.listed)[0]}") for row in rows]
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """By name, which a skill without settings has too, or by the id of its row."""
@@ -217,3 +224,90 @@ class CallableSkillAdmin(DetailAdmin):
         if declared is None or level == declared:
             return chip
         return format_html('{}<br><span class="nowrap lq-warn">declared {}</span>', chip, declared)
+
+
+# --- Secrets ---
+
+
+class HostsForm(ActionForm):
+    hosts = forms.CharField(
+        label="Hosts",
+        required=False,
+        max_length=20_000,
+        widget=forms.Textarea(attrs={"rows": 4}),
+        help_text="One per line: shop.example.org, *.shop.example.org for the hosts below it, shop.example.org:8443 "
+        "for one port alone, http://10.1.2.3:8080 for a host without encryption.",
+    )
+
+
+def _bind(action: ActionRequest) -> ActionResult:
+    [row] = action.rows
+    bound = secret_bind(name=row.name, hosts=action.data["hosts"].splitlines(), by=action.by, now=action.now)
+    return ActionResult(f"{row.name}: may be sent to {', '.join(bound.hosts) or 'no host that is named here'}.")
+
+
+def _secret_row(listed: ListedSecret) -> Any:
+    """The row that Django's pages expect: the binding, or an unsaved one."""
+    row: Any = listed.binding or SecretBinding(name=listed.name)
+    row.listed = listed
+    return row
+
+
+def _secret_state(row: Any) -> tuple[str, str]:
+    if not row.listed.is_set:
+        return "gone", "not set"
+    return ("on", "bound") if row.listed.hosts else ("off", "sent nowhere")
+
+
+@admin.register(SecretBinding)
+class SecretAdmin(DetailAdmin):
+    state = column(_secret_state, title="state", label={"on": "success", "off": "warning", "gone": "danger"})
+    named = column(lambda row: ", ".join(row.listed.named_hosts) or None, title="hosts named here")
+    set_ = column(lambda row: ", ".join(row.listed.set_hosts) or None, title="hosts of the environment")
+    list_display = ["name", "state", "named", "set_"]
+    search_fields = ["name"]
+    search_help_text = "Part of a name"
+    empty_text = "There are no secrets. LQOPS_SECRET_<NAME> sets one; restart lqops after that."
+    row_actions = (
+        RowAction(
+            "set_hosts",
+            "Set hosts",
+            _bind,
+            permission=BIND_PERMISSION,
+            description="The secret is sent to these hosts and to no other, from the next request. A new host loosens: "
+            "it needs the role admin.",
+            form=HostsForm,
+            initial=lambda row: {"hosts": "\n".join(row.listed.named_hosts)},
+            bulk=False,
+        ),
+    )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NamedList]:
+        return NamedList
+
+    def named_rows(self) -> list[tuple[Any, str]]:
+        """All secrets of this installation, and those that are no longer set."""
+        return [(_secret_row(listed), listed.name) for listed in secrets_listed()]
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """By name, which a secret without a row has too, or by the id of its row."""
+        known = super().get_object(request, object_id) if object_id.isdecimal() else None
+        listed = secret_listed(known.name if known else object_id)
+        return _secret_row(listed) if listed else None
+
+    def action_link(self, row: Any, name: str) -> str:
+        return reverse("admin:agents_secretbinding_act", args=[row.name, name])
+
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        listed = row.listed
+        used = AuditEvent.objects.filter(kind="secret.used", subject=f"secret:{row.name}").order_by("-id").first()
+        changed = f"{row.updated_by or 'the command line'}, {row.updated_at:%Y-%m-%d %H:%M} UTC" if row.pk else ""
+        facts = {
+            "Handle": f'{{"$secret": "{row.name}"}}',
+            "State": _secret_state(row)[1],
+            "Hosts named here": ", ".join(listed.named_hosts) or "none",
+            "Hosts of the environment": ", ".join(listed.set_hosts) or "none",
+            "Last changed by": changed or "nobody",
+            "Last recorded use": f"{used.details['host']}, {used.at:%Y-%m-%d %H:%M} UTC" if used else "none",
+        }
+        return {"facts": [{"label": label, "text": text} for label, text in facts.items()]}

@@ -15,10 +15,12 @@ from agents.models import Installation, ModelOutage, SuspendedModel
 from agents.people.second_factor import deciders_without_factor, unknown_names
 from agents.retention.runs import archivable
 from agents.retention.sizes import database_bytes, shown, table_bytes
+from agents.sensors.validation import secrets_unbound
 from agents.sessions.approval_rules import roles_without_approvers
 from agents.sessions.faults import failing_models, host_faults, host_here, hosts_live
 from agents.sessions.schema import missing_migrations, newer_migrations
 from agents.sessions.second_eyes import approvers, approvers_of
+from agents.skills.handles import secrets_listed
 from agents.skills.isolation import SkillFailed
 from agents.skills.isolation_report import isolation_report
 from agents.skills.registry import skills_left_out
@@ -71,6 +73,7 @@ def diagnose() -> list[Check]:
         _retention(now),
         *_second_eyes(),
         _second_factors(),
+        _secrets_bound(),
         Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
         *_isolation(),
     ]
@@ -95,9 +98,26 @@ def _second_factors() -> Check:
     return Check.of("the second factor is demanded of roles that exist", ok=not unknown, fault=fault)
 
 
+def _secrets_bound() -> Check:
+    sent = secrets_unbound()
+    fault = (
+        f"not sent: {'; '.join(sent)}. Name the hosts under Secrets in the admin, with `manage.py secrets bind`, or in "
+        "LQOPS_SECRET_<NAME>_HOSTS"
+    )
+    return Check.of("secrets that sensors send are bound to their hosts", ok=not sent, fault=fault)
+
+
 def warnings() -> list[str]:
     """Return what is worth changing, although nothing fails."""
-    return [*_unguarded_deciders(), *_rules_for_nobody()]
+    return [*_unguarded_deciders(), *_rules_for_nobody(), *_secrets_without_hosts()]
+
+
+def _secrets_without_hosts() -> list[str]:
+    names = [listed.name for listed in secrets_listed() if not listed.hosts]
+    if not names:
+        return []
+    without = f"No host is named for {', '.join(names)}, so these secrets are sent nowhere."
+    return [f"{without} Name the hosts with `manage.py secrets bind`, or remove the secrets."]
 
 
 def _rules_for_nobody() -> list[str]:

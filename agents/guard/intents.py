@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from agents.conf import skill_hosts
+from agents.conf import clock, skill_hosts
 from agents.enums import Level, NoticeKind, Purpose, RunResult, ToolIntent
 from agents.exceptions import NoAnswer
 from agents.guard.embed import embed_tool
@@ -23,10 +23,18 @@ from agents.knowledge.projects import memory_propose, precedent_count
 from agents.knowledge.search import collection_get
 from agents.models import AgentSession, Finding
 from agents.people.notifications import notification_create
+from agents.skills.handles import (
+    SecretNotBound,
+    SecretUser,
+    destination_of,
+    destinations_of_call,
+    require_bound,
+    secrets_resolve,
+)
 from agents.skills.registry import call_pace, skill_named, skill_standing
 from agents.skills.risk import has_unlisted_address, level_for
 from agents.skills.running import perform
-from agents.skills.skill import SkillContext, has_handle, resolve_handles
+from agents.skills.skill import Skill, SkillContext, handles_in, has_handle
 from agents.text.quotes import LONGEST_QUOTE
 from agents.types import Capability, ModelReply, ModelRequest
 
@@ -249,19 +257,40 @@ def skill_tool(params: Params, intent: ToolIntent = ToolIntent.RUN_SKILL) -> Too
     skill.arguments(arguments)
     hosts = skill_hosts()
     capability = skill.capability(level_for(skill, standing.level, arguments, hosts))
-    if has_handle(arguments) and has_unlisted_address(skill, arguments, hosts):
-        capability = replace(capability, requires_approval=True)  # in no mode does a secret go to a free address
+    if has_handle(arguments):
+        _require_bound(skill, arguments)
+        if has_unlisted_address(skill, arguments, hosts):
+            capability = replace(capability, requires_approval=True)  # besides, a person is asked in every mode
     asks = skill.request
     return Tool(
-        handler=lambda context, given: perform(
-            skill, context, resolve_handles(given["arguments"], skill.secret_arguments)
-        ),
+        handler=lambda context, given: _perform(skill, context, given["arguments"]),
         capability=capability,
         remote=not skill.local,
         request=(lambda given: asks(given["arguments"])) if asks else None,
         pace=call_pace(skill, capability.level, standing),
         is_skill=True,
     )
+
+
+def _require_bound(skill: Skill, arguments: Mapping[str, Any]) -> None:
+    """Refuse a call that would carry a secret to a host that it is not bound to, before anybody is asked."""
+    try:
+        require_bound(handles_in(arguments, skill.secret_arguments), destinations_of_call(skill, arguments))
+    except SecretNotBound as error:
+        raise BadParams(str(error)) from None
+
+
+def _perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
+    """Run a skill with the secrets that its arguments name; it fetches from hosts alone that they are bound to."""
+    names = handles_in(arguments, skill.secret_arguments)
+    if not names:
+        return perform(skill, context, arguments)
+    used_by = {"session_id": str(context.session_id), "call_id": str(context.call_id), "skill": skill.name}
+    destinations = destinations_of_call(skill, arguments)
+    resolved = secrets_resolve(
+        arguments, skill.secret_arguments, destinations=destinations, user=SecretUser(used_by), now=clock()
+    )
+    return perform(skill, context, resolved, check=lambda url: require_bound(names, [destination_of(url)]))
 
 
 def _local(intent: ToolIntent, handler: Callable[[SkillContext, Params], Any], **more: Any) -> Tool:

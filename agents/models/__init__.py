@@ -8,6 +8,7 @@ from agents.models.calls import (
     InferenceLog,
     Message,
     Question,
+    SecretBinding,
     SkillCount,
     SkillSetting,
     StandingApproval,

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 from django.db.models.functions import Now
 
 from agents.conf import lease_lifetime
@@ -128,6 +128,9 @@ class Sensor(models.Model):
         default=dict, blank=True, help_text="Where to go on: Last-Event-ID, ETag, hashes of files."
     )
     signals = models.JSONField(default=dict, blank=True, help_text="When each signal fired last, and its last score.")
+    secret_uses = models.JSONField(
+        default=dict, db_default=Value({}, models.JSONField()), help_text="The day on which each use was recorded last."
+    )
     lease_owner = models.CharField(max_length=96, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     fencing = models.PositiveBigIntegerField(default=0)

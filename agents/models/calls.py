@@ -323,6 +323,26 @@ class SkillSetting(models.Model):
         return self.name
 
 
+class SecretBinding(models.Model):
+    """The hosts that a secret may be sent to, as admins have named them, besides those of the environment.
+
+    Without a row, and without hosts in the environment, a secret is sent nowhere. The value is in no row.
+    """
+
+    name = models.CharField(max_length=64, unique=True)
+    hosts = models.JSONField(default=list)
+    updated_at = models.DateTimeField(db_default=Now())
+    updated_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+", editable=False
+    )
+
+    class Meta:
+        verbose_name = "secret"
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class SkillCount(models.Model):
     """How often a skill ran, and was refused, in one clock hour (UTC)."""
 

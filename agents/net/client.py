@@ -9,7 +9,7 @@ import codecs
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -241,6 +241,7 @@ class RequestOptions(TypedDict, total=False):
     content: bytes | str
     json: Any
     limits: Limits
+    secret: Collection[str]  # names of headers that hold secrets: no other origin gets them
 
 
 Check = Callable[[], CheckedUrl]
@@ -303,6 +304,7 @@ class Exchange:
         self._method = method.upper()
         self._url = url
         self._content, self._headers = _payload(options)
+        self._goes_along = HARMLESS - {name.lower() for name in options.get("secret", ())}
         self._checked: CheckedUrl | None = None
         self._redirects = 0
         self.deadline = Deadline(self._limits.deadline)
@@ -330,7 +332,7 @@ class Exchange:
                 raise UrlRefused("redirect_host")
             if self._content:
                 raise UrlRefused("redirect_body")
-            self._headers = {name: value for name, value in self._headers.items() if name in HARMLESS}
+            self._headers = {name: value for name, value in self._headers.items() if name in self._goes_along}
         self._checked = checked
         return checked
 

@@ -370,17 +370,10 @@ def check_url(
     lookup_seconds: float = LOOKUP_SECONDS,
 ) -> CheckedUrl:
     """Return where a URL leads, or raise UrlRefused. Allow-lists that are not given are those of the settings."""
-    refuse_characters(url)
-    form = FORM.fullmatch(url)
-    if form is None:
-        raise UrlRefused("malformed")
-    scheme = form[1].lower()
-    if scheme not in schemes or scheme not in DEFAULT_PORTS:
-        raise UrlRefused("scheme")
     hosts = settings.LQOPS_NET_ALLOW_HOSTS if allow_hosts is None else allow_hosts
     networks = settings.LQOPS_NET_ALLOW_NETWORKS if allow_networks is None else allow_networks
     allow = _parsed(tuple(hosts), tuple(networks))
-    literal, port = _split(form[2], DEFAULT_PORTS[scheme])
+    form, scheme, literal, port = _read(url, schemes)
     host, found = _allowed_addresses(literal, port, allow, resolve or system_resolve, lookup_seconds)
     path = _percent_encode(form[3] or "/", "/:@")
     query = _percent_encode((form[4] or "?")[1:], "/:@?[]")
@@ -393,6 +386,19 @@ def check_url(
         query=query,
         addresses=tuple(item.compressed for item in found),
     )
+
+
+def origin_of(url: str, *, schemes: tuple[str, ...] = tuple(DEFAULT_PORTS)) -> tuple[str, str, int]:
+    """Return scheme, host and port as `check_url` reads them, without a lookup; UrlRefused if it would refuse them."""
+    _, scheme, literal, port = _read(url, schemes)
+    return scheme, name_of(literal, port), port
+
+
+def name_of(host: str, port: int) -> str:
+    """Return a host as `check_url` and `check_host` read it, without a lookup; UrlRefused if they would refuse it."""
+    refuse_characters(host)
+    allow = _parsed(tuple(settings.LQOPS_NET_ALLOW_HOSTS), tuple(settings.LQOPS_NET_ALLOW_NETWORKS))
+    return canonical_host(host, port, allow)[0]
 
 
 def check_host(host: str, port: int, *, resolve: Resolve | None = None) -> tuple[str, tuple[str, ...]]:
@@ -414,6 +420,19 @@ def _allowed_addresses(
     if not allow.host(host, port) and not all(is_public(item) or allow.address(item) for item in found):
         raise UrlRefused("address")
     return host, found
+
+
+def _read(url: str, schemes: tuple[str, ...]) -> tuple[re.Match[str], str, str, int]:
+    """Return the parts of a URL, its scheme, its host as it is written, and its port."""
+    refuse_characters(url)
+    form = FORM.fullmatch(url)
+    if form is None:
+        raise UrlRefused("malformed")
+    scheme = form[1].lower()
+    if scheme not in schemes or scheme not in DEFAULT_PORTS:
+        raise UrlRefused("scheme")
+    literal, port = _split(form[2], DEFAULT_PORTS[scheme])
+    return form, scheme, literal, port
 
 
 def refuse_characters(url: str) -> None:

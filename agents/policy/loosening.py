@@ -51,6 +51,7 @@ LOOSER: Final[Mapping[str, tuple[str, Callable[[Any, Any], bool]]]] = {
     "waived_skills": ("the approval of PRIVILEGED skills", _is_wider),
     "review_flagged": ("the review of flagged results", _is_off),
     "level": ("the level of a skill", _is_lower),
+    "secret_hosts": ("the hosts that a secret may be sent to", _is_wider),
     "highest_level": ("the level of the skills that are offered", _is_higher),
 }
 

@@ -29,6 +29,7 @@ from agents.people.access import actor_of, require_access, require_may_loosen
 from agents.policy.loosening import loosened
 from agents.roster.agents import agent_create, agent_edit, agent_record, agent_stop_removed
 from agents.sensors.rows import sensors_sync
+from agents.sensors.validation import unbound_problems
 from agents.skills.registry import skills_offered
 from agents.triggers.triggers import trigger_create, trigger_edit
 
@@ -88,6 +89,7 @@ def definition_write(
     if version is not None and version != row.definition_version:
         raise Superseded(_newer_version(row, version))
     before = _previous(row)
+    _require_bound(definition, before, file=file)
     looser = loosened({"highest_level": _highest_level(before)}, {"highest_level": _highest_level(definition)})
     require_may_loosen(by, looser, bound=[row.owner_id])
     plan = triggers_plan(row, definition, before, file=file)
@@ -144,9 +146,16 @@ def definition_check(*, owner: User, text: str, agent: Agent | None = None) -> l
     except DefinitionError as error:
         return [(problem, False) for problem in error.problems]
     taken = _name_problems(row, definition, file=DEFAULT_FILE) if row.pk else ()
-    found = dict.fromkeys((*taken, *names_missing(row, definition, file=DEFAULT_FILE)))
+    sent = unbound_problems(definition, _previous(row), file=DEFAULT_FILE)
+    found = dict.fromkeys((*taken, *names_missing(row, definition, file=DEFAULT_FILE), *sent))
     skipped = [problem for sensor in definition.broken_sensors for problem in sensor.problems]
     return [*((problem, False) for problem in sort_problems(found)), *((problem, True) for problem in skipped)]
+
+
+def _require_bound(definition: AgentDefinition, before: AgentDefinition | None, *, file: str) -> None:
+    """Refuse a text that newly sends a secret to a host that no admin has named for it."""
+    if problems := list(unbound_problems(definition, before, file=file)):
+        raise DefinitionError(sort_problems(problems), rest=definition)
 
 
 def agent_export(agent: Agent) -> str:

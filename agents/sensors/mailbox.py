@@ -21,7 +21,7 @@ from agents.net import UrlRefused, check_host
 from agents.net.client import public_tls
 from agents.sensors.poll import Poll
 from agents.sensors.sensing import Failed
-from agents.skills.skill import BadHandle, resolve_handles
+from agents.skills.handles import destination_of_host
 from agents.text.formats.html import html_text
 
 OPERATION_SECONDS: Final = 10.0
@@ -67,10 +67,9 @@ class Mailbox(Poll):
         source = self.spec.source.imap
         if source is None:  # the schema sees to it
             raise Failed("the sensor has no mailbox")
-        try:
-            password = str(resolve_handles({"password": source.password}, ("password",))["password"])
-        except BadHandle as error:
-            raise Failed(str(error)) from None
+        given = {"password": source.password}
+        resolved = await self.with_secrets(given, lambda: destination_of_host(source.host, source.port))
+        password = str(resolved["password"])
         return await asyncio.get_running_loop().run_in_executor(
             self.services.threads, new_messages, source, password, self.cursor.get("uids")
         ), ""

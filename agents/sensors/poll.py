@@ -5,16 +5,13 @@ import hashlib
 import json
 from time import monotonic
 from typing import Any, Final
-from urllib.parse import urlencode
 
-from agents.definitions.schema import Source
 from agents.enums import Outcome
 from agents.net import FetchFailed, Limits, SafeResponse, UrlRefused
 from agents.net.transport import MEBIBYTE
 from agents.sensors.rows import LeasedSensor
 from agents.sensors.sensing import Failed, Sensing, SensorServices
 from agents.sensors.signals import CallFailed
-from agents.skills.skill import BadHandle, resolve_handles
 
 LIMITS: Final = Limits(deadline=15.0, max_bytes=MEBIBYTE)
 NOT_MODIFIED: Final = 304
@@ -74,10 +71,11 @@ class Poll(Sensing):
 
     async def fetch_answer(self) -> SafeResponse | None:
         """Fetch the address; None if it has not changed."""
-        url, headers = request_of(self.spec.source)
+        asked = await self.request()
+        headers = asked.headers | self._conditions()
         try:
             async with self.services.fetches:
-                answer = await self.services.client.get(url, headers=headers | self._conditions(), limits=LIMITS)
+                answer = await self.services.client.get(asked.url, headers=headers, secret=asked.secret, limits=LIMITS)
         except (UrlRefused, FetchFailed) as error:
             raise Failed(str(error)) from None
         if answer.status == NOT_MODIFIED:
@@ -142,22 +140,6 @@ class ItemPoll(Poll):
 
 def item_key(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:20]
-
-
-def request_of(source: Source) -> tuple[str, dict[str, str]]:
-    """Return the address with its parameters, and the headers, with the secrets themselves: for the client only."""
-    try:
-        resolved = resolve_handles({"params": source.params, "headers": source.headers}, ("params", "headers"))
-    except BadHandle as error:
-        raise Failed(str(error)) from None
-    url = str(source.address).partition("#")[0]
-    if params := {name: _parameter(value) for name, value in resolved["params"].items()}:
-        url = f"{url}{'&' if '?' in url else '?'}{urlencode(params)}"
-    return url, {name: str(value) for name, value in resolved["headers"].items()}
-
-
-def _parameter(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def next_due(due: float, now: float, interval: float) -> float:

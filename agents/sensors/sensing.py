@@ -15,16 +15,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
+from urllib.parse import urlencode
 
 from watchfiles import awatch
 
 from agents.conf import clock
+from agents.models import Sensor
 from agents.net.streams import StreamingClient
+from agents.net.urls import UrlRefused
+from agents.policy.destinations import Destination
 from agents.policy.schedule import backoff
 from agents.sensors.conditions import ConditionSignals
 from agents.sensors.rows import Failure, LeasedSensor, Reading
 from agents.sensors.signals import GuardedCalls, SignalScoring
+from agents.skills.handles import SecretNotBound, SecretUser, destination_of
+from agents.skills.skill import BadHandle, has_handle
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +122,23 @@ class Failed(Exception):
     """A look failed; the text tells a person why."""
 
 
+class Resolve(Protocol):
+    """Puts secrets in the place of handles, for one destination (`secrets_resolve`)."""
+
+    async def __call__(
+        self, held: LeasedSensor, given: Mapping[str, Any], destination: Destination
+    ) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class SourceRequest:
+    """Where a sensor looks: the address with its parameters, and the headers, of which some hold secrets."""
+
+    url: str
+    headers: dict[str, str]
+    secret: frozenset[str]
+
+
 @dataclass(frozen=True)
 class SensorServices:
     """Services that a slice provides to its sensors."""
@@ -123,6 +146,7 @@ class SensorServices:
     hand_in: Callable[[Reading | Failure], Awaitable[bool]]
     loop_of: Callable[[int], int]
     calls: GuardedCalls
+    resolve: Resolve
     client: StreamingClient
     fetches: asyncio.Semaphore
     queries: asyncio.Semaphore
@@ -207,6 +231,28 @@ class Sensing:
     def _backoff(self) -> float:
         """Return the seconds to wait after the failures so far: never less than the interval."""
         return backoff(self.failures, first=self.interval, longest=LONGEST_INTERVAL)
+
+    # --- Requests with secrets ---
+
+    async def request(self) -> SourceRequest:
+        """Return the request for the source, with the secrets themselves: for the client only."""
+        source = self.spec.source
+        address = str(source.address).partition("#")[0]
+        given = {"params": source.params, "headers": source.headers}
+        resolved = await self.with_secrets(given, lambda: destination_of(address))
+        if params := {name: _parameter(value) for name, value in resolved["params"].items()}:
+            address = f"{address}{'&' if '?' in address else '?'}{urlencode(params)}"
+        secret = frozenset(name for name, value in source.headers.items() if has_handle(value))
+        return SourceRequest(address, {name: str(value) for name, value in resolved["headers"].items()}, secret)
+
+    async def with_secrets(self, given: Mapping[str, Any], destination: Callable[[], Destination]) -> Mapping[str, Any]:
+        """Return what a source is asked with, secrets in place of their handles; Failed if they may not go there."""
+        if not has_handle(given):
+            return given
+        try:
+            return await self.services.resolve(self.held, given, destination())
+        except (BadHandle, SecretNotBound, UrlRefused) as error:
+            raise Failed(str(error)) from None
 
     # --- Results ---
 
@@ -303,6 +349,15 @@ class Sensing:
             )
         )
         return wait if held else None
+
+
+def secret_user(held: LeasedSensor, *, sensor: Sensor | None = None, **details: Any) -> SecretUser:
+    """Return who uses a secret, for the audit log."""
+    return SecretUser({"agent_id": str(held.row.agent.public_id), "sensor": held.spec.name, **details}, sensor)
+
+
+def _parameter(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _at(seconds: float) -> datetime:

@@ -10,12 +10,12 @@ import logging
 import os
 import platform
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.db import DatabaseError, close_old_connections, connections
 
@@ -25,6 +25,7 @@ from agents.enums import SensorKind
 from agents.loop.pacing import next_day
 from agents.models import AgentSession
 from agents.net.streams import StreamingClient
+from agents.policy.destinations import Destination
 from agents.sensors.database import Query
 from agents.sensors.feed import Feed
 from agents.sensors.mailbox import Mailbox
@@ -44,13 +45,14 @@ from agents.sensors.rows import (
     sensors_lease,
     sensors_release,
 )
-from agents.sensors.sensing import FileChangeWatcher, Sensing, SensorServices
+from agents.sensors.sensing import Failed, FileChangeWatcher, Sensing, SensorServices, secret_user
 from agents.sensors.signals import SensorCalls
 from agents.sensors.stream import Stream
 from agents.sensors.tail import Tail
 from agents.sensors.validation import runnable
 from agents.sensors.watch import Watch
 from agents.sensors.writes import sensor_spawn, sensors_write
+from agents.skills.handles import secrets_resolve
 from agents.types import Asleep, End, Finished
 from audit.redaction import redact_exception
 
@@ -146,6 +148,7 @@ class Slice:
                 hand_in=self._hand_in,
                 loop_of=lambda agent_id: self._leases.loops.get(agent_id, 0),
                 calls=calls,
+                resolve=self._resolve,
                 client=client,
                 fetches=asyncio.Semaphore(FETCHES_AT_ONCE),
                 queries=asyncio.Semaphore(QUERIES_AT_ONCE),
@@ -248,6 +251,17 @@ class Slice:
                     self._to_spawn.append(result.held)
                 if not written.done():
                     written.set_result(held)
+
+    async def _resolve(
+        self, held: LeasedSensor, given: Mapping[str, Any], destination: Destination
+    ) -> Mapping[str, Any]:
+        """Put secrets in the place of handles; each use is on record once a day. Failed without a database."""
+        user = secret_user(held, sensor=held.row)
+        resolve = partial(secrets_resolve, given, tuple(given), destinations=[destination], user=user)
+        try:
+            return await self._in_rows(lambda: resolve(now=clock()))
+        except DatabaseError:
+            raise Failed("the database is unavailable") from None
 
     # --- In the thread of rows ---
 

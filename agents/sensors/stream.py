@@ -14,8 +14,8 @@ from typing import Any, Final
 from agents.conf import clock, sensor_slice_lifetime
 from agents.net import AsyncSafeStream, FetchFailed, Limits, UrlRefused
 from agents.net.streams import CONTENT_TYPE, MAX_EVENT_BYTES, EventReader, ServerSentEvent
-from agents.sensors.poll import read_text, request_of
-from agents.sensors.sensing import Failed, Sensing
+from agents.sensors.poll import read_text
+from agents.sensors.sensing import Failed, Sensing, SourceRequest
 
 OPEN_SECONDS: Final = 10.0
 MOST_BYTES: Final = 1 << 40  # of one connection; memory is bounded by the event, not by the stream
@@ -82,8 +82,7 @@ class Stream(Sensing):
 
     async def sample(self) -> list[Any]:
         """Return the first event that comes."""
-        url, headers = request_of(self.spec.source)
-        items = self._open(url, headers)
+        items = self._open(await self.request())
         try:
             async with asyncio.timeout(OPEN_SECONDS), aclosing(items):
                 return [(await anext(items)).data]
@@ -94,9 +93,9 @@ class Stream(Sensing):
         except TimeoutError:
             raise Failed(f"no event came within {OPEN_SECONDS:g} seconds") from None
 
-    def _open(self, url: str, headers: dict[str, str]) -> AsyncGenerator[Item]:
-        read = self._websocket_messages if url.lower().startswith("ws") else self._server_events
-        return read(url, headers)
+    def _open(self, asked: SourceRequest) -> AsyncGenerator[Item]:
+        read = self._websocket_messages if asked.url.lower().startswith("ws") else self._server_events
+        return read(asked)
 
     async def _read_connection(self) -> float | None:
         """Read one connection to its end; return the seconds to wait, None when the sensor is lost."""
@@ -124,8 +123,7 @@ class Stream(Sensing):
         return await self.hand_in_reading(data, occurrence=last.name or self.occurrence(), problem=problem)
 
     async def _receive(self, events: EventBuffer) -> None:
-        url, headers = request_of(self.spec.source)
-        items = self._open(url, headers)
+        items = self._open(await self.request())
         try:
             async with aclosing(items):  # also when it is cancelled while the buffer is full
                 async for item in items:
@@ -138,16 +136,15 @@ class Stream(Sensing):
 
     # --- Server-sent events ---
 
-    async def _server_events(self, url: str, given: dict[str, str]) -> AsyncGenerator[Item]:
+    async def _server_events(self, asked: SourceRequest) -> AsyncGenerator[Item]:
         resume_id = str(self.cursor.get("id") or "")
         repeated = self.cursor.get("last")  # some sources send the last event again
-        headers = given | {"Accept": CONTENT_TYPE, "Cache-Control": "no-store"}
+        headers = asked.headers | {"Accept": CONTENT_TYPE, "Cache-Control": "no-store"}
         if resume_id:
             headers["Last-Event-ID"] = resume_id
         deadline = sensor_slice_lifetime().total_seconds() + OPEN_SECONDS
-        opening = self.services.client.stream(
-            "GET", url, headers=headers, limits=Limits(deadline=deadline, max_bytes=MOST_BYTES, max_ratio=1000)
-        )
+        limits = Limits(deadline=deadline, max_bytes=MOST_BYTES, max_ratio=1000)
+        opening = self.services.client.stream("GET", asked.url, headers=headers, secret=asked.secret, limits=limits)
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(OPEN_SECONDS):
@@ -172,8 +169,9 @@ class Stream(Sensing):
 
     # --- WebSocket ---
 
-    async def _websocket_messages(self, url: str, headers: dict[str, str]) -> AsyncGenerator[Item]:
-        async with self.services.client.websocket(url, headers=headers, open_seconds=OPEN_SECONDS) as opened:
+    async def _websocket_messages(self, asked: SourceRequest) -> AsyncGenerator[Item]:
+        client = self.services.client
+        async with client.websocket(asked.url, headers=asked.headers, open_seconds=OPEN_SECONDS) as opened:
             self._record_gap()
             while True:
                 async with asyncio.timeout(self.spec.interval):

@@ -5,7 +5,7 @@ run. Nothing is kept: no cursor, no hot state, no alert; no file is added to a c
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from decimal import Decimal
@@ -28,14 +28,16 @@ from agents.models import Agent, AgentSession, Sensor
 from agents.net.streams import StreamingClient
 from agents.people.access import SYSTEM, actor_of, require_access, require_start_permission
 from agents.policy.conditions import judge
+from agents.policy.destinations import Destination
 from agents.runner import run_claimed
 from agents.sensors.rows import LeasedSensor, Reading, preview, safe_text
-from agents.sensors.sensing import Failed, FileChangeWatcher, SensorServices
+from agents.sensors.sensing import Failed, FileChangeWatcher, SensorServices, secret_user
 from agents.sensors.signals import CallFailed, Params, SignalScoring
 from agents.sensors.slice import sensing_class
 from agents.sensors.validation import source_problem, tool_problem
 from agents.sessions.leases import lease_claim_now
 from agents.sessions.lifecycle import session_create, session_enter_phase
+from agents.skills.handles import secrets_resolve
 from agents.types import Finished, ToolResult
 from audit.receipts import usd
 from audit.redaction import redact_exception
@@ -144,6 +146,7 @@ class _Trial:
                     hand_in=_keep_nothing,
                     loop_of=lambda agent_id: 0,
                     calls=self,
+                    resolve=self._resolve,
                     client=client,
                     fetches=asyncio.Semaphore(1),
                     queries=asyncio.Semaphore(1),
@@ -168,11 +171,19 @@ class _Trial:
         except LqopsError as error:
             raise CallFailed(str(error)) from None
 
+    async def _resolve(
+        self, held: LeasedSensor, given: Mapping[str, Any], destination: Destination
+    ) -> Mapping[str, Any]:
+        """Put secrets in the place of handles; each use is on record."""
+        user = secret_user(held, session_id=str(self._session.public_id))
+        resolve = partial(secrets_resolve, given, tuple(given), destinations=[destination], user=user)
+        return await self._in_thread(lambda: resolve(now=clock()))
+
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(_with_connection, work))
 
     async def _try_sensor(self, spec: SensorSpec, services: SensorServices) -> dict[str, Any]:
-        row = Sensor(agent_id=self._agent.pk, name=spec.name, kind=spec.type)
+        row = Sensor(agent=self._agent, name=spec.name, kind=spec.type)
         held = LeasedSensor(row, spec, self._definition)
         started = monotonic()
         problem, items = "", []

@@ -5,24 +5,32 @@ installed, read-only and runs without approval.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from django.conf import settings
 
-from agents.conf import sensor_roots, skill_hosts
+from agents.conf import secret_names, sensor_roots, skill_hosts
 from agents.definitions.in_force import definition_of
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem, Source
-from agents.definitions.values import HANDLE, is_handle
 from agents.enums import SensorKind, SensorState
 from agents.models import Agent, Sensor
 from agents.net import UrlRefused, check_host, check_url
 from agents.policy.consent import needs_person
+from agents.policy.destinations import Destination
 from agents.sensors.paths import PathRefused, resolve_path
 from agents.sensors.rows import LeasedSensor, safe_text, sensor_reject
+from agents.skills.handles import (
+    SecretNotBound,
+    destination_of,
+    destination_of_host,
+    destinations_of_call,
+    unbound_problem,
+)
 from agents.skills.registry import skill_named, skill_standing
 from agents.skills.risk import level_for
-from agents.skills.skill import BadArguments, Skill
+from agents.skills.skill import BadArguments, Skill, names_in
 
 _SCHEMES: Final = {
     SensorKind.POLL: ("http", "https"),
@@ -123,14 +131,84 @@ def _source_problems(source: Source, kind: SensorKind) -> Iterator[tuple[str, st
 
 
 def _secret_problems(source: Source) -> Iterator[tuple[str, str]]:
-    given = {"headers": source.headers, "params": source.params if source.tool is None else {}}
+    known = secret_names()
+    for key, name in _handles(source):
+        if source.tool is None and name not in known:
+            missing = f"there is no secret {name!r}; known names: {', '.join(known) or 'none'}"
+            yield key, f"{missing}; set LQOPS_SECRET_{name.upper()}"
+
+
+# --- Secrets, and where sources send them ---
+
+
+@dataclass(frozen=True)
+class SentSecret:
+    """A secret that a sensor sends, where to, and the key of the source that names it."""
+
+    sensor: str
+    key: str
+    name: str
+    destination: Destination
+
+
+def _handles(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield the key and the name of each secret that a source names."""
+    given = {"headers": source.headers, "params": source.params}
     given |= {"imap": {"password": source.imap.password}} if source.imap is not None else {}
-    known = ", ".join(sorted(settings.LQOPS_SECRETS)) or "none"
     for key, values in given.items():
-        for name in (value[HANDLE] for value in values.values() if is_handle(value)):
-            if name not in settings.LQOPS_SECRETS:
-                missing = f"there is no secret {name!r}; known names: {known}"
-                yield key, f"{missing}; set LQOPS_SECRET_{name.upper()}"
+        yield from ((key, name) for name in dict.fromkeys(names_in(values)))
+
+
+def secrets_sent(definition: AgentDefinition) -> Iterator[SentSecret]:
+    """Yield the secrets that the sensors of a definition send. What is unknown here, or leads nowhere, is left out."""
+    known = frozenset(secret_names())
+    for spec in definition.sensors:
+        handles = [(key, name) for key, name in _handles(spec.source) if name in known]
+        for destination in _destinations(spec.source) if handles else ():
+            yield from (SentSecret(spec.name, key, name, destination) for key, name in handles)
+
+
+def _destinations(source: Source) -> list[Destination]:
+    try:
+        if source.address is not None:
+            return [destination_of(source.address)]
+        if source.imap is not None:
+            return [destination_of_host(source.imap.host, source.imap.port)]
+        skill = skill_named(source.tool) if source.tool else None
+        return destinations_of_call(skill, source.params) if skill else []
+    except (UrlRefused, SecretNotBound):  # nothing is fetched from there
+        return []
+
+
+def unbound_problems(definition: AgentDefinition, before: AgentDefinition | None, *, file: str) -> Iterator[Problem]:
+    """Yield a problem for each secret that a text newly sends to a host that it is not bound to.
+
+    What the text before sent already is not judged again here: it is refused when the sensor looks.
+    """
+    kept = {(sent.name, sent.destination) for sent in secrets_sent(before)} if before else set()
+    for sent in secrets_sent(definition):
+        if (sent.name, sent.destination) in kept:
+            continue
+        if problem := unbound_problem([sent.name], [sent.destination]):
+            key = f"{definition.sensor_keys[sent.sensor]}.source.{sent.key}"
+            line = definition.line_of(key) or definition.line_of(definition.sensor_keys[sent.sensor])
+            yield Problem(file, line, key, f"a secret that may go there: {problem}")
+
+
+def secrets_unbound() -> list[str]:
+    """Return a sentence for each secret that a sensor of an agent sends to a host which it is not bound to."""
+    if not secret_names():
+        return []
+    found: dict[str, None] = {}
+    for agent in Agent.objects.filter(archived_at__isnull=True).exclude(definition="").order_by("name", "pk"):
+        try:
+            sent = list(secrets_sent(definition_of(agent)))
+        except DefinitionError:
+            continue  # told where agents are
+        for one in sent:
+            if unbound_problem([one.name], [one.destination]):
+                found[f"{one.name} for {one.destination.host} (sensor {one.sensor} of {agent.name})"] = None
+    return list(found)
 
 
 def _allowed_hosts() -> list[str]:

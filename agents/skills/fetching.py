@@ -50,8 +50,12 @@ def check_headers(headers: Mapping[str, str], *, own: frozenset[str] = frozenset
 class Fetcher:
     """Fetches for one call of a skill. A request that may have taken effect without an answer raises OutcomeUnknown."""
 
-    def __init__(self, skill: Skill, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, skill: Skill, arguments: Mapping[str, Any], *, check: Callable[[str], None] | None = None
+    ) -> None:
+        """`check`, of a call with secrets, refuses addresses that they may not go to."""
         self._skill = skill
+        self._check_secrets = check
         self._hosts = frozenset(skill.hosts) | _hosts_in(skill, arguments)
         self._left = MOST_FETCHES
 
@@ -64,7 +68,7 @@ class Fetcher:
         limits = Limits(deadline=SECONDS, max_bytes=MAX_RESULT_BYTES // 2, max_redirects=5 if method in READS else 0)
         try:
             answer = SafeClient(limits=limits, cross_host=False).request(
-                method, url, headers=headers or {}, content=content
+                method, url, headers=headers or {}, content=content, secret=headers or {} if self._check_secrets else ()
             )
         except FetchFailed as failed:
             if method in READS or failed.reason in NEVER_SENT:
@@ -82,6 +86,8 @@ class Fetcher:
                 f"{name} may fetch from hosts of its address arguments and from those that it declares with hosts=; "
                 f"in this call: {known}."
             )
+        if self._check_secrets is not None:
+            self._check_secrets(url)
         if not self._left:
             raise Invalid(f"{name} has fetched {MOST_FETCHES} times in this call; that is the limit.")
         self._left -= 1

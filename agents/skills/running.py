@@ -39,11 +39,13 @@ class SkillStopped(Exception):
     """The run was halted while the skill was at work; it may have taken effect."""
 
 
-def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
-    """Run a skill as it declares, and return its output."""
+def perform(
+    skill: Skill, context: SkillContext, arguments: Mapping[str, Any], *, check: Callable[[str], None] | None = None
+) -> Any:
+    """Run a skill as it declares, and return its output. `check` refuses addresses that its secrets may not go to."""
     if skill.local:
         return _contained(skill, context, arguments)
-    context = replace(context, fetch=Fetcher(skill, arguments))
+    context = replace(context, fetch=Fetcher(skill, arguments, check=check))
     if skill.isolation == "process":
         return run_isolated(skill, context, arguments, strict=isolation_is_strict()).output
     return _in_thread(skill, context, arguments)

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, Unpack, get_args, get_type_hints, overload
 from uuid import UUID
 
-from django.conf import settings
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from agents.conf import secret_names
 from agents.enums import Level, ToolIntent
 from agents.skills.limits import DEFAULT_LIMITS, VARIABLE, Limits
 from agents.types import Capability, Fetched, ModelReply, ModelRequest
@@ -323,13 +323,25 @@ def _untitled(schema: Any) -> Any:
 # --- Secrets by handle ---
 #
 # Allowed only in the arguments that a skill declares for it. Journal, digest, approver and audit log see the handle;
-# agents.guard.intents puts the value in its place when the skill runs, and it is masked wherever it appears later.
+# agents.skills.handles puts the value in its place when the skill runs, and it is masked wherever it appears later.
 
 
 def has_handle(value: Any) -> bool:
     if isinstance(value, Mapping):
         return HANDLE in value or any(map(has_handle, value.values()))
     return isinstance(value, list | tuple) and any(map(has_handle, value))
+
+
+def names_in(value: Any) -> Iterator[str]:
+    """Yield the names in all handles of a value, whether there are such secrets or not."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get(HANDLE), str):
+            yield value[HANDLE]
+        for item in value.values():
+            yield from names_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from names_in(item)
 
 
 def _with_placeholders(given: Mapping[str, Any], allowed: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -341,12 +353,19 @@ def _with_placeholders(given: Mapping[str, Any], allowed: Iterable[str]) -> tupl
         handles[text] = {HANDLE: name}
         return text
 
-    return _replace_handles(given, allowed, placeholder), handles
+    return replace_handles(given, allowed, placeholder), handles
 
 
-def resolve_handles(given: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments with the secrets themselves, for the skill only."""
-    return _replace_handles(given, allowed, lambda name: settings.LQOPS_SECRETS[name])
+def handles_in(given: Mapping[str, Any], allowed: Iterable[str]) -> list[str]:
+    """Return the names of the secrets that arguments hold; BadHandle for an unknown one, or one that is misplaced."""
+    found: list[str] = []
+
+    def note(name: str) -> str:
+        found.append(name)
+        return name
+
+    replace_handles(given, allowed, note)
+    return sorted(set(found))
 
 
 def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -360,7 +379,7 @@ def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def with_handles(schema: dict[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
     """Return a JSON schema of arguments that allows handles; the same schema if there are no secrets."""
-    names = sorted(settings.LQOPS_SECRETS)
+    names = secret_names()
     if not names or not allowed:
         return schema
     handle = {
@@ -385,7 +404,7 @@ def _or_handle(part: Any, handle: Mapping[str, Any]) -> Any:
     return {name: _or_handle(item, handle) if name in nested else item for name, item in part.items()}
 
 
-def _replace_handles(
+def replace_handles(
     given: Mapping[str, Any], allowed: Iterable[str], replacement: Callable[[str], str]
 ) -> dict[str, Any]:
     names = frozenset(allowed)
@@ -402,7 +421,7 @@ def _replace_handles(
 
 def _secret_name(handle: Mapping[str, Any]) -> str:
     name = handle[HANDLE]
-    if len(handle) != 1 or not isinstance(name, str) or name not in settings.LQOPS_SECRETS:
-        known = ", ".join(sorted(settings.LQOPS_SECRETS)) or "none"
+    if len(handle) != 1 or not isinstance(name, str) or name not in secret_names():
+        known = ", ".join(secret_names()) or "none"
         raise BadHandle(f"there is no secret {str(name)[:64]!r}; a handle is {{'$secret': name}}, known names: {known}")
     return name

@@ -212,6 +212,19 @@ def test_short_or_misnamed_secret_is_refused_without_its_value(variable, value, 
     assert value not in str(refused.value)
 
 
+def test_hosts_of_a_secret_stand_beside_it():
+    env = Env({"S_SHOP": "abcdefgh", "S_SHOP_HOSTS": "Shop.example.org, *.eu.example.org", "S_CRM": "abcdefgh"})
+    secrets = env.named_secrets("S_", but_ending="_HOSTS")
+    assert secrets == {"shop": "abcdefgh", "crm": "abcdefgh"}
+    assert env.hosts_of_secrets("S_", secrets) == {"shop": ["shop.example.org", "*.eu.example.org"]}
+
+
+def test_hosts_without_their_secret_and_odd_hosts_are_refused():
+    alone, odd = Env({"S_MY_HOSTS": "shop.example.org"}), Env({"S_SHOP": "abcdefgh", "S_SHOP_HOSTS": "https://x.org/"})
+    refused(lambda: alone.hosts_of_secrets("S_", []), "S_MY_HOSTS names hosts for a secret that is not set: set S_MY")
+    refused(lambda: odd.hosts_of_secrets("S_", ["shop"]), "S_SHOP_HOSTS: 'https://x.org/' is not a host such as")
+
+
 def test_unreadable_secret_file_is_refused(tmp_path):
     env = Env({"LQOPS_KEY_FILE": str(tmp_path / "absent")})
 

@@ -39,6 +39,7 @@ from agents.models import (
     Precedent,
     Project,
     PromptSkill,
+    SecretBinding,
     SkillSetting,
     SuspendedModel,
     ToolCall,
@@ -212,6 +213,7 @@ def make_everything(viewer=None):
     make_unread_input(trigger=trigger, session=session)
     InferenceLog.objects.create(session=session, model="test-model", purpose="chat", outcome="success")
     SkillSetting.objects.create(name="send_email", hourly_limit=3)
+    SecretBinding.objects.create(name="shop", hosts=["shop.example.org"])
     SuspendedModel.objects.create(model="greedy", bound_usd=1, actual_usd=2)
     Delegation.objects.create(owner=owner, delegate=make_user(), until=clock() + timedelta(days=1), created_at=NOW)
     channel = make_channel(viewer or owner)

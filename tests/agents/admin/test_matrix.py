@@ -99,6 +99,9 @@ TABLE = {
         "act enable": OPERATORS, "act disable": OPERATORS,
     },
     "agents.question": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
+    "agents.secretbinding": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act set_hosts": ADMINS,
+    },
     "agents.skillsetting": {
         "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act enable": OPERATORS,
         "act disable": OPERATORS, "act set_level": OPERATORS, "act set_limit": OPERATORS, "act clear_limit": OPERATORS,

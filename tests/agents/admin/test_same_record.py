@@ -55,6 +55,7 @@ from agents.models import (
     Precedent,
     Project,
     PromptSkill,
+    SecretBinding,
     SkillSetting,
     SuspendedModel,
 )
@@ -74,6 +75,7 @@ from agents.sessions.approvals import Decision, approval_approve, approval_rejec
 from agents.sessions.halts import sessions_halt
 from agents.sessions.leases import session_try_now
 from agents.sessions.pauses import agent_pause, agent_resume, session_pause, session_resume
+from agents.skills.handles import secret_bind
 from agents.skills.registry import installed_skills, skill_set
 from agents.triggers.firing import session_restart
 from agents.triggers.inputs import input_dismiss, input_retry
@@ -421,6 +423,11 @@ CASES = {
     ("promptskill", "disable"): Case(
         lambda by: make_skill(name=f"s{PromptSkill.objects.count()}"),
         lambda row, by, now: skill_switch(row, enabled=False, by=by, now=now),
+    ),
+    ("secretbinding", "set_hosts"): Case(
+        lambda by: SecretBinding.objects.create(name=f"s{SecretBinding.objects.count()}", hosts=["shop.example.org"]),
+        lambda row, by, now: secret_bind(name=row.name, hosts=["*.shop.example.org"], by=by, now=now),
+        lambda row: {"hosts": "*.shop.example.org"},
     ),
     ("skillsetting", "enable"): Case(
         lambda by: callable_skill(by, enabled=False), lambda row, by, now: set_skill(row, by, now, enabled=True)

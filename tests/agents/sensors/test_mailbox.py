@@ -81,6 +81,7 @@ def server(certificate, monkeypatch, settings):  # noqa: F811
     monkeypatch.setattr(mailbox, "public_tls", lambda: trusting)
     monkeypatch.setattr("agents.net.urls.system_resolve", lambda host: ["127.0.0.1"])
     settings.LQOPS_SECRETS = {"mail": "open-sesame-7"}
+    settings.LQOPS_SECRET_HOSTS = {"mail": ["site.example.com"]}
     server = Imap(tls)
     yield server
     server.shutdown()

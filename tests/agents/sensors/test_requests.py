@@ -23,6 +23,7 @@ FIELDS = {"value": "object"}
 @pytest.fixture(autouse=True)
 def _secrets(settings, monkeypatch):
     settings.LQOPS_SECRETS = {"shop": VALUE}
+    settings.LQOPS_SECRET_HOSTS = {"shop": ["http://127.0.0.1"]}
     monkeypatch.setattr(_Known, "values", _Known.values)
     monkeypatch.setattr(_Known, "expression", _Known.expression)
     register_known_secrets([VALUE, VALUE.split()[1]])

@@ -209,7 +209,7 @@ def paint(colour: Literal["red", "blue"]) -> str:
     return f"it is {colour}"
 
 
-@skill(level=Level.CONTROLLED, side_effects=False, secret_arguments=("token", "headers"))
+@skill(level=Level.CONTROLLED, side_effects=False, secret_arguments=("token", "headers"), hosts=("sign.example",))
 def sign(text: str, token: str, key_: str = "", headers: dict[str, str] | None = None) -> dict[str, object]:
     """Signs a text, and is careless with what it signs with."""
     if text == "fail":
@@ -217,9 +217,22 @@ def sign(text: str, token: str, key_: str = "", headers: dict[str, str] | None =
     return {"length": len(token), "echo": f"signed with {token}", token: [token]}
 
 
-@skill(level=Level.CONTROLLED, side_effects=False, isolation="process", timeout_seconds=60, secret_arguments=("token",))
+@skill(
+    level=Level.CONTROLLED,
+    side_effects=False,
+    isolation="process",
+    timeout_seconds=60,
+    secret_arguments=("token",),
+    hosts=("sign.example",),
+)
 def sign_apart(token: str) -> int:
     """Signs in a process of its own."""
+    return len(token)
+
+
+@skill(level=Level.CONTROLLED, side_effects=False, secret_arguments=("token",))
+def sign_somewhere(token: str) -> int:
+    """Takes a secret, and does not say where it goes."""
     return len(token)
 
 
