@@ -14,7 +14,7 @@ LAXER = {
     "waived_skills": [([], ["pay"]), (["pay"], ["pay", "send"]), (["pay"], ["send"])],
     "review_flagged": [(True, False)],
     "level": [("RESTRICTED", "SAFE"), ("PRIVILEGED", "RESTRICTED")],
-    "secret_hosts": [([], ["a.example"]), (["a.example"], ["b.example"]), (["a.example"], ["a.example", "b.example"])],
+    "secret_hosts": [([], ["a.example"]), (["a.example"], ["a.example", "b.example"])],
     "highest_level": [("SAFE", "RESTRICTED"), ("RESTRICTED", "PRIVILEGED")],
 }
 ALL = [(name, before, after) for name, pairs in LAXER.items() for before, after in pairs]
