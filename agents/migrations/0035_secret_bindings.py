@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     oldest_beside = "0.2.0"  # an older worker would go on sending secrets to any host
 
     dependencies = [
-        ('agents', '0032_versions_beside_migrations'),
+        ('agents', '0034_clocks_of_hosts'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
