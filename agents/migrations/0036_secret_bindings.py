@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     oldest_beside = "0.2.0"  # an older worker would go on sending secrets to any host
 
     dependencies = [
-        ('agents', '0034_clocks_of_hosts'),
+        ('agents', '0035_findings_expire'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
