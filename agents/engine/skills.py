@@ -4,14 +4,13 @@ A result is what the model reads. Brakes are not caught here: they end the run. 
 predict its outcome; that is advice for approvers and the model, never a veto.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final
 
-from django.core.cache import cache
 from django.db import transaction
 
 from agents.conf import clock, skill_hosts
@@ -37,7 +36,7 @@ from agents.ledger.boundary import read_for_update
 from agents.ledger.budgets import budgets_lock
 from agents.ledger.loans import RUN_RESULT, result_awaited
 from agents.ledger.prices import declared_price, estimate_model_call
-from agents.models import AgentSession, Question, ToolCall
+from agents.models import AgentSession, InferenceLog, Question, ToolCall
 from agents.policy import brakes, costs
 from agents.sessions.reads import arguments_asked, call_latest
 from agents.skills.parsing import SkillCall
@@ -60,7 +59,8 @@ CONTEXT_CHARS: Final = 500
 ARGUMENT_CHARS: Final = 4_000
 MAX_TOKENS: Final = 300
 KEY_SUFFIX: Final = ":simulation"  # appended to the key of the call
-CACHE_SECONDS: Final = 300
+PREDICTION_AGE: Final = timedelta(minutes=5)  # up to which an answer to the same question is used
+MOST_COMPARED: Final = 50
 _PROMPT: Final = """\
 A skill is about to be called. Say in two or three sentences what will probably come of it, and what could go wrong.
 
@@ -82,19 +82,11 @@ _SKIPS_SIMULATION: Final = (
 
 
 def anticipate(session: AgentSession, skill: Skill, arguments: Mapping[str, Any], *, context: str, key: str) -> str:
-    """Return a model's prediction for a call, or "". Cached for the same call and context."""
-    shown = context[:CONTEXT_CHARS]
-    cache_key = _cache_key(session, skill, arguments, shown)
-    cached = cache.get(cache_key)
-    if isinstance(cached, str):
-        return cached
+    """Return a model's prediction for a call, or ""."""
     try:
-        prediction = _predict(session, _question(skill, arguments, shown), key=key)
+        return _predict(session, _question(skill, arguments, context[:CONTEXT_CHARS]), key=key)
     except _SKIPS_SIMULATION:
         return ""
-    if prediction.startswith(SIMULATION_PREFIX):
-        cache.set(cache_key, prediction, CACHE_SECONDS)
-    return prediction
 
 
 def _question(skill: Skill, arguments: Mapping[str, Any], context: str) -> dict[str, Any]:
@@ -113,15 +105,27 @@ def _question(skill: Skill, arguments: Mapping[str, Any], context: str) -> dict[
 
 
 def _predict(session: AgentSession, params: Mapping[str, Any], *, key: str) -> str:
-    """Ask at most once; a later attempt reads the journal."""
+    """Ask at most once; a later attempt reads the journal, and so does the same question soon after."""
     earlier = call_latest(session, key)
     if earlier is not None:
         return _prediction(earlier.result or {}) if earlier.outcome == Outcome.SUCCESS else ""
+    if (same := _asked_lately(session, params)) is not None:
+        return _prediction(same)
     if not _is_affordable(session, params):
         return SKIPPED
     with persisting(1):
         result = guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key=key)
     return _prediction(result.data) if result.ok else ""
+
+
+def _asked_lately(session: AgentSession, params: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the answer to the same question in any of the owner's runs, in any process; None if it is too old."""
+    since = clock() - PREDICTION_AGE
+    asked = InferenceLog.objects.filter(model=params["model"], purpose=Purpose.SIMULATION, created_at__gt=since)
+    sessions = asked.filter(session__owner_id=session.owner_id).values("session")
+    calls = ToolCall.objects.filter(session__in=sessions, key__endswith=KEY_SUFFIX, started_at__gt=since)
+    newest = calls.filter(outcome=Outcome.SUCCESS).order_by("-pk")[:MOST_COMPARED]
+    return next((call.result for call in newest if call.result and call.arguments == params), None)
 
 
 def _prediction(data: Mapping[str, Any]) -> str:
@@ -164,11 +168,6 @@ def _last_estimate(session: AgentSession) -> Decimal:
 
 def _reduced(ledger: Ledger, amount: Decimal) -> Ledger:
     return ledger if ledger.cap is None else replace(ledger, cap=max(ledger.cap - amount, ZERO))
-
-
-def _cache_key(session: AgentSession, skill: Skill, arguments: Mapping[str, Any], context: str) -> str:
-    parts = [session.owner_id, skill.name, skill.version, dict(arguments), context]
-    return "simulation:" + hashlib.sha256(canonical(parts).encode("ascii")).hexdigest()
 
 
 # --- Execution ---

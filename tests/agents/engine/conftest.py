@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from django.core.cache import cache
 
 from agents.conf import clock
 from agents.engine.loop import StepLoop
@@ -26,7 +25,6 @@ def _sample_skills(settings):
     settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples"]
     settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "small": [MODEL], "main": [MODEL]}
     installed_skills.cache_clear()
-    cache.clear()  # predictions are cached by owner id, and ids repeat in every test
     yield
     installed_skills.cache_clear()
 

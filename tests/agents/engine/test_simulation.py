@@ -1,14 +1,14 @@
 """Predictions before dangerous calls never end, block or starve the run."""
 
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 import time_machine
-from django.core.cache import cache
 
 from agents.engine.loop import Answered
-from agents.engine.skills import ARGUMENT_CHARS, SIMULATION_PREFIX, SKIPPED
+from agents.engine.skills import ARGUMENT_CHARS, SIMULATION_PREFIX, SKIPPED, anticipate
 from agents.enums import BudgetScope, Outcome, Purpose, WaitingOn
 from agents.exceptions import BudgetRefused, LeaseLost, SessionHalted
 from agents.ledger.budgets import budget_set_cap
@@ -17,10 +17,10 @@ from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider
 from agents.sessions.approvals import approval_approve
 from agents.sessions.halts import session_halt
-from agents.skills.registry import installed_skills
+from agents.skills.registry import installed_skills, skill_named
 from agents.types import Usage, Waiting
 from tests.agents.skills import samples
-from tests.factories import NOW
+from tests.factories import NOW, make_session, make_user
 from tests.serving import serving
 
 from .conftest import MODEL, Step, calls, script
@@ -32,9 +32,9 @@ DONE = Step("All done.")
 
 
 @pytest.fixture(autouse=True)
-def _time():
-    with time_machine.travel(NOW, tick=False):
-        yield
+def frozen():
+    with time_machine.travel(NOW, tick=False) as clock:
+        yield clock
 
 
 @pytest.fixture
@@ -72,7 +72,6 @@ def test_changes_during_an_approval_repeat_no_prediction(loop, messages, approve
         ticket = Approval.objects.get()
         approval_approve(ticket.pk, digest=ticket.digest, by=approver, now=NOW)
         changed(settings, monkeypatch)
-        cache.clear()
         assert loop().run() == Answered("All done.")
 
     assert messages(role="tool")[0].content == f"did it\n{SIMULATION_PREFIX}risky"
@@ -90,6 +89,62 @@ def test_lost_prediction_is_not_requested_again(loop, unattended, messages):
         assert loop().run() == Answered("All done.")
     assert messages(role="tool")[0].content == "did it"
     assert len(model.requests) == 3
+
+
+# --- The same question in another run: its process knows nothing of the first ---
+
+
+def predict(session, *, key="step:1:simulation", what="it", context="It is late."):
+    skill = skill_named("act")
+    return anticipate(session, skill, {"what": what}, context=context, key=key)
+
+
+def another(session, **fields):
+    return make_session(
+        **{"owner": session.owner, "agent": session.agent, "mode": session.mode, "max_cost_usd": 5, **fields}
+    )
+
+
+def test_the_same_question_is_answered_from_the_journal_of_another_run(session):
+    with script(Step("risky"), Step("harmless")) as model:
+        first = predict(session)
+        assert predict(another(session)) == first == f"{SIMULATION_PREFIX}risky"
+        assert predict(session, key="step:2:simulation") == first
+    assert len(model.requests) == simulated() == 1
+
+
+def of_another_owner(session, clock):
+    return {"session": another(session, owner=make_user())}
+
+
+def with_other_arguments(session, clock):
+    return {"session": another(session), "what": "them"}
+
+
+def in_another_context(session, clock):
+    return {"session": another(session), "context": "It is early."}
+
+
+def five_minutes_later(session, clock):
+    clock.shift(timedelta(minutes=5))
+    return {"session": another(session)}
+
+
+def after_one_that_failed(session, clock):
+    ToolCall.objects.update(outcome=Outcome.ERROR)
+    return {"session": another(session)}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [of_another_owner, with_other_arguments, in_another_context, five_minutes_later, after_one_that_failed],
+)
+def test_another_question_is_asked(session, frozen, changed):
+    with script(Step("risky"), Step("harmless")) as model:
+        predict(session)
+        given = changed(session, frozen)
+        assert predict(given.pop("session"), **given) == f"{SIMULATION_PREFIX}harmless"
+    assert len(model.requests) == 2
 
 
 # --- A missing prediction does not stop the run ---
