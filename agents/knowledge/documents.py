@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, models, transaction
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Greatest
 from django.dispatch import Signal
 
@@ -137,16 +137,17 @@ def document_add(
 ) -> tuple[Document, bool]:
     """Add a document, and attach it to the collection if one is given; return it and whether it is new.
 
-    Bytes that the owner already has return the existing document. Raises Invalid for what cannot be read, StorageFailed
-    for bytes that cannot be stored; neither leaves a row.
+    Bytes that the collection has return its document, under whatever name; without a collection, those that the owner
+    has. Elsewhere the same bytes under a new name are a new document: its runs speak of it by that name. Raises Invalid
+    for what cannot be read, StorageFailed for bytes that cannot be stored; neither leaves a row.
     """
     require_access(by, owner_id=owner.pk, permission="agents.add_document")
     if collection is not None and (collection.owner_id != owner.pk or collection.deleted_at is not None):
         raise NotFound("There is no such collection.")
     digest = hashlib.sha256(data).hexdigest()
-    document = _known(owner.pk, digest, DocumentOrigin.UPLOAD)
+    name = document_name(name)
+    document = _known(owner.pk, digest, DocumentOrigin.UPLOAD, name=name, collection=collection)
     if document is None:
-        name = document_name(name)
         extracted = extract(data, name=name, media_type=media_type)
         bytes_store(data, digest=digest)
         document = Document(
@@ -160,7 +161,18 @@ def document_add(
             origin=DocumentOrigin.UPLOAD,
             created_at=now,
         )
-    return _save(document, collection, by=by, actor=actor_of(by), now=now)
+    try:
+        return _save(document, collection, by=by, actor=actor_of(by), now=now)
+    except _CameMeanwhile as same:
+        return same.document, False
+
+
+class _CameMeanwhile(Exception):
+    """Another process put the same bytes into the collection under another name; this document is undone."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(str(document))
+        self.document = document
 
 
 def artifact_add(
@@ -223,8 +235,24 @@ def document_delete(*, document: Document, by: User | None, now: datetime) -> Do
     return row
 
 
-def _known(owner_id: int, digest: str, origin: str) -> Document | None:
-    return Document.objects.filter(owner_id=owner_id, digest=digest, origin=origin, deleted_at__isnull=True).first()
+def _known(owner_id: int, digest: str, origin: str, *, name: str, collection: Collection | None) -> Document | None:
+    """Return the document of these bytes: the one in the collection, else the one of this name.
+
+    Without a collection any of them; what a run wrote is one document, whatever its name.
+    """
+    same = _same_bytes(owner_id, digest, origin)
+    if collection is None or origin == DocumentOrigin.ARTIFACT:
+        return same.order_by("pk").first()
+    return _inside(same, collection) or same.filter(name=name).first()
+
+
+def _same_bytes(owner_id: int, digest: str, origin: str) -> QuerySet[Document]:
+    return Document.objects.filter(owner_id=owner_id, digest=digest, origin=origin, deleted_at__isnull=True)
+
+
+def _inside(documents: QuerySet[Document], collection: Collection) -> Document | None:
+    inside = Attachment.objects.filter(document=OuterRef("pk"), collection=collection, detached_at__isnull=True)
+    return documents.filter(Exists(inside)).order_by("pk").first()
 
 
 @transaction.atomic
@@ -238,7 +266,9 @@ def _save(
             with transaction.atomic():
                 document.save(force_insert=True)
         except IntegrityError:  # the owner has these bytes already
-            known = _known(document.owner_id, document.digest, document.origin)
+            known = _known(
+                document.owner_id, document.digest, document.origin, name=document.name, collection=collection
+            )
             if known is None:
                 raise
             document, is_new = known, False
@@ -249,6 +279,10 @@ def _save(
             details["session_id"] = str(document.session.public_id)
         if collection is not None:
             _lock_collection(collection.pk, owner_id=document.owner_id)
+            if (
+                same := _inside(_same_bytes(document.owner_id, document.digest, document.origin), collection)
+            ) is not None:
+                raise _CameMeanwhile(same)
         record_change(document, "document.added", actor=actor, now=now, **details)
     if collection is not None:
         _attach(document, collection, by=by, actor=actor, now=now)

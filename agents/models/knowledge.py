@@ -36,7 +36,10 @@ class Collection(models.Model):
 
 
 class Document(models.Model):
-    """One document: its bytes on disk under their digest, its text here. Neither ever changes."""
+    """One document: its bytes on disk under their digest, its text here. Neither ever changes.
+
+    The same bytes under another name are another document, once they are put into a collection that has none with them.
+    """
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_documents")
@@ -61,10 +64,15 @@ class Document(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["owner", "digest", "origin"],
-                condition=Q(deleted_at__isnull=True),
-                name="document_bytes_once",
-            )
+                fields=["owner", "digest", "name"],
+                condition=Q(deleted_at__isnull=True, origin=DocumentOrigin.UPLOAD),
+                name="document_name_once",
+            ),
+            models.UniqueConstraint(
+                fields=["owner", "digest"],
+                condition=Q(deleted_at__isnull=True, origin=DocumentOrigin.ARTIFACT),
+                name="document_artifact_once",
+            ),
         ]
         indexes = [
             models.Index(fields=["owner", "indexed_as"], condition=Q(deleted_at__isnull=True), name="document_indexed")

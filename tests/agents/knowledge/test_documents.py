@@ -146,10 +146,24 @@ def test_known_bytes_are_attached_to_another_collection(owner):
     one, two = make_collection(owner, "one"), make_collection(owner, "two")
     make_document(owner, collection=one)
     document, is_new = document_add(
-        owner=owner, name="x", data=b"The term is twelve months.", collection=two, by=owner, now=LATER
+        owner=owner, name="contract.txt", data=b"The term is twelve months.", collection=two, by=owner, now=LATER
     )
     assert not is_new
     assert list(document.attachments.order_by("pk").values_list("collection", flat=True)) == [one.pk, two.pk]
+
+
+def test_known_bytes_under_a_new_name_are_a_new_document_of_another_collection(owner, media):
+    one, two = make_collection(owner, "one"), make_collection(owner, "two")
+    first = make_document(owner, collection=one)
+    renamed = make_document(owner, name="contract 2027.txt", collection=two)
+    assert (renamed.name, renamed.text, renamed.digest) == ("contract 2027.txt", first.text, first.digest)
+    assert renamed.pk != first.pk
+    assert len(files_under(media)) == 1
+    assert make_document(owner, name="third.txt", collection=two).pk == renamed.pk, "the collection has these bytes"
+    assert make_document(owner, name="third.txt").pk == first.pk, "nothing is to run on it"
+    document_detach(document=renamed, collection=two, by=owner, now=LATER)
+    assert make_document(owner, name="fourth.txt", collection=two).name == "fourth.txt"
+    assert make_document(owner, collection=make_collection(owner, "three")).pk == first.pk
 
 
 def test_permission_holder_may_add_known_bytes_for_others(owner):
@@ -175,23 +189,37 @@ def test_bytes_added_meanwhile_are_recognised(owner, monkeypatch):
     """The look-up before reading saw nothing; the database does."""
     first = make_document(owner)
     monkeypatch.setattr(documents, "_known", _blind_once(documents._known))
-    document, is_new = document_add(owner=owner, name="x", data=b"The term is twelve months.", by=owner, now=LATER)
+    document, is_new = document_add(
+        owner=owner, name="contract.txt", data=b"The term is twelve months.", by=owner, now=LATER
+    )
     assert (document.pk, is_new) == (first.pk, False)
+
+
+def test_bytes_that_came_into_the_collection_meanwhile_are_recognised_under_another_name(owner, monkeypatch):
+    collection = make_collection(owner)
+    first = make_document(owner, collection=collection)
+    monkeypatch.setattr(documents, "_known", _blind_once(documents._known))
+    document, is_new = document_add(
+        owner=owner, name="x.txt", data=b"The term is twelve months.", collection=collection, by=owner, now=LATER
+    )
+    assert (document.pk, is_new) == (first.pk, False)
+    assert (Document.objects.count(), Chunk.objects.count()) == (1, 1)
+    assert kinds() == ["collection.created", "document.added", "document.attached"]
 
 
 def _blind_once(real):
     seen = []
 
-    def known(*what):
+    def known(*what, **more):
         seen.append(what)
-        return None if len(seen) == 1 else real(*what)
+        return None if len(seen) == 1 else real(*what, **more)
 
     return known
 
 
 def test_other_integrity_errors_are_raised(owner, monkeypatch):
     make_document(owner)
-    monkeypatch.setattr(documents, "_known", lambda *what: None)
+    monkeypatch.setattr(documents, "_known", lambda *what, **more: None)
     with pytest.raises(Exception, match=r"(?i)unique"):
         make_document(owner)
 

@@ -9,12 +9,13 @@ import yaml
 from agents.conf import clock
 from agents.enums import TriggerKind
 from agents.knowledge import documents
+from agents.knowledge.documents import document_add
 from agents.models import AgentSession, Attachment, Collection, Document
 from agents.roster.files import agent_import
 from agents.sensors import intake
 from tests.agents.sensors.scene import Scene, running_slice, sensor
 from tests.agents.triggers.rows import make_playbook
-from tests.factories import make_user
+from tests.factories import make_trigger, make_user
 from tests.flows.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,6 +61,20 @@ def test_files_become_documents_once(inbox):
     assert names() == ["before.txt", "contract.txt"], "the same bytes are the same document"
     change = next(one for one in scene.value("files") if one["name"] == "contract.txt")
     assert change["document"] == str(Document.objects.get(name="contract.txt").public_id)
+
+
+def test_file_that_is_dropped_under_a_new_name_runs_under_that_name(inbox):
+    """The owner has the same bytes elsewhere, under an old name."""
+    scene = make_scene()
+    owner, contracts = scene.agent.owner, Collection.objects.get(name="Contracts")
+    document_add(owner=owner, name="old.txt", data=b"The supplier is liable.", by=None, now=clock())
+    make_trigger(owner=owner, kind=TriggerKind.WATCH, collection=contracts, playbook=make_playbook(owner=owner))
+    with running_slice():
+        (inbox / "lease 2027.txt").write_text("The supplier is liable.")
+        until(lambda: AgentSession.objects.filter(trigger_kind=TriggerKind.WATCH).exists())
+    run = AgentSession.objects.get(trigger_kind=TriggerKind.WATCH)
+    assert names() == ["lease 2027.txt"]
+    assert Document.objects.get(public_id=run.spec.document).name == "lease 2027.txt"
 
 
 def test_file_that_is_still_written_is_added_when_it_is_complete(inbox):
