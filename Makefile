@@ -34,7 +34,7 @@ FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent
 	agents/ledger/model_servers.py agents/ledger/model_limits.py agents/ledger/declared_models.py agents/definitions/catalogue.py \
 	agents/people/second_factor.py agents/people/browser_sessions.py agents/people/sign_ins.py lqops/sign_in.py \
 	lqops/sign_in_record.py lqops/oidc.py lqops/oidc_config.py \
-	agents/policy/model_catalogue.py agents/net/*.py audit/*.py audit/redaction/*.py
+	agents/policy/model_catalogue.py agents/net/*.py agents/tls.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database run on SQLite alone. So do those of what stands above services that are tested here,
 # unless WHOLE=1 is given.
 ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask builtin_skills definitions engine management prompts roster skills walk \

@@ -135,3 +135,12 @@ def secret_names() -> list[str]:
 def secret_hosts_set(name: str) -> list[str]:
     """The hosts that the environment binds a secret to."""
     return list(settings.LQOPS_SECRET_HOSTS.get(name, ()))
+
+
+def ca_file() -> str:
+    """A file with certificates of further authorities that outgoing connections trust; "" for none."""
+    return str(settings.LQOPS_CA_FILE)
+
+
+def data_folder() -> Path:
+    return Path(settings.VAR_DIR)

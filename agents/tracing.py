@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 
+from agents.tls import trust_in_requests
+
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
@@ -83,6 +85,7 @@ def _tracer() -> "Tracer | None":
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    trust_in_requests()
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         resource = Resource({SERVICE_NAME: "lqops"}).merge(OTELResourceDetector().detect())
         provider = TracerProvider(resource=resource)

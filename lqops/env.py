@@ -17,6 +17,7 @@ from contextlib import suppress
 from decimal import Decimal
 from math import inf
 from pathlib import Path
+from ssl import PROTOCOL_TLS_CLIENT, SSLContext, SSLError
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -185,6 +186,25 @@ class Env:
 
     def database(self, name: str, *, default: str) -> dict[str, Any]:
         return parse_database_url(name, self._values.get(name) or default)
+
+    def certificates(self, name: str) -> str:
+        """Return the path of a PEM file with certificates; "" if none is named."""
+        file = self._values.get(name, "")
+        if not file:
+            return ""
+        try:
+            SSLContext(PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=file)
+        except SSLError:  # before OSError, whose subclass it is
+            raise ImproperlyConfigured(
+                f"{name}: {file} holds no certificate that can be read. Name a PEM file, with a block "
+                "-----BEGIN CERTIFICATE----- for each authority, or unset the variable."
+            ) from None
+        except OSError as error:
+            raise ImproperlyConfigured(
+                f"{name}: {file} cannot be read: {error.strerror}. Name a PEM file with the certificates of your "
+                "authority that this user may read, or unset the variable."
+            ) from None
+        return str(Path(file).absolute())
 
     # --- Secrets ---
 

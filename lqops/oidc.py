@@ -44,6 +44,7 @@ from agents.people.identities import (
     resembles_account,
 )
 from agents.people.sign_ins import SSO, record_failure, sign_in_begin
+from agents.tls import trust_in_requests
 from lqops.oidc_config import Oidc
 from lqops.sign_in_record import client_address
 
@@ -121,6 +122,10 @@ def _provider() -> Oidc:
 
 
 class OidcAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth ships no types
+    def get_requests_session(self) -> Any:
+        trust_in_requests()
+        return super().get_requests_session()
+
     def on_authentication_error(self, request: HttpRequest, provider: Any, **_: Any) -> NoReturn:
         refuse(request, FAILED)
 

@@ -265,7 +265,7 @@ UNFOLD = {
 # --- E-mail: copies of notifications. None are written while LQOPS_SMTP_HOST is empty ---
 
 EMAIL_HOST = env.text("LQOPS_SMTP_HOST")
-EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'dummy'}.EmailBackend"
+EMAIL_BACKEND = "agents.net.mail.EmailBackend" if EMAIL_HOST else "django.core.mail.backends.dummy.EmailBackend"
 EMAIL_PORT = env.whole("LQOPS_SMTP_PORT", 587, least=1)
 EMAIL_HOST_USER = env.text("LQOPS_SMTP_USER")
 EMAIL_HOST_PASSWORD = env.optional_secret("LQOPS_SMTP_PASSWORD")
@@ -480,6 +480,9 @@ LQOPS_EVENTS_KEPT = env.whole("LQOPS_EVENTS_KEPT", 1_000, least=1)
 LQOPS_SAMPLE_METRICS_PORT = env.whole("LQOPS_SAMPLE_METRICS_PORT", 8765, least=1)
 
 # --- Network and secrets ---
+
+# Authorities that every outgoing TLS connection trusts besides the public ones
+LQOPS_CA_FILE = env.certificates("LQOPS_CA_FILE")
 
 # What may be fetched although it is not public: exact names or *.suffix, and networks in CIDR form
 LQOPS_NET_ALLOW_HOSTS = env.listed("LQOPS_NET_ALLOW_HOSTS")

@@ -22,8 +22,10 @@ import httpcore
 import httpx
 from httpx import Headers
 
+from agents.conf import ca_file
 from agents.net.transport import MEBIBYTE, Deadline, Limits, Reroute, connect, send
 from agents.net.urls import LOOKUP_SECONDS, CheckedUrl, FetchFailed, Resolve, UrlRefused, check_url, refuse_characters
+from agents.tls import with_private_authorities
 
 # --- Decompressing a body ---
 
@@ -283,10 +285,17 @@ class _Client:
         return self.tls or public_tls()
 
 
-@cache
 def public_tls() -> SSLContext:
-    """A context that checks certificates and names against the public authorities and ignores the environment."""
-    return without_old_versions(httpx.create_ssl_context(trust_env=False))
+    """A context that checks certificates and names against the public authorities and those of LQOPS_CA_FILE.
+
+    It ignores the variables of the environment that other programs use.
+    """
+    return _tls_for(ca_file())
+
+
+@cache
+def _tls_for(_: str) -> SSLContext:
+    return without_old_versions(with_private_authorities(httpx.create_ssl_context(trust_env=False)))
 
 
 def without_old_versions(tls: SSLContext) -> SSLContext:

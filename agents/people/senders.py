@@ -23,6 +23,7 @@ from agents.enums import ChannelKind
 from agents.exceptions import Invalid
 from agents.net import FetchFailed, Limits, SafeClient, UrlRefused, check_url
 from agents.text.clean import one_line
+from agents.tls import trust_in_requests
 from audit.redaction import redact, redact_exception
 
 SUBJECT_CHARS: Final = 160
@@ -125,6 +126,7 @@ def send_chat(message: Message, *, url: str) -> str:
 
 def _apprise() -> Any:
     logging.getLogger("apprise").propagate = False  # its lines may quote tokens
+    trust_in_requests()
     try:
         return import_module("apprise")
     except ImportError:

@@ -21,10 +21,12 @@ from typing import Any, TypeVar
 import httpcore
 import httpx
 
+from agents.conf import ca_file
 from agents.net.client import without_old_versions
 from agents.net.urls import check_url
 from agents.providers.base import LOOK_SECONDS
 from agents.providers.proxies import Proxy
+from agents.tls import with_private_authorities
 
 Result = TypeVar("Result")
 
@@ -47,7 +49,7 @@ class BoundedTransport(httpx.BaseTransport):
     ) -> None:
         self._timeouts = timeouts
         options: dict[str, Any] = {
-            "ssl_context": _tls(),
+            "ssl_context": _tls(ca_file()),
             "max_connections": connections,
             "max_keepalive_connections": connections,
             "keepalive_expiry": 60.0,
@@ -154,9 +156,9 @@ def _in_helper(work: Callable[[], Result], deadline: float) -> Result:
 
 
 @cache
-def _tls() -> SSLContext:
+def _tls(_: str) -> SSLContext:
     """Made once in a process: reading the public authorities takes longer than a call on loopback."""
-    return without_old_versions(httpcore.default_ssl_context())
+    return without_old_versions(with_private_authorities(httpcore.default_ssl_context()))
 
 
 class _Backend(httpcore.NetworkBackend):

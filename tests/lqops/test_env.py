@@ -9,6 +9,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from lqops.env import Env, make_secret, masked_forms, parse_database_url
+from tests.agents.net.authority import Authority
 
 from .processes import ROOT
 
@@ -210,6 +211,19 @@ def test_short_or_misnamed_secret_is_refused_without_its_value(variable, value, 
     with pytest.raises(ImproperlyConfigured, match=words) as refused:
         Env({variable: value}).named_secrets("S_")
     assert value not in str(refused.value)
+
+
+def test_file_with_certificates_is_checked_at_the_start(tmp_path):
+    odd, folder = tmp_path / "odd.pem", tmp_path
+    odd.write_text("no certificate")
+    authority = Authority(tmp_path)
+    assert Env({}).certificates("A") == ""
+    assert Env({"A": str(authority.file)}).certificates("A") == str(authority.file)
+    refused(
+        lambda: Env({"A": str(odd)}).certificates("A"), "A: ", "holds no certificate", "Name a PEM file", "or unset"
+    )
+    refused(lambda: Env({"A": str(tmp_path / "no")}).certificates("A"), "cannot be read: No such file", "or unset")
+    refused(lambda: Env({"A": str(folder)}).certificates("A"), "A: ", "or unset the variable")
 
 
 def test_hosts_of_a_secret_stand_beside_it():

@@ -145,7 +145,7 @@ def test_mail_is_off_without_a_server(tmp_path):
 
     assert (off["EMAIL_HOST"], off["EMAIL_BACKEND"]) == ("", "django.core.mail.backends.dummy.EmailBackend")
     assert (on["EMAIL_HOST"], on["EMAIL_PORT"], on["EMAIL_USE_TLS"], on["EMAIL_USE_SSL"]) == ("mail", 587, True, False)
-    assert on["EMAIL_BACKEND"] == "django.core.mail.backends.smtp.EmailBackend"
+    assert on["EMAIL_BACKEND"] == "agents.net.mail.EmailBackend"
     assert on["EMAIL_TIMEOUT"] > 0
     assert "a password" in on["LQOPS_KNOWN_SECRETS"]
 

@@ -67,7 +67,7 @@ def mail_server(settings, **manner) -> Iterator[MailServer]:
 
 
 def name_server(settings, port, patience=60):
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_BACKEND = "agents.net.mail.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", port
     settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
     settings.EMAIL_TIMEOUT = patience

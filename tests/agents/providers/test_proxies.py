@@ -117,7 +117,7 @@ def secure(tmp_path, monkeypatch):
 
 
 def test_old_versions_of_tls_are_refused():
-    assert transport._tls().minimum_version is ssl.TLSVersion.TLSv1_2
+    assert transport._tls("").minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 def test_system_that_demands_a_newer_version_of_tls_gets_it():
