@@ -97,7 +97,7 @@ def secure(tmp_path, monkeypatch):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
-    monkeypatch.setattr(transport, "_tls", lambda: trusting)
+    monkeypatch.setattr(transport, "_tls", lambda _: trusting)
     listening = socket.create_server(("127.0.0.1", 0))
     heads = []
 
