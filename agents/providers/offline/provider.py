@@ -163,9 +163,13 @@ def _check_document(
     for playbook in playbooks:
         is_whole = document.is_english and not block.truncated and not is_section
         shared = foreign_to(matcher, playbook.positions) if is_whole else None
-        if shared:
-            yield _remark(OTHER_KIND, _other_kind(playbook, shared), name, severity="warn")
-        positions += with_forbidden_phrase(matcher, playbook.positions) if shared else playbook.positions
+        if not shared:
+            positions += playbook.positions
+            continue
+        verdicts = [check_position(matcher, one) for one in playbook.positions]
+        unmet = [verdict.label for verdict in verdicts if verdict.kind in _TITLES]
+        yield _remark(OTHER_KIND, _other_kind(playbook, shared, unmet), name, severity="warn")
+        positions += with_forbidden_phrase(matcher, playbook.positions)
     if not document.is_english:
         yield _remark("Document not in English", FOREIGN, name)
         if is_section:  # what nobody has looked for is not missing
@@ -191,13 +195,15 @@ def _finding(verdict: Verdict, document_id: str, text: str) -> Finding:
     }
 
 
-def _other_kind(playbook: PlaybookText, shared: Shared) -> str:
+def _other_kind(playbook: PlaybookText, shared: Shared, unmet: Sequence[str]) -> str:
+    """Say why it looks so, and name the positions that it does not meet: the playbook may be the right one."""
     name = one_line(playbook.name, _NAME_CHARS)
     spoken = f"{shared.touched} of the {shared.positions} positions" if shared.touched else "no position"
     return (
         f"Rule-based check: this does not look like a document for the playbook “{name}”. "
         f"It speaks of {spoken}, and holds {shared.found} of the {shared.words} words that the positions are about. "
-        "The positions were not reported as missing one by one. Check that this is the right playbook for it."
+        f"Check that this is the right playbook for it. If it is, these positions are missing or not met: "
+        f"{'; '.join(unmet)}."
     )
 
 

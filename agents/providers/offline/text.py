@@ -34,6 +34,18 @@ _FORMS: Final = {
     **dict.fromkeys(("indemnity", "indemnities", "indemnification"), "indemnify"),
 }
 _ENGLISH_SHARE: Final = 8  # one word in so many is a stop word
+# Small words of other languages that English does not have. A log or a table has few small words of any.
+_OTHER_WORDS: Final = """
+    aan af alla ao att auch auf aux av avec az bij bir bu ce cette che como con da dan dans dari das dass dei
+    del della dem den dengan der des det di do dos du een egy ei ein eine einen el em er est está et ett että
+    für gli har het hogy ikke il ile im inte ist için ja jako je jest la las le les lo los med mit más na naar
+    ne nel nem není nicht nie niet non não och oder og olarak on ook oraz os ovat pada par para pas per por
+    pour pro przez på que qui se sich sin się som sono sont su sur tai tidak til till uma una und une untuk
+    van ve von voor werden wird wordt yang zijn zu är é és że že
+"""
+_OTHER_LANGUAGES: Final = frozenset(_OTHER_WORDS.split())
+_OTHER_SHARE: Final = 12  # one word in so many is one of those
+_ACCENTED_SHARE: Final = 8  # one word in so many has letters that English does not have
 _FEW_WORDS: Final = 12
 _DIGITS: Final = r"\d++" + possessive(r"[.,]\d++")
 _WORD: Final = re.compile(rf"{_DIGITS}|[^\W\d_]++(?:['\u2019][^\W\d_]++)?")
@@ -65,11 +77,15 @@ def stems_of(text: str) -> frozenset[str]:
 
 
 def looks_english(words: Sequence[Word]) -> bool:
-    """Return False for a text in which the small words of English are rare."""
+    """Whether a text is English, or has so few words of any language, as a log has, that nothing speaks against it."""
     letters = [word.text for word in words if not word.text[:1].isdigit()]
     if len(letters) < _FEW_WORDS:
         return 2 * sum(not word.isascii() for word in letters) <= len(letters)
-    return _ENGLISH_SHARE * sum(word in STOP for word in letters) >= len(letters)
+    if _ENGLISH_SHARE * sum(word in STOP for word in letters) >= len(letters):
+        return True
+    if _ACCENTED_SHARE * sum(not word.isascii() for word in letters) >= len(letters):
+        return False
+    return _OTHER_SHARE * sum(word in _OTHER_LANGUAGES for word in letters) < len(letters)
 
 
 # --- Sentences ---

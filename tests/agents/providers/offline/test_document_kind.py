@@ -36,6 +36,7 @@ def test_a_document_of_another_kind_yields_one_finding(name):
     assert (found["title"], found["severity"], found["quote"]) == (TITLE, "warn", "")
     assert "“Supplier contract review”" in found["content"]
     assert "Check that this is the right playbook for it." in found["content"]
+    assert all(position.issue in found["content"] for position in POSITIONS), "none is lost if the playbook is right"
     assert result["analyst"]["verdicts"] == {"undecided": 1}
 
 
@@ -67,6 +68,23 @@ def test_a_forbidden_phrase_is_reported_in_any_document():
     titles = {found["title"] for found in findings(text)}
 
     assert titles == {TITLE, "Limitation of liability: deviates from the standard"}
+
+
+def test_what_was_found_in_a_document_of_another_kind_is_reported():
+    """A playbook for incidents over a terse log shares few words with it, and finds one thing that is wrong."""
+    log = playbook(
+        position("Owner", "The incident names the person in charge of the response."),
+        position("Impact", "The incident says how many customers were affected."),
+        position("Timeline", "The incident lists each step with its time."),
+        position("Backup", "A restore from the backup was tested.", must_contain=("restore tested",)),
+        position("Debug", "Debug mode is switched off in production.", must_not_contain=("debug=true",)),
+    )
+    text = "02:11:04 ERROR db01 connection refused\n02:11:09 WARN web03 debug=true\n" * 20
+
+    kind, debug = findings(text, log)
+
+    assert (kind["title"], debug["title"]) == (TITLE, "Debug: deviates from the standard")
+    assert "missing or not met: Owner; Impact; Timeline; Backup; Debug." in kind["content"]
 
 
 def test_rules_of_a_skill_are_checked_in_any_document():

@@ -13,6 +13,7 @@ from agents.enums import Purpose
 from agents.policy.costs import input_bound
 from agents.providers.base import ProviderError
 from agents.providers.offline.provider import OfflineProvider
+from agents.providers.offline.text import looks_english, words_of
 from agents.text.blocks import render_block
 from agents.types import ModelRequest, Price
 from tests.agents.providers.listeners import ignore
@@ -149,6 +150,32 @@ def test_an_unreadable_document_is_undecided(text, title):
     result = analysis(playbook(clauses.DEPOSIT, clauses.LAW), document(text))
 
     assert [(one["title"], one["verdict"]) for one in result["findings"]] == [(title, "undecided")]
+
+
+LOG = """2026-03-01T02:11:04Z ERROR checkout-7f9 payment gateway timeout after 30000ms order=8812 retry=3
+2026-03-01T02:11:05Z WARN checkout-7f9 circuit breaker open upstream=payments errors=41
+2026-03-01T02:11:09Z INFO db-primary failover started replica=db-2 lag=120ms
+"""
+
+
+@every_row(
+    ("text", "is_english"),
+    [
+        (LOG * 5, True),
+        ("Name, Amount, Date\nAlpha, 100, 2026\nBravo, 200, 2026\nCharlie, 300, 2026\n" * 4, True),
+        ("SELECT id FROM orders WHERE total > 100 GROUP BY region HAVING count > 5 LIMIT 20", True),
+        ("Le contrat est régi par le droit français et les parties se soumettent aux tribunaux de Paris.", False),
+        ("El contrato se rige por la ley de España y las partes se someten a los tribunales de Madrid.", False),
+        ("Umowa jest regulowana przez prawo polskie oraz nie może być zmieniona bez zgody obu stron na piśmie.", False),
+        (
+            "Perjanjian ini tunduk pada hukum Indonesia dan para pihak sepakat untuk tidak mengubahnya dengan lisan.",
+            False,
+        ),
+        ("本合同适用中国法律。双方应当遵守保密义务。" * 8, False),
+    ],
+)
+def test_logs_and_tables_count_as_english_and_other_languages_do_not(text, is_english):
+    assert looks_english(words_of(text)) == is_english
 
 
 def test_phrases_are_found_in_any_language():
