@@ -3,6 +3,7 @@
 import pytest
 
 from tests.browser.every_page import templates_of
+from tests.browser.product import printed_by
 from tests.browser.room import CONTRACT, PRIVILEGED
 
 pytestmark = pytest.mark.browser
@@ -81,3 +82,39 @@ def cut_off(admin, width, selector):
         admin.open(address)
         found[address] = admin.page.evaluate(CUT_OFF, selector)
     return found
+
+
+PAUSED = """
+from agents.conf import clock
+from agents.models import Agent, AgentSession, Trigger
+from agents.sessions.pauses import agent_pause
+from agents.triggers.triggers import trigger_pause
+trigger, now = Trigger.objects.order_by("pk").first(), clock()
+Trigger.objects.filter(pk=trigger.pk).update(name="Weekly scan of all the reports that came in from the departments")
+trigger_pause(trigger=trigger, by=None, now=now)
+agent_pause(agent=Agent.objects.order_by("pk").first(), by=None, reason="Too expensive this week: ask Maria.", now=now)
+run = AgentSession.objects.order_by("pk").first()
+print(run.pk, run.public_id)
+"""
+
+
+def test_what_can_be_done_is_in_sight_on_a_phone_and_on_a_laptop(enter, furnished):
+    admin = enter(furnished, "admin")
+    pk, run = printed_by(admin.product, PAUSED).split()[-2:]
+    admin.page.set_viewport_size({"width": 1280, "height": 800})
+    admin.open("/admin/agents/trigger/")
+    assert right_edge(admin, "Run now") <= 1280
+    admin.page.set_viewport_size({"width": 390, "height": 844})
+    admin.open("/admin/paused/")
+    assert right_edge(admin, "Resume") <= 390
+    for address, table in ((f"/admin/agents/agentsession/{pk}/compare/", ".lq-body"), (f"/receipts/{run}/", ".scroll")):
+        admin.open(address)
+        assert admin.page.locator(f"{table} table").count(), address
+        assert admin.page.evaluate(CUT_OFF, f"{table}:has(table)") == [], address
+
+
+def right_edge(admin, name):
+    """Where the rightmost of these links ends; nothing cuts one off before."""
+    links = admin.page.get_by_role("link", name=name, exact=True)
+    boxes = [links.nth(number).bounding_box() for number in range(links.count())]
+    return max(box["x"] + box["width"] for box in boxes)
