@@ -15,16 +15,23 @@ CHECKED = (ast.Import, ast.ImportFrom, ast.Call, ast.Attribute, ast.Constant)
 def source_files(root: Path = ROOT, folders: tuple[str, ...] = SOURCE) -> Iterator[Path]:
     """Yield Python files without migrations, which are never edited once they are released."""
     for folder in folders:
-        yield from (path for path in sorted((root / folder).rglob("*.py")) if "migrations" not in path.parts)
+        found = [path for path in sorted((root / folder).rglob("*.py")) if "migrations" not in path.parts]
+        yield from found if root != ROOT else not_empty(found, folder)
 
 
 def text_files() -> Iterator[Path]:
     """Yield every file that holds text: source, tests, pages, templates, configuration."""
     yield from (ROOT / name for name in TEXT_FILES if (ROOT / name).exists())
     for folder in TEXT_FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts and path.suffix not in PICTURES:
-                yield path
+        found = [path for path in sorted((ROOT / folder).rglob("*")) if path.is_file() and path.suffix not in PICTURES]
+        yield from not_empty([path for path in found if "__pycache__" not in path.parts], folder)
+
+
+def not_empty(found: list[Path], folder: str) -> list[Path]:
+    """Return what was found; a check that reads nothing would find nothing wrong."""
+    if not found:
+        raise LookupError(f"there is nothing to read in {folder}")
+    return found
 
 
 def shown(path: Path, root: Path = ROOT) -> str:
