@@ -1,7 +1,7 @@
 """Accounts: opting in, invitations, the first admin, roles, and audit events for changes of users and groups."""
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,14 +13,18 @@ from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
 from agents.conf import base_url
-from agents.enums import ChannelKind, Mode, TerminalReason
+from agents.enums import BudgetPeriod, BudgetScope, ChannelKind, Mode, TerminalReason
 from agents.exceptions import Invalid, NotAllowed
+from agents.ledger.budgets import budgets_lock_all, cap_of, caps_set
 from agents.models import AgentSession, Channel, Profile
 from agents.people.access import record_act
+from agents.people.ceilings import ceilings_of, ceilings_set, own_ceilings
 from agents.people.channels import channel_update, email_channel
 from agents.people.identities import link_allow, require_distinct_name
 from agents.people.senders import Message, NotSent, send_email
+from agents.policy.loosening import looser_settings
 from agents.sessions.halts import sessions_halt
+from audit.receipts import usd
 
 FIRST_ADMIN = "admin"
 OPTED_OUT = "The owner has opted out."
@@ -65,6 +69,60 @@ def first_admin_create(*, password: str, now: datetime) -> User | None:
     Profile.objects.create(user=user, opted_in=True)
     record_act("people.first_admin_created", by=None, now=now, user_id=user.pk)
     return user
+
+
+TOGETHER: Final = "together_per_day_usd"
+
+
+@transaction.atomic
+def limits_set(*, user: User, by: User | None, now: datetime, **limits: Any) -> dict[str, Any]:
+    """Set a person's ceilings, and what all their runs together may cost a day; return what holds then.
+
+    None or "" stands for the installation's ceiling, or for no such cap.
+    """
+    budgets_lock_all()  # before the profile and the first audit event
+    ceilings_set(user=user, by=by, now=now, **{name: value for name, value in limits.items() if name != TOGETHER})
+    if TOGETHER in limits:
+        caps_set(subject=user, by=by, now=now, max_cost_per_day_usd=limits[TOGETHER])
+    return limits_of(user)
+
+
+def limits_of(user: User) -> dict[str, Any]:
+    """Return the ceilings that hold for a person, and the cap of a day of all their runs together."""
+    return {**ceilings_of(user.pk), TOGETHER: cap_of(BudgetScope.OWNER, user.pk, BudgetPeriod.DAY)}
+
+
+def own_limits_of(user: User) -> dict[str, Any]:
+    """Return what an admin has set for a person, without what the installation sets for everybody."""
+    return {**own_ceilings(user.pk), TOGETHER: cap_of(BudgetScope.OWNER, user.pk, BudgetPeriod.DAY)}
+
+
+def agents_above(user: User) -> list[str]:
+    """Return the agents of a person that are above the ceilings that hold now: what exists stays as it is."""
+    limits = ceilings_of(user.pk)
+    rows = user.lqops_agents.filter(archived_at__isnull=True).order_by("name")
+    names = ("mode", "max_cost_per_day_usd")
+    found = []
+    for row in rows:
+        set_here = {name: getattr(row, name) for name in names if getattr(row, name) is not None}
+        if above := looser_settings(limits, set_here):
+            found.append(f"{row.name} ({', '.join(f'{name} {set_here[name]}' for name in above)})")
+    return found
+
+
+def limits_text(user: User, limits: Mapping[str, Any]) -> str:
+    """Return a person's limits in words, and which of their agents are above."""
+    day, together = limits["max_cost_per_day_usd"], limits[TOGETHER]
+    parts = [
+        f"approval mode {limits['mode']}",
+        f"skills up to {limits['highest_level']}",
+        f"{usd(limits['max_cost_usd'])} per run",
+        f"{usd(day)} per day and agent",
+        f"{'no cap of its own' if together is None else usd(together)} per day for all runs together",
+    ]
+    above = agents_above(user)
+    rest = f" Above them, until somebody changes that: {'; '.join(above)}." if above else ""
+    return f"Ceilings of {user}: {', '.join(parts)}.{rest}"
 
 
 def _check_person(user: User, by: User | None) -> None:

@@ -296,6 +296,11 @@ _KINDS = (
         "people.sso_linked", "Single sign-on opens the account of user {user_id} from now on: {how}.", also="identity"
     ),
     _kind("people.sso_removed", "{identities} links of single sign-on to user {user_id} were removed."),
+    _kind(
+        "people.ceilings_set",
+        "The ceilings of user {user_id} were set: {fields}.",
+        also="mode highest_level max_cost_usd max_cost_per_day_usd follows",
+    ),
     _kind("people.group_saved", "Group {group_id} was saved with {permissions} permissions."),
     _kind("people.group_deleted", "Group {group_id} was deleted."),
     _kind("people.first_admin_created", "The first admin, user {user_id}, was created and opted in."),

@@ -315,8 +315,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         name: f"agents.enums.{name}"
         for name in (
-            *("AgentState", "ApprovalMode", "ApprovalStatus", "EventOutcome", "EventSeverity", "HaltState", "Mode"),
-            *("NoticeKind", "Outcome", "Phase", "ProposalStatus", "Status", "TriggerKind"),
+            *("AgentState", "ApprovalMode", "ApprovalStatus", "EventOutcome", "EventSeverity", "HaltState", "Level"),
+            *("Mode", "NoticeKind", "Outcome", "Phase", "ProposalStatus", "Status", "TriggerKind"),
         )
     }
     | {
@@ -382,6 +382,10 @@ _LEVELS = ("SAFE", "MONITORED", "CONTROLLED", "RESTRICTED", "PRIVILEGED")
 LQOPS_DEFAULT_SESSION_CAP_USD = env.usd("LQOPS_DEFAULT_SESSION_CAP_USD", "5.00")
 LQOPS_INSTALLATION_DAY_CAP_USD = env.usd("LQOPS_INSTALLATION_DAY_CAP_USD", "20.00")
 LQOPS_LENDER_FLOOR_USD = env.usd("LQOPS_LENDER_FLOOR_USD", "0.10")
+# What people who may not loosen make at most, where an admin has set them no ceiling of their own
+LQOPS_CEILING_MODE = env.one_of("LQOPS_CEILING_MODE", "SEMI", ("AUTO", "SEMI", "MANUAL")).lower()
+LQOPS_CEILING_LEVEL = env.one_of("LQOPS_CEILING_LEVEL", "RESTRICTED", _LEVELS)
+LQOPS_CEILING_RUN_USD = env.usd("LQOPS_CEILING_RUN_USD", "20.00")
 LQOPS_CONSOLE_CAP_USD = env.usd("LQOPS_CONSOLE_CAP_USD", "0.25")
 LQOPS_MESSAGE_JUDGE_CAP_USD = env.usd("LQOPS_MESSAGE_JUDGE_CAP_USD", "0.10")
 LQOPS_LEASE_SECONDS = env.seconds("LQOPS_LEASE_SECONDS", 20)

@@ -34,21 +34,24 @@ from agents.accounts import (
     group_record_saved,
     invitation_link,
     invitation_send,
+    limits_set,
+    limits_text,
+    own_limits_of,
     person_invite,
     profile_set,
     user_record_password,
     user_record_saved,
 )
-from agents.admin.actions import ActionRequest, ActionResult, RowAction, each_row
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, each_row
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, name_page, site_page
 from agents.admin.display import WhoseFilter, WordedFilter, ago, column, cut, plain_sentence, when, words
-from agents.admin.forms import REFUSALS, OvertakenCheck, StyledForm, StyledModelForm, add_refusal
+from agents.admin.forms import REFUSALS, OvertakenCheck, StyledForm, StyledModelForm, add_refusal, usd_field
 from agents.admin.money import caps_action
 from agents.conf import clock, mail_is_configured
-from agents.enums import BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus
+from agents.enums import ApprovalMode, BudgetScope, ChannelKind, Level, News, NewsChoice, OutboxStatus
 from agents.exceptions import Invalid
 from agents.models import ApiKey, Channel, Delegation, InboundEvent, OutboxMessage
-from agents.people.access import DECIDE_PERMISSION
+from agents.people.access import DECIDE_PERMISSION, LOOSEN_PERMISSION
 from agents.people.browser_sessions import browser_sessions_end
 from agents.people.channels import (
     ADDRESS_CHARS,
@@ -294,6 +297,34 @@ def _new_link(action: ActionRequest) -> HttpResponse:
     return _invitation_page(action.request, person, send=False)
 
 
+class CeilingsForm(ActionForm):
+    mode = forms.ChoiceField(
+        label="Approval mode",
+        choices=[("", "As for everybody"), *((mode, mode) for mode in ApprovalMode.values)],
+        required=False,
+        help_text="The laxest mode of an agent, and the mode of runs without one.",
+    )
+    highest_level = forms.ChoiceField(
+        label="Level of skills",
+        choices=[("", "As for everybody"), *((level, level) for level in Level.values)],
+        required=False,
+        help_text="The highest level of the skills that an agent names.",
+    )
+    max_cost_usd = usd_field(label="Cap per run (USD)", required=False, help_text="Empty: as for everybody.")
+    max_cost_per_day_usd = usd_field(
+        label="Cap per day of one agent (USD)", required=False, help_text="Empty: as for all runs together."
+    )
+    together_per_day_usd = usd_field(
+        label="Cap per day of all runs together (USD)", required=False, help_text="Empty: the installation's."
+    )
+
+
+def _set_ceilings(action: ActionRequest) -> ActionResult:
+    [person] = action.rows
+    held = limits_set(user=person, by=action.by, now=action.now, **action.data)
+    return ActionResult(limits_text(person, held))
+
+
 @admin.register(User)
 class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, misc]  # Django's page in our frame
     form = PersonChangeForm
@@ -320,6 +351,17 @@ class PersonAdmin(DjangoUserAdmin, SavedByDjango):  # type: ignore[type-arg, mis
             description="No new run starts for this person. Loops end; other runs finish.",
         ),
         caps_action(BudgetScope.OWNER, permission=CHANGE_PROFILE),
+        RowAction(
+            "ceilings",
+            "Set ceilings",
+            _set_ceilings,
+            CeilingsForm,
+            permission=LOOSEN_PERMISSION,
+            bulk=False,
+            initial=own_limits_of,
+            description="What agents, triggers and runs of this person are at most, from now on. What exists stays as "
+            "it is until somebody changes it; the cap of all runs together holds at once.",
+        ),
         RowAction(
             "invite_again",
             "New invitation link",

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import django_filters
+from django.contrib.auth.models import User
 from django.db.models import Count, Q, QuerySet, Sum
 from django.db.models.functions import Greatest
 from drf_spectacular.utils import extend_schema_field
@@ -11,13 +12,24 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.accounts import email_copies_set, profile_set
+from agents.accounts import email_copies_set, limits_of, limits_set, profile_set
 from agents.api.access import require_scope
 from agents.api.base import OwnedViewSet, SingleView, act_with, delete_with
 from agents.api.fields import Body, NoteField, RowSerializer, UsdField, WordField, ref
 from agents.api.paging import MOST_COUNTED
 from agents.api.schema import describe, detail_action
-from agents.enums import ApprovalStatus, BudgetPeriod, BudgetScope, ChannelKind, News, NewsChoice, OutboxStatus
+from agents.enums import (
+    ApprovalMode,
+    ApprovalStatus,
+    BudgetPeriod,
+    BudgetScope,
+    ChannelKind,
+    Level,
+    News,
+    NewsChoice,
+    OutboxStatus,
+)
+from agents.exceptions import NotFound
 from agents.models import (
     Agent,
     AgentSession,
@@ -38,7 +50,7 @@ from agents.models import (
 from agents.models.expressions import Likely
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import spent_by_run
-from agents.people.access import require_halt_permission, require_start_permission
+from agents.people.access import LOOSEN_PERMISSION, NOT_FOUND, require_halt_permission, require_start_permission
 from agents.people.channels import (
     ADDRESS_CHARS,
     NAME_CHARS,
@@ -112,6 +124,46 @@ class MeView(SingleView):
             "key_expires_at": key.expires_at if key else None,
         }
         return dict(MeSerializer(me).data)
+
+
+# --- Ceilings of people ---
+
+
+class CeilingsSerializer(serializers.Serializer[Any]):
+    mode = serializers.ChoiceField(choices=ApprovalMode.choices, help_text="The laxest approval mode of an agent.")
+    highest_level = serializers.ChoiceField(choices=Level.choices, help_text="The highest level of an agent's skills.")
+    max_cost_usd = UsdField(help_text="Highest cap of a run.")
+    max_cost_per_day_usd = UsdField(help_text="Highest cap per day of one agent or trigger.")
+    together_per_day_usd = UsdField(allow_null=True, help_text="Cap per UTC day of all runs together; null: none.")
+
+
+class CeilingsPatch(Body):
+    mode = WordField(choices=ApprovalMode.choices, required=False, allow_null=True, help_text="null: the default.")
+    highest_level = WordField(choices=Level.choices, required=False, allow_null=True, help_text="null: the default.")
+    max_cost_usd = UsdField(required=False, allow_null=True, help_text="null: the default.")
+    max_cost_per_day_usd = UsdField(required=False, allow_null=True, help_text="null: the default.")
+    together_per_day_usd = UsdField(required=False, allow_null=True, help_text="null: none.")
+
+
+class CeilingsView(SingleView):
+    serializer_class = CeilingsSerializer
+
+    @describe(operation_id="ceilings_retrieve")
+    def get(self, request: Request, name: str) -> Response:
+        """What a person's agents, triggers and runs are at most. Of others with the permission agents.loosen."""
+        return Response(CeilingsSerializer(limits_of(self._person(name))).data)
+
+    @describe(body=CeilingsPatch, operation_id="ceilings_edit")
+    def patch(self, request: Request, name: str) -> Response:
+        """Set a person's ceilings. Needs the permission agents.loosen; a key also needs the scope `admin`."""
+        limits = limits_set(user=self._person(name), **self.actor, **self.body(CeilingsPatch, partial=True))
+        return Response(CeilingsSerializer(limits).data)
+
+    def _person(self, name: str) -> User:
+        user = User.objects.filter(username=name).first()
+        if user is None or (user.pk != self.user.pk and not self.user.has_perm(LOOSEN_PERMISSION)):
+            raise NotFound(NOT_FOUND)
+        return user
 
 
 # --- Channels, and what was delivered there ---

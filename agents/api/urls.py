@@ -16,6 +16,7 @@ from agents.api.base import SingleView
 from agents.api.knowledge import CollectionViewSet, DocumentViewSet, SearchView
 from agents.api.models import ModelsView, ModelTestView
 from agents.api.operations import (
+    CeilingsView,
     ChannelViewSet,
     CostsView,
     DeliveryViewSet,
@@ -96,6 +97,7 @@ urlpatterns = [
     path("v1/models", ModelsView.as_view(), name="models"),
     path("v1/models/<path:name>/test", ModelTestView.as_view(), name="model-test"),
     path("v1/pause", PauseView.as_view(), name="pause"),
+    path("v1/people/<str:name>/ceilings", CeilingsView.as_view(), name="ceilings"),
     path("v1/release", ReleaseView.as_view(), name="release"),
     path("v1/resume", ResumeView.as_view(), name="resume"),
     path("v1/run-now", RunNowView.as_view(), name="run-now"),

@@ -34,6 +34,7 @@ from agents.loop.crossings import loop_view
 from agents.loop.turns import loop_alert_chat
 from agents.models import Agent, AgentSession, Question, StreamPart
 from agents.people.access import actor_of, require_access
+from agents.people.ceilings import require_within_ceilings
 from agents.policy.guardrails import LoopConfig
 from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_finish
@@ -85,6 +86,8 @@ def chat_send(
     """
     require_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
     require_owned("agent", agent, owner.pk)
+    stated = checked_cap("max_cost_usd", max_cost_usd)
+    require_within_ceilings(by, owner=owner, max_cost_usd=stated)
     message = redact(text).strip()
     if not message or len(message) > MAX_CHARS:
         raise Invalid(f"A message has 1 to {MAX_CHARS} characters; this one has {len(message)}.")
@@ -94,7 +97,7 @@ def chat_send(
         owner=owner,
         agent=agent,
         mode=Mode.CHAT,
-        max_cost_usd=checked_cap("max_cost_usd", max_cost_usd) if max_cost_usd is not None else _cap_of(agent),
+        max_cost_usd=_cap_of(agent) if stated is None else stated,
         token_budget=loop_config_for(agent, {}).token_budget,
         params={"message": message, "way": str(way), **_wanted_params(wanted)},
         asked_by=actor_of(by),

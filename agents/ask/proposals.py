@@ -20,7 +20,7 @@ from django.db import transaction
 
 from agents.ask.naming import KINDS, Wanted, own_rows, short_id
 from agents.definitions.loader import write_definition
-from agents.enums import ApprovalMode, ApprovalStatus
+from agents.enums import ApprovalStatus
 from agents.exceptions import Invalid, InvalidTransition, LqopsError, NotAllowed, NotFound
 from agents.ledger.boundary import current_halt, halt_message
 from agents.models import AgentSession, Approval, Playbook, Trigger
@@ -485,7 +485,7 @@ def _same_draft(cron: str, rows: Mapping[str, Any], owner: User) -> Trigger | No
 def _draft_agent(acting: Acting) -> Done:
     """Draft an agent with the request as its instructions. A sentence does not say what starts it."""
     given, by, now = acting.arguments, acting.by, acting.now
-    agent = agent_create(owner=by, name=given["name"], by=by, now=now, mode=ApprovalMode.SEMI, enabled=False)
+    agent = agent_create(owner=by, name=given["name"], by=by, now=now, enabled=False)
     definition = write_definition({"instructions": redact(given["text"]).strip()})
     agent = definition_write(agent=agent, text=definition, by=by, now=now).agent
     text = (

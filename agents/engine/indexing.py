@@ -33,6 +33,7 @@ from agents.knowledge.vectors import (
 from agents.ledger.prices import CHARS_PER_TOKEN, estimate_embedding
 from agents.models import AgentSession, Profile, agents_may_run
 from agents.people.access import actor_of, record_act, require_access, require_start_permission
+from agents.people.ceilings import require_within_ceilings
 from agents.runner import run_claimed
 from agents.sessions.fairness import slice_is_over
 from agents.sessions.leases import lease_claim_now
@@ -89,6 +90,7 @@ def _runs(owner_id: int) -> QuerySet[AgentSession]:
 def index_start(*, owner: User, by: User | None, now: datetime, max_cost_usd: Decimal | None = None) -> AgentSession:
     """Return the run that indexes the owner's documents: the one at work, or a new one."""
     require_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
+    require_within_ceilings(by, owner=owner, max_cost_usd=max_cost_usd)
     list(Profile.objects.filter(user_id=owner.pk).select_for_update())  # one at a time
     active = _runs(owner.pk).filter(completed_at__isnull=True).first()
     return active or session_create(

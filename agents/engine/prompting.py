@@ -13,13 +13,14 @@ from typing import Any, Final
 from agents.conf import clock
 from agents.definitions.catalogue import model_for
 from agents.definitions.in_force import definition_of
-from agents.enums import Phase, Purpose, Risk, ToolIntent
+from agents.enums import Level, Phase, Purpose, Risk, ToolIntent
 from agents.exceptions import RetryLater
 from agents.guard import guarded_batch, guarded_tool_call
 from agents.guard.calls import plan_call
 from agents.guard.tools import listening
 from agents.ledger.model_limits import question_tokens
 from agents.models import Agent, AgentSession, Message, SkillSetting
+from agents.people.ceilings import own_ceilings
 from agents.policy.context_window import MARK, Mark, fit, parted, split_for_summary, summary_prompt, with_summary
 from agents.policy.conversation import add_note
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Reason, Strategy, budget_line, step_limit
@@ -84,18 +85,26 @@ def model_of(agent: Agent | None, role: str = MAIN) -> str:
     return chosen or model_for(role)
 
 
-def skills_of(agent: Agent | None, *, phase: str = Phase.ANALYSIS) -> dict[str, Skill]:
+_STANDING: Final = ("name", "enabled", "level")
+
+
+def skills_of(agent: Agent | None, *, phase: str = Phase.ANALYSIS, owner_id: int | None = None) -> dict[str, Skill]:
     """Return the enabled skills that the definition offers (agents.skills.registry.skills_offered).
+
+    If it names none, those above the level of the owner's own ceiling are left out.
 
     Skills that stand for an intent of their own are for turns: a five-phase run has its own phases for those acts.
     """
     named = definition_of(agent).skills if agent else None
-    disabled = set(SkillSetting.objects.filter(enabled=False).values_list("name", flat=True))
-    return {
-        name: skill
-        for name, skill in skills_offered(named).items()
-        if name not in disabled and (phase == Phase.TURN or skill.intent == ToolIntent.RUN_SKILL)
-    }
+    standing = {name: (enabled, level) for name, enabled, level in SkillSetting.objects.values_list(*_STANDING)}
+    ceiling = own_ceilings(owner_id).get("highest_level") if named is None and owner_id is not None else None
+
+    def is_offered(name: str, skill: Skill) -> bool:
+        enabled, level = standing.get(name, (True, ""))
+        is_within = ceiling is None or Level(level or skill.level).rank <= Level(ceiling).rank
+        return enabled and is_within and (phase == Phase.TURN or skill.intent == ToolIntent.RUN_SKILL)
+
+    return {name: skill for name, skill in skills_offered(named).items() if is_offered(name, skill)}
 
 
 # --- Wire form of a transcript ---

@@ -59,7 +59,8 @@ def run_agent_turn(
     default now. `max_tokens` limits a reply, unless its model declares a limit. `skills` replace those of the agent.
     """
     session = session_key.session
-    skills = skills_of(agent, phase=session.current_phase) if skills is None else skills
+    if skills is None:
+        skills = skills_of(agent, phase=session.current_phase, owner_id=session.owner_id)
     nonce = nonce_of(session.public_id, session_key.calls)
     system = with_instructions(system, instructions_of(agent), nonce=nonce)
     model = model_of(agent, CONSOLE if purpose == Purpose.CHAT else MAIN)

@@ -18,6 +18,7 @@ from agents.guard.tools import BadParams
 from agents.ledger.boundary import read_for_update
 from agents.ledger.prices import estimate_tool_cost
 from agents.models import Agent, AgentSession, Approval
+from agents.people.ceilings import default_mode_of
 from agents.policy.consent import ARGUMENTS, SKILL, needs_person
 from agents.policy.rules import Verdict
 from agents.policy.transitions import TERMINAL
@@ -208,10 +209,10 @@ def _limited(call: Call, asked: Callable[..., str]) -> ToolResult | None:
 def _mode(session: AgentSession) -> tuple[str, bool, Collection[str]]:
     """Return the agent's mode and what is waived for it, read now: an operator may have tightened them.
 
-    A session whose agent was deleted asks for everything.
+    A session whose agent was deleted asks for everything; one without an agent asks as its owner's ceiling says.
     """
     if session.agent_id is None:
-        return ApprovalMode.SEMI, False, ()
+        return default_mode_of(session.owner_id, ApprovalMode.SEMI), False, ()
     row = Agent.objects.filter(pk=session.agent_id).values_list("mode", "allow_high_risk", "waived_skills").first()
     return row or (ApprovalMode.MANUAL, False, ())
 

@@ -223,11 +223,13 @@ def _from_db(model: type[Model], name: str, value: Any) -> Any:
 TO_RELEASE = "Release it first: Release in the admin, manage.py release, or POST /api/v1/release."
 
 
-def require_may_start(owner_pk: int) -> None:
-    """Raise unless a session may be created for this owner now."""
-    if not is_opted_in(owner_pk):
+def require_may_start(owner_pk: int) -> Profile:
+    """Return the owner's profile, or raise unless a session may be created for them now."""
+    profile = _standing(owner_pk)
+    if profile is None or not profile.opted_in:
         raise NotAllowed("Agents run only for users who have opted in.")
     require_not_halted()
+    return profile
 
 
 def require_enabled(agent: Agent | None) -> Agent | None:
@@ -244,6 +246,12 @@ def may_run_for(user_pk: int) -> bool:
 
 def is_opted_in(user_pk: int) -> bool:
     """Return the same under a shared lock: opting out then waits for this transaction and finds its session."""
+    profile = _standing(user_pk)
+    return profile is not None and profile.opted_in
+
+
+def _standing(user_pk: int) -> Profile | None:
+    """Return the profile of an active user under a shared lock; None if there is none."""
     profiles, users = Profile._meta.db_table, User._meta.db_table
     lock = " FOR SHARE OF p" if connection.vendor == "postgresql" else ""  # on SQLite the transaction is the lock
     rows = Profile.objects.raw(
@@ -251,7 +259,7 @@ def is_opted_in(user_pk: int) -> bool:
         f"WHERE p.user_id = %s AND u.is_active{lock}",
         [user_pk],
     )
-    return any(profile.opted_in for profile in rows)
+    return next(iter(rows), None)
 
 
 def require_not_halted() -> None:

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from agents.enums import AnalysisMode, ApprovalMode, EventSeverity, TriggerKind
+from agents.enums import AnalysisMode, ApprovalMode, EventSeverity, Level, TriggerKind
 from agents.models.fields import MicroUSDField
 from agents.models.knowledge import Collection, Playbook, PromptSkill
 
@@ -26,6 +26,11 @@ class Profile(models.Model):
     sso_link_until = models.DateTimeField(
         null=True, blank=True, help_text="Until then an identity of single sign-on is linked by its address alone."
     )
+    # What the person's agents, triggers and runs may be at most (agents/people/ceilings.py). Empty: the default.
+    ceiling_mode = models.CharField(max_length=8, choices=ApprovalMode, blank=True, default="", db_default="")
+    ceiling_level = models.CharField(max_length=12, choices=Level, blank=True, default="", db_default="")
+    ceiling_run_usd = MicroUSDField(null=True, blank=True)
+    ceiling_agent_day_usd = MicroUSDField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.user} ({'opted in' if self.opted_in else 'not opted in'})"

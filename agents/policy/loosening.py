@@ -58,5 +58,15 @@ LOOSER: Final[Mapping[str, tuple[str, Callable[[Any, Any], bool]]]] = {
 
 def loosened(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what `after` loosens, in words; settings that it does not name stay as they are."""
-    rows = ((words, is_looser, name) for name, (words, is_looser) in LOOSER.items() if name in after)
-    return tuple(words for words, is_looser, name in rows if is_looser(before[name], after[name]))
+    return tuple(LOOSER[name][0] for name in looser_settings(before, after))
+
+
+def looser_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the settings that `after` loosens, or has above a ceiling that is given as `before`."""
+    rows = ((name, is_looser) for name, (_, is_looser) in LOOSER.items() if name in after)
+    return tuple(name for name, is_looser in rows if is_looser(before[name], after[name]))
+
+
+def tighter(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of `one`, with those of `other` that are tighter in their place."""
+    return {**one, **{name: other[name] for name in looser_settings(other, one)}}

@@ -14,17 +14,25 @@ from django.db import transaction
 
 from agents.definitions.in_force import definition_of
 from agents.definitions.schema import AgentDefinition
-from agents.enums import ApprovalMode, BudgetScope, Mode
+from agents.enums import ApprovalMode, BudgetPeriod, BudgetScope, Mode
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
 from agents.ledger.boundary import require_enabled, require_may_start
-from agents.ledger.budgets import budget_set_cap
+from agents.ledger.budgets import budget_set_cap, budgets_lock_all, cap_of
 from agents.loop.heartbeat import heartbeat_of, heartbeat_start, heartbeat_stop
 from agents.loop.reads import AUTONOMOUS, running
-from agents.models import Agent, AgentSession
+from agents.models import Agent, AgentSession, Trigger
 from agents.people.access import SYSTEM, actor_of, require_access, require_may_loosen
-from agents.policy.loosening import LOOSER, loosened
+from agents.people.ceilings import (
+    ceilings_lower,
+    ceilings_record,
+    default_mode_of,
+    own_ceilings,
+    require_within_ceilings,
+)
+from agents.policy.loosening import LOOSER, loosened, looser_settings
 from agents.roster.loops import loop_next_start, loop_start, loop_stop
 from agents.skills.registry import installed_skills
+from agents.types import ZERO
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
@@ -32,7 +40,8 @@ from audit.redaction import redact
 WAIVER: Final = "allow_high_risk"
 WAIVED_SKILLS: Final = "waived_skills"
 WAIVERS: Final = (WAIVER, WAIVED_SKILLS)
-FIELDS: Final = frozenset({"name", "mode", "enabled", "max_cost_per_day_usd", *WAIVERS})
+DAY_CAP: Final = "max_cost_per_day_usd"
+FIELDS: Final = frozenset({"name", "mode", "enabled", DAY_CAP, *WAIVERS})
 NAME_CHARS: Final = 120
 
 
@@ -48,10 +57,9 @@ def agent_record(agent: Agent, kind: str, *, actor: str, now: datetime, **detail
 
 @transaction.atomic
 def agent_create(*, owner: User, name: str, by: User | None, now: datetime, **fields: Any) -> Agent:
-    """Create an agent. Without a mode it is `semi`."""
+    """Create an agent. Without a mode it is `semi`, or what its owner's ceiling asks beyond that."""
     require_access(by, owner_id=owner.pk, permission="agents.add_agent")
-    given = _checked({"name": name, **fields})
-    _require_may_set(Agent(owner=owner), given, by)
+    given = _within_ceilings(owner, _checked({"name": name, **fields}), by)
     if Agent.objects.filter(owner=owner, name=given["name"]).exists():
         raise Invalid(f"{owner} has an agent named {given['name']!r} already; choose another name.")
     agent = Agent.objects.create(owner=owner, edited_by=by, created_at=now, **given)
@@ -81,15 +89,21 @@ def agent_edit(*, agent: Agent, by: User | None, now: datetime, **changes: Any) 
     if "name" in changed and Agent.objects.filter(owner_id=row.owner_id, name=changed["name"]).exists():
         raise Invalid(f"There is an agent named {changed['name']!r} already; choose another name.")
     fields = sorted(changed)
-    if "max_cost_per_day_usd" in changed:
-        cap = changed.pop("max_cost_per_day_usd")
+    if DAY_CAP in changed:
+        budgets_lock_all()  # before the first audit event
+    followed = _lower_ceilings(row, changed, by)
+    if DAY_CAP in changed:
+        cap = changed.pop(DAY_CAP)
         budget_set_cap(scope=BudgetScope.AGENT, subject_id=row.pk, cap_usd=cap, by=by, now=now)
+    if DAY_CAP in followed:
+        _lower_owners_cap(row, by, now)
     Agent.objects.filter(pk=row.pk).update(**changed, edited_by=by)
     row.refresh_from_db()
     if not row.enabled and "enabled" in changed:
         agent_stop(agent=row, by=None, now=now, actor=actor_of(by))
     waived: dict[str, Any] = {name: changed[name] for name in WAIVERS if name in changed}
     details = {"fields": fields, **_recorded_settings(row), **waived}
+    ceilings_record(row.owner_id, followed, by=by, now=now, follows=f"agent:{row.public_id}")
     agent_record(row, "agent.edited", actor=actor_of(by), now=now, **details)
     return row
 
@@ -130,6 +144,41 @@ def agent_unarchive(*, agent: Agent, by: User | None, now: datetime, actor: str 
         agent_record(row, "agent.unarchived", actor=actor_of(by, actor), now=now)
         row.refresh_from_db()
     return row
+
+
+def _within_ceilings(owner: User, given: dict[str, Any], by: User | None) -> dict[str, Any]:
+    """Return the settings of a new agent, with the owner's ceilings where nothing was said; refuse what is above."""
+    measured = {name: given.get(name) for name in ("mode", DAY_CAP)}
+    require_within_ceilings(by, owner=owner, **measured)
+    _require_may_set(Agent(owner=owner), {name: value for name, value in given.items() if name not in measured}, by)
+    given.setdefault("mode", default_mode_of(owner.pk, ApprovalMode.SEMI))
+    if given.get(DAY_CAP) is None:
+        given[DAY_CAP] = own_ceilings(owner.pk).get(DAY_CAP)
+    return given
+
+
+def _lower_ceilings(agent: Agent, changed: dict[str, Any], by: User | None) -> dict[str, Any]:
+    """Let the owner's ceilings follow what somebody else tightens. Before the first audit event."""
+    before = {name: getattr(agent, name) for name in ("mode", DAY_CAP)}
+    tightened = {name: changed[name] for name in before if name in changed and changed[name] is not None}
+    tightened = {name: tightened[name] for name in looser_settings(tightened, {n: before[n] for n in tightened})}
+    return ceilings_lower(agent.owner_id, by=by, **tightened)
+
+
+def _lower_owners_cap(agent: Agent, by: User | None, now: datetime) -> None:
+    """Let the owner's runs together spend no more a day than the caps of their agents allow today.
+
+    Another agent shares that. Where an agent has no cap, or triggers run without an agent, there is no such sum.
+    """
+    rows = Agent.objects.filter(owner_id=agent.owner_id).values_list(DAY_CAP, flat=True)
+    caps = [cap for cap in rows if cap is not None]
+    alone = Trigger.objects.filter(owner_id=agent.owner_id, agent=None, deleted_at=None)
+    if len(caps) < len(rows) or alone.exists():
+        return
+    total = sum(caps, ZERO)
+    present = cap_of(BudgetScope.OWNER, agent.owner_id, BudgetPeriod.DAY)
+    if present is None or total < present:
+        budget_set_cap(scope=BudgetScope.OWNER, subject_id=agent.owner_id, cap_usd=total, by=by, now=now)
 
 
 def _locked(agent: Agent) -> Agent:

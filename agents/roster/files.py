@@ -26,7 +26,8 @@ from agents.ledger.trigger_health import trigger_lock
 from agents.loop.heartbeat import heartbeat_move
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, SkillSetting, Trigger
 from agents.people.access import actor_of, require_access, require_may_loosen
-from agents.policy.loosening import loosened
+from agents.people.ceilings import ceilings_lower, ceilings_record, require_within_ceilings
+from agents.policy.loosening import loosened, looser_settings
 from agents.roster.agents import agent_create, agent_edit, agent_record, agent_stop_removed
 from agents.sensors.rows import sensors_sync
 from agents.sensors.validation import unbound_problems
@@ -90,13 +91,13 @@ def definition_write(
         raise Superseded(_newer_version(row, version))
     before = _previous(row)
     _require_bound(definition, before, file=file)
-    looser = loosened({"highest_level": _highest_level(before)}, {"highest_level": _highest_level(definition)})
-    require_may_loosen(by, looser, bound=[row.owner_id])
+    _require_may_define(row, definition, before, by)
     plan = triggers_plan(row, definition, before, file=file)
     stopped = agent_stop_removed(agent=row, definition=definition, now=now, actor=actor_of(by))
     heartbeat_move(agent=row, before=before, definition=definition, now=now)
     sensors_sync(row, stored_definition(new_text), now)  # problems name the file agent.yaml, as the agent's page does
     budgets_lock_all()  # a cap may change: locks come before audit events
+    followed = ceilings_lower(row.owner_id, by=by, **_tightened(definition, before))
     row = agent_edit(agent=row, by=by, now=now, **_settings(definition, before))
     caps_set(subject=row, by=by, now=now, **_month_cap(definition, before))
     row.definition = new_text
@@ -107,6 +108,7 @@ def definition_write(
     messages = (*triggers_apply(plan, agent=row, by=by, now=now), *_create_collections(row, definition, by=by, now=now))
     if stopped:
         agent_record(row, "agent.stopped", actor=actor_of(by), now=now)
+    ceilings_record(row.owner_id, followed, by=by, now=now, follows=f"agent:{row.public_id}")
     agent_record(
         row,
         "agent.defined",
@@ -213,6 +215,38 @@ def _previous(row: Agent) -> AgentDefinition | None:
         return stored_definition(row.definition) if row.definition else None
     except DefinitionError:
         return None
+
+
+def _require_may_define(
+    row: Agent, definition: AgentDefinition, before: AgentDefinition | None, by: User | None
+) -> None:
+    """Refuse skills above those of the definition before, or above the owner's ceiling if there is none before.
+
+    The skills of an agent that names none are the installation's; a ceiling of the owner's own leaves out those above.
+    """
+    level = _highest_level(definition)
+    measured: dict[str, Any] = {}
+    if before is not None:
+        require_may_loosen(
+            by, loosened({"highest_level": _highest_level(before)}, {"highest_level": level}), bound=[row.owner_id]
+        )
+    elif definition.skills is not None:
+        measured["highest_level"] = level
+    if before is None or definition.max_cost_usd != before.max_cost_usd:
+        measured["max_cost_usd"] = definition.max_cost_usd
+    require_within_ceilings(by, owner=row.owner, **measured)
+
+
+def _tightened(definition: AgentDefinition, before: AgentDefinition | None) -> dict[str, Any]:
+    """Return what a text has tighter than the one before, of what the owner's ceilings follow."""
+    if before is None:
+        return {}
+    new, old = map(_measured, (definition, before))
+    return {name: new[name] for name in looser_settings(new, old)}
+
+
+def _measured(definition: AgentDefinition) -> dict[str, Any]:
+    return {"highest_level": _highest_level(definition), "max_cost_usd": definition.max_cost_usd}
 
 
 def _highest_level(definition: AgentDefinition | None) -> Level:

@@ -37,6 +37,7 @@ from agents.models import (
 )
 from agents.models.sessions import RETRY
 from agents.people.access import SYSTEM, actor_of, require_access
+from agents.people.ceilings import require_within_ceilings
 from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, QUERY_CHARS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_create
@@ -280,6 +281,7 @@ def run_now(
     require_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
     _require_owned(owner, project=project, agent=agent, trigger=trigger, session=restarted_from)
     asked = whole = _checked(spec, owner, trigger)
+    require_within_ceilings(by, owner=owner, max_cost_usd=checked_cap("max_cost_usd", spec.max_cost_usd))
     if trigger is not None:
         whole = asked.over(_trigger_spec_by_hand(trigger))
         _require_work(whole, trigger)

@@ -3,7 +3,7 @@
 A deleted trigger stays as a row, for the sessions that name it; nobody can change it or make it fire.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, TypeVar
@@ -17,13 +17,14 @@ from agents.definitions.schema import KEYS_OF_ONE_KIND, MONTH_CAP, REQUIRED_KEYS
 from agents.definitions.values import Amount, Zone
 from agents.enums import ApprovalMode, BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
-from agents.ledger.budgets import PERIODS, budget_set_cap, caps_of
+from agents.ledger.budgets import PERIODS, budget_set_cap, budgets_lock_all, caps_of
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
 from agents.people.access import require_access, require_may_loosen
+from agents.people.ceilings import ceilings_lower, ceilings_record, require_within_ceilings
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from agents.policy.loosening import LOOSER, loosened
+from agents.policy.loosening import LOOSER, loosened, looser_settings
 from agents.policy.paths import path_text
 from agents.sessions.pauses import pauses_apply, trigger_runs_pause, trigger_runs_resume
 from agents.text.clean import one_line
@@ -163,6 +164,7 @@ def require_complete(trigger: Trigger) -> None:
 
 REASON_CHARS: Final = 24
 _DAY_CAP: Final = "max_cost_per_day_usd"
+_MEASURED: Final = ("max_cost_usd", _DAY_CAP)  # by the ceilings of the owner
 _WHEN: Final = frozenset({"cron", "zone", "enabled"})
 
 
@@ -171,6 +173,7 @@ def trigger_create(*, owner: User, kind: str, name: str, by: User | None, now: d
     """Create a trigger. Everything it binds to has to be its owner's."""
     require_access(by, owner_id=owner.pk, permission="agents.add_trigger")
     given = checked_fields(kind, {"name": name, **fields}, owner_id=owner.pk)
+    require_within_ceilings(by, owner=owner, **{name: given.get(name) for name in _MEASURED})
     trigger = Trigger(owner=owner, kind=kind, edited_by=by, created_at=now, **given)
     require_complete(trigger)
     trigger.next_run_at = _next_run(trigger, now)
@@ -194,6 +197,9 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
     if row.kind == TriggerKind.WATCH and "collection" in changed:
         raise Invalid("A watch keeps the collection that it was made for: make another watch for another collection.")
     _require_may_set(row, changed, by)
+    if _DAY_CAP in changed:
+        budgets_lock_all()  # before the first audit event
+    followed = _lower_ceilings([row], changed, by)
     old_cap = row.max_cost_usd
     row.edited_by = by
     for name, value in changed.items():
@@ -206,6 +212,7 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
         _set_day_cap(row, by=by, now=now)
     if "max_cost_usd" in changed:
         _record_cap(row, old_cap, by=by, now=now)
+    _record_ceilings([row], followed, by, now)
     trigger_record(row, "autonomous_trigger.edited", now=now, by=by, fields=sorted(changed))
     return row
 
@@ -233,12 +240,14 @@ def triggers_set_cap(
     changed = [(row, row.max_cost_usd) for row in rows if row.max_cost_usd != checked]
     for row, _ in changed:
         _require_may_set(row, {"max_cost_usd": checked}, by)
+    followed = _lower_ceilings([row for row, _ in changed], {"max_cost_usd": checked}, by)
     for row, _ in changed:
         row.max_cost_usd = checked
         row.edited_by = by
         row.save(update_fields=["max_cost_usd", "edited_by"])
     for row, old in changed:
         _record_cap(row, old, by=by, now=now)
+    _record_ceilings([row for row, _ in changed], followed, by, now)
     return rows
 
 
@@ -341,6 +350,25 @@ def _require_may_set(row: Trigger, changed: Mapping[str, Any], by: User | None) 
             agent.mode if agent else ApprovalMode.SEMI for agent in (row.agent, after["agent"])
         )
     require_may_loosen(by, [*loosened(before, after), *_caps_left(row, changed)], bound=[row.owner_id])
+
+
+def _lower_ceilings(rows: Iterable[Trigger], changed: Mapping[str, Any], by: User | None) -> dict[int, dict[str, Any]]:
+    """Let the ceilings of the owners follow what somebody else tightens; return what followed, by owner."""
+    after = {name: changed[name] for name in _MEASURED if changed.get(name) is not None}
+    followed: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        before = {name: getattr(row, name) for name in after}
+        tightened = {name: after[name] for name in looser_settings(after, before)}
+        followed.setdefault(row.owner_id, {}).update(ceilings_lower(row.owner_id, by=by, **tightened))
+    return followed
+
+
+def _record_ceilings(
+    rows: Sequence[Trigger], followed: Mapping[int, Mapping[str, Any]], by: User | None, now: datetime
+) -> None:
+    for owner_id, ceilings in followed.items():
+        first = next(row for row in rows if row.owner_id == owner_id)
+        ceilings_record(owner_id, ceilings, by=by, now=now, follows=f"trigger:{first.public_id}")
 
 
 def _caps_left(row: Trigger, changed: Mapping[str, Any]) -> Iterator[str]:

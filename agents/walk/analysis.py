@@ -160,7 +160,7 @@ def run_steps(work: Slice) -> End | None:
 
 def _checked_claims(work: Slice, analysis: Analysis, transcript: Sequence[Message]) -> Analysis:
     """Remove claims about calls that the run never made. Its parts are checked one by one: they are prose."""
-    skills = skills_of(work.session.agent)
+    skills = skills_of(work.session.agent, owner_id=work.session.owner_id)
 
     def checked(text: str) -> str:
         return without_false_claims(text, session=work.session, transcript=transcript, skills=skills)

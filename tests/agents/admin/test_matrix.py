@@ -128,7 +128,7 @@ TABLE = {
     "auth.user": {
         "view": ADMINS, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act opt_in": ADMINS, "act opt_out": ADMINS,
         "act sign_out": ADMINS, "act remove_factors": NOBODY, "act invite_again": ADMINS,
-        "act allow_sso": ADMINS, "act remove_sso": ADMINS,
+        "act allow_sso": ADMINS, "act ceilings": ADMINS, "act remove_sso": ADMINS,
         "act caps": ADMINS,
     },
 }  # fmt: skip

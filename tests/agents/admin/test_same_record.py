@@ -10,7 +10,7 @@ import pytest
 from allauth.mfa.models import Authenticator
 from django.contrib import admin
 
-from agents.accounts import invitation_link, profile_set
+from agents.accounts import invitation_link, limits_set, profile_set
 from agents.admin.base import DetailAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope, Outcome, ProposalStatus, Status, TriggerKind, WaitingOn
@@ -503,6 +503,11 @@ CASES = {
         lambda by: make_user(email="ada@example.org"), lambda row, by, now: link_allow(user=row, by=by, now=now)
     ),
     ("user", "remove_sso"): Case(make_linked, lambda row, by, now: links_remove(user=row, by=by, now=now)),
+    ("user", "ceilings"): Case(
+        lambda by: make_user(),
+        lambda row, by, now: limits_set(user=row, mode="manual", max_cost_usd=Decimal(2), by=by, now=now),
+        lambda row: {"mode": "manual", "max_cost_usd": "2"},
+    ),
     ("user", "remove_factors"): Case(
         lambda by: make_factor().user, lambda row, by, now: factors_remove(user=row, by=by, now=now)
     ),

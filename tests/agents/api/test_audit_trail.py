@@ -121,6 +121,13 @@ def all_halted(world, row):
     halts.halt_all_work(reason="Stop.", **actor(world))
 
 
+def may_loosen(world, row):
+    """Who acts sets their own ceilings, by the name that the address has."""
+    world.by.user_permissions.add(*Permission.objects.filter(codename__in=("loosen", "change_profile")))
+    world.by.username = "send_email"
+    world.by.save()
+
+
 def may_view_models(world, row):
     world.by.user_permissions.add(Permission.objects.get(codename="view_modelprice"))
 
@@ -261,6 +268,9 @@ ACTS = {
     "finding:acknowledge": Act(lambda w, row: findings.finding_acknowledge(finding=row, **actor(w))),
     "finding:dismiss": Act(
         lambda w, row: findings.finding_dismiss(finding=row, reason="Usual here", **actor(w)), {"reason": "Usual here"}
+    ),
+    "ceilings:patch": Act(
+        lambda w, _: accounts.limits_set(user=w.by, mode="manual", **actor(w)), {"mode": "manual"}, before=may_loosen
     ),
     "finding:resolve": Act(lambda w, row: findings.finding_resolve(finding=row, **actor(w))),
     "finding:reopen": Act(lambda w, row: findings.finding_reopen(finding=row, **actor(w)), before=dismissed),
