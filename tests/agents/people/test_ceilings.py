@@ -25,7 +25,7 @@ from agents.exceptions import Invalid, NotAllowed
 from agents.guard.consent import _mode
 from agents.knowledge.playbooks import playbook_import
 from agents.ledger.budgets import budget_set_cap, budgets_lock, budgets_reserve, cap_of
-from agents.models import Agent, AgentSession, Profile, SkillSetting, Trigger
+from agents.models import Agent, AgentSession, Profile, Project, SkillSetting, Trigger
 from agents.people.access import acting_by
 from agents.people.ceilings import ceilings_of, ceilings_set, own_ceilings
 from agents.people.keys import api_key_create
@@ -194,6 +194,7 @@ def test_at_defaults_nobody_makes_more_than_the_installation_allows():
 def test_samples_fit_the_defaults():
     owner = person("operator")
     call_command("load_skills", stdout=StringIO())
+    Project.objects.create(owner=owner, name="Supplier contracts")
     for file in (SAMPLES / "playbooks").glob("*.yaml"):
         playbook_import(owner=owner, text=file.read_text(), by=owner, now=NOW)
     files = sorted((SAMPLES / "agents").glob("*.yaml"))
