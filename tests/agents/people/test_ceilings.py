@@ -388,7 +388,9 @@ def test_agents_that_are_above_already_are_named():
 def test_started_run_has_its_cap_out_of_the_one_above():
     owner = bound(max_cost_usd=Decimal(1))
     parent = run_now(RunSpec(goal="look"), owner=owner, by=owner, now=NOW)
-    child = run_within(parent, RunSpec(goal="look", query="term", max_cost_usd=Decimal(9)), now=NOW)
+    with pytest.raises(Invalid, match="is left of this run's cap"):
+        run_within(parent, RunSpec(goal="look", query="term", max_cost_usd=Decimal(9)), now=NOW)
+    child = run_within(parent, RunSpec(goal="look", query="term"), now=NOW)
     parent.refresh_from_db()
     assert parent.max_cost_usd + child.max_cost_usd <= 1
 
