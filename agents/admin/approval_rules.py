@@ -86,6 +86,11 @@ class RuleForm(StyledModelForm):
         help_text="One host a line: example.org stands for its subdomains too. A rule that allows holds only for calls "
         "all of whose addresses are listed; any other for calls with one of them."
     )
+    enabled = forms.BooleanField(
+        required=False,
+        initial=True,
+        help_text="A new rule is on when it is saved. Untick it to write a rule that applies to no call yet.",
+    )
 
     class Meta:
         model = ApprovalRule

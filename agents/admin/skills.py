@@ -56,7 +56,8 @@ class LimitForm(ActionForm):
         label="Calls per hour",
         min_value=0,
         max_value=MAX_PER_HOUR,
-        help_text=f"Maximum per clock hour for all agents. A PRIVILEGED skill has at most {MAX_PRIVILEGED_PER_HOUR}.",
+        help_text=f"Maximum per clock hour for all agents. A PRIVILEGED skill has at most {MAX_PRIVILEGED_PER_HOUR}. "
+        "A higher limit than the current one needs the role admin.",
     )
 
 

@@ -375,7 +375,9 @@ class ApprovalRuleBody(Body):
     destinations = TextsField(
         max_chars=253, max_length=MAX_DESTINATIONS, required=False, help_text="Hosts; each stands for its subdomains."
     )
-    enabled = serializers.BooleanField(required=False)
+    enabled = serializers.BooleanField(
+        required=False, help_text="Left out in a new rule: one that asks or denies is on, one that allows is off."
+    )
 
     def validate_conditions(self, value: Any) -> list[dict[str, str]]:
         return [dict(condition) for condition in value]
@@ -419,7 +421,10 @@ class ApprovalRuleViewSet(OwnedViewSet[ApprovalRule]):
 
     @describe(body=ApprovalRuleBody, examples=[LARGE_PAYMENTS])
     def create(self, request: Request) -> Response:
-        """Write a rule. Of several that fit a call the strictest counts; off unless `enabled`."""
+        """Write a rule. Of several that fit a call the strictest counts.
+
+        Without `enabled` a rule that asks or denies is on from the next call, and one that allows is off.
+        """
         require_writer(self.user)
         return self.respond(rule_create(**self.actor, **self.body(ApprovalRuleBody)), created=True)
 

@@ -30,6 +30,7 @@ from agents.exceptions import (
 )
 from agents.guard import guarded_group, guarded_tool_call
 from agents.guard.calls import Call, plan_call
+from agents.guard.consent import is_ruled_out
 from agents.guard.refusals import refuse_skill
 from agents.guard.tools import BadParams, persisting
 from agents.ledger.boundary import read_for_update
@@ -281,14 +282,15 @@ class SkillExecutor:
             return self._refused(skill, level, arguments, reason, brake=Brake.RATE, outcome=str(Outcome.RATE_LIMITED))
         risk = RiskAssessor().grade(skill, level, arguments)
         pace = call_pace(skill, level, standing)
-        simulation = ""
+        params = {"skill": skill.name, "arguments": arguments}
+        planned = plan_call(self._session, skill.intent, params, key=key, now=clock(), risk=risk)
         predict = self._model_manager
-        if risk and predict and earlier is None and not skill_refusal(pace, now=clock()):
+        if risk and predict and earlier is None and not skill_refusal(pace, now=clock()) and not is_ruled_out(planned):
             simulation = predict(self._session, skill, arguments, context=self._context, key=f"{key}{KEY_SUFFIX}")
+            planned = planned.but(simulation=simulation)
         if skill.name == SEARCH and earlier is None:
             fetch_query_vector(self._session, str(arguments["query"]), key=key)
-        params = {"skill": skill.name, "arguments": arguments}
-        return plan_call(self._session, skill.intent, params, key=key, now=clock(), risk=risk, simulation=simulation)
+        return planned
 
     def _refused(
         self,

@@ -19,6 +19,7 @@ from agents.ledger.boundary import read_for_update
 from agents.ledger.prices import estimate_tool_cost
 from agents.models import Agent, AgentSession, Approval
 from agents.people.ceilings import default_mode_of
+from agents.policy.brakes import contextual
 from agents.policy.consent import ARGUMENTS, SKILL, needs_person
 from agents.policy.rules import Verdict
 from agents.policy.transitions import TERMINAL
@@ -87,6 +88,18 @@ def consent(call: Call) -> Approval | ToolResult | None:
         return _ticket(call, ruled if ruled and ruled.effect == RuleEffect.ASK else None)
     _note_rules(call, ruled)
     return None
+
+
+def is_ruled_out(call: Call) -> bool:
+    """Return whether the call will be refused whatever it would come to, so that no prediction is worth its price.
+
+    It decides and records nothing; the guard does when the call is made.
+    """
+    if call.holds_a_secret or contextual(call.intent, call.phase) is not None:
+        return True
+    ruled = _verdict(call)
+    is_denied = ruled is not None and ruled.effect == RuleEffect.DENY
+    return is_denied or approval_refused_before(call.session, call.signature) is not None
 
 
 def may_pass_unasked(capability: Capability) -> bool:

@@ -17,6 +17,16 @@ def _is_more(before: Decimal | None, after: Decimal | None) -> bool:
     return before is not None and (after is None or not after.is_finite() or after > before)
 
 
+def _is_greater(before: int | None, after: int | None) -> bool:
+    """Of counts, where None is no limit."""
+    return before is not None and (after is None or after > before)
+
+
+def _is_later(before: int, after: int) -> bool:
+    """Of counts after which something is stopped, where 0 is never."""
+    return before != 0 and (after == 0 or after > before)
+
+
 def _is_laxer_mode(before: str, after: str) -> bool:
     return _MODES.index(ApprovalMode(after)) < _MODES.index(ApprovalMode(before))
 
@@ -52,6 +62,10 @@ LOOSER: Final[Mapping[str, tuple[str, Callable[[Any, Any], bool]]]] = {
     "review_flagged": ("the review of flagged results", _is_off),
     "level": ("the level of a skill", _is_lower),
     "secret_hosts": ("the hosts that a secret may be sent to", _is_wider),
+    "skill_enabled": ("a skill that is switched off", _is_on),
+    "hourly_limit": ("the hourly limit of a skill", _is_greater),
+    "max_runs_per_hour": ("the runs of a trigger in an hour", _is_greater),
+    "pause_after": ("the runs after which a trigger pauses", _is_later),
     "highest_level": ("the level of the skills that are offered", _is_higher),
 }
 

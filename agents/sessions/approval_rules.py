@@ -72,8 +72,9 @@ def roles_without_approvers() -> list[str]:
 
 @transaction.atomic
 def rule_create(*, by: User | None, now: datetime, **fields: Any) -> ApprovalRule:
-    """Write a new rule. It is off unless it is said to be enabled."""
-    row = ApprovalRule(**fields, created_by=by, created_at=now)
+    """Write a new rule. One that asks or denies is on unless it is said to be off; one that allows is off."""
+    by_default = {"enabled": fields.get("effect") != RuleEffect.ALLOW}
+    row = ApprovalRule(**{**by_default, **fields}, created_by=by, created_at=now)
     return _write(row, None, by=by, now=now)
 
 

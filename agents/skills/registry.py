@@ -245,19 +245,27 @@ def limit_of(level: Level, chosen: int | None) -> int | None:
 
 @transaction.atomic
 def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes: Unpack[SkillChanges]) -> SkillSetting:
-    """Change a skill's settings. Operators may raise a level; lowering it loosens."""
+    """Change a skill's settings.
+
+    Operators may raise a level, lower a limit and switch a skill off. The way back loosens, whoever went there.
+    """
     if not by.has_perm(PERMISSION):
         raise NotAllowed("You may not change skill settings.")
     SkillSetting.objects.bulk_create([SkillSetting(name=name)], ignore_conflicts=True)
     row = SkillSetting.objects.select_for_update().get(name=name)
     before = (row.enabled, row.level, row.hourly_limit)
+    old_level, old_limit = Level(row.level or declared), row.hourly_limit
     if "level" in changes:
-        row.level = _level(row, changes["level"], declared=declared, by=by)
+        row.level = _level(changes["level"])
+    level = Level(row.level or declared)
     if "hourly_limit" in changes:
-        row.hourly_limit = _limit(changes["hourly_limit"], Level(row.level or declared))
+        row.hourly_limit = _limit(changes["hourly_limit"], level)
     row.enabled = changes.get("enabled", row.enabled)
     if (row.enabled, row.level, row.hourly_limit) == before:
         return row
+    bound_by = {"level": old_level, "skill_enabled": before[0], "hourly_limit": limit_of(level, old_limit)}
+    binds_now = {"level": level, "skill_enabled": row.enabled, "hourly_limit": limit_of(level, row.hourly_limit)}
+    require_may_loosen(by, loosened(bound_by, binds_now), bound=bound_owners())
     row.updated_at = now
     row.updated_by = by
     row.save()
@@ -277,12 +285,10 @@ def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes:
     return row
 
 
-def _level(row: SkillSetting, wanted: str | None, *, declared: Level, by: User) -> str:
+def _level(wanted: str | None) -> str:
     """Return the level to store; "" stands for the declared one."""
     if wanted and wanted not in Level.values:
         raise Invalid(f"The level must be one of {', '.join(Level.values)}, not {wanted!r}.")
-    before, after = Level(row.level or declared), Level(wanted or declared)
-    require_may_loosen(by, loosened({"level": before}, {"level": after}), bound=bound_owners())
     return wanted or ""
 
 

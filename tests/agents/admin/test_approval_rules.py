@@ -1,5 +1,7 @@
 """Approval rules in the admin: writing, trying on past calls, versions, and clear words for mistakes."""
 
+import re
+
 import pytest
 
 from agents.conf import clock
@@ -41,6 +43,13 @@ def test_saving_a_rule_that_is_off_says_so(client):
     off = client.post(page(ApprovalRule, "add"), {**FORM, "enabled": ""}, follow=True)
     on = client.post(page(ApprovalRule, "add"), {**FORM, "name": "Others"}, follow=True)
     assert (hint in text_of(off), hint in text_of(on)) == (True, False)
+
+
+def test_form_of_a_new_rule_is_ticked_and_that_of_a_rule_that_is_off_is_not(client):
+    row = rule_create(by=None, now=NOW, name="Rule", effect="deny", enabled=False)
+    shown = [client.get(address) for address in (page(ApprovalRule, "add"), page(ApprovalRule, "change", row.pk))]
+    boxes = [re.search(r'<input[^>]*name="enabled"[^>]*>', answer.content.decode())[0] for answer in shown]
+    assert [bool(re.search(r"\schecked[\s>]", box)) for box in boxes] == [True, False]
 
 
 def test_a_rule_is_written_as_it_was_filled_in(client, admin):

@@ -175,7 +175,7 @@ def test_page_cannot_be_posted_to(client):
 # --- Actions ---
 
 
-def test_operator_sets_everything_but_a_lower_level(client):
+def test_operator_tightens_everything_and_an_admin_takes_it_back(client):
     operator = sign_in(client, "operator")
 
     assert "now: disabled" in text_of(act(client, "now", "disable"))
@@ -187,10 +187,17 @@ def test_operator_sets_everything_but_a_lower_level(client):
     refused = act(client, "now", "set_level", level="")
     assert "This loosens the level of a skill: that needs the permission agents.loosen" in text_of(refused)
     assert "from 0 to 20, not 21" in text_of(act(client, "now", "set_limit", hourly_limit="21"))
-    act(client, "now", "clear_limit")
-    act(client, "now", "enable")
+    looser = {"clear_limit": {}, "set_limit": {"hourly_limit": "4"}, "enable": {}}
+    for name, data in looser.items():
+        assert "that needs the permission agents.loosen" in text_of(act(client, "now", name, **data))
     row.refresh_from_db()
-    assert (row.enabled, row.level, row.hourly_limit) == (True, "PRIVILEGED", None)
+    assert (row.enabled, row.level, row.hourly_limit) == (False, "PRIVILEGED", 3)
+
+    sign_in(client, "admin")
+    for name, data in looser.items():
+        act(client, "now", name, **data)
+    row.refresh_from_db()
+    assert (row.enabled, row.level, row.hourly_limit) == (True, "PRIVILEGED", 4)
 
 
 def test_superuser_lowers_a_level(client):

@@ -102,10 +102,22 @@ def test_operator_changes_sent_fields_and_null_clears(operator):
     found = patch(client, "now", enabled=False, level="PRIVILEGED", hourly_limit=4).json()
     assert (found["enabled"], found["level"], found["hourly_limit"]) == (False, "PRIVILEGED", 4)
 
-    found = patch(client, "now", hourly_limit=None).json()
-    assert (found["enabled"], found["hourly_limit"], found["hourly_limit_in_force"]) == (False, None, 20)
     by_key = f"user:{operator.pk}:key:{ApiKey.objects.get().prefix}"
     assert set(AuditEvent.objects.filter(kind="skill.set").values_list("actor", flat=True)) == {by_key}
+    found = patch(client_of(make_user(is_superuser=True)), "now", hourly_limit=None).json()
+    assert (found["enabled"], found["hourly_limit"], found["hourly_limit_in_force"]) == (False, None, 20)
+
+
+@pytest.mark.parametrize("body", [{"enabled": True}, {"hourly_limit": 1_000_000}, {"hourly_limit": None}])
+def test_what_an_admin_switched_off_or_limited_is_not_undone_by_an_operator_or_with_the_scope_decide(operator, body):
+    tight = {"enabled": False, "hourly_limit": 0}
+    SkillSetting.objects.create(name="now", **tight)
+    root = make_user(is_superuser=True)
+    for client in (client_of(operator), client_of(root, "read", "write", "decide")):
+        refused = patch(client, "now", **body)
+        assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
+        assert SkillSetting.objects.filter(**tight).count() == 1
+    assert patch(client_of(root), "now", **body).status_code == 200
 
 
 def test_lowering_a_level_needs_the_permission_to_loosen(operator):

@@ -1,5 +1,6 @@
 """Predictions before dangerous calls never end, block or starve the run."""
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -8,15 +9,18 @@ import pytest
 import time_machine
 
 from agents.engine.loop import Answered
-from agents.engine.skills import ARGUMENT_CHARS, SIMULATION_PREFIX, SKIPPED, anticipate
-from agents.enums import BudgetScope, Outcome, Purpose, WaitingOn
-from agents.exceptions import BudgetRefused, LeaseLost, SessionHalted
+from agents.engine.skills import ARGUMENT_CHARS, SIMULATION_PREFIX, SKIPPED, SkillExecutor, anticipate
+from agents.enums import BudgetScope, Outcome, Phase, Purpose, Risk, ToolIntent, WaitingOn
+from agents.exceptions import BudgetRefused, LeaseLost, SessionHalted, ToolNotGranted
+from agents.guard import guarded_tool_call
 from agents.ledger.budgets import budget_set_cap
 from agents.models import Approval, InferenceLog, SuspendedModel, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider
-from agents.sessions.approvals import approval_approve
+from agents.sessions.approval_rules import rule_create
+from agents.sessions.approvals import approval_approve, approval_reject
 from agents.sessions.halts import session_halt
+from agents.skills.parsing import SkillCall
 from agents.skills.registry import installed_skills, skill_named
 from agents.types import Usage, Waiting
 from tests.agents.skills import samples
@@ -145,6 +149,50 @@ def test_another_question_is_asked(session, frozen, changed):
         given = changed(session, frozen)
         assert predict(given.pop("session"), **given) == f"{SIMULATION_PREFIX}harmless"
     assert len(model.requests) == 2
+
+
+# --- Nothing is paid for a call that is not made ---
+
+
+def denied_by_a_rule(session, by):
+    rule_create(by=None, now=NOW, name="Nobody acts", effect="deny", skill="act")
+
+
+def denied_by_a_person(session, by):
+    params = {"skill": "act", "arguments": {"what": "it"}}
+    before = guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key="before", risk=Risk.HIGH, now=NOW)
+    ticket = Approval.objects.get(public_id=before.data["approval_id"])
+    approval_reject(ticket.pk, by=by, digest=ticket.digest, now=NOW)
+
+
+def not_granted(session, by):
+    type(session).objects.filter(pk=session.pk).update(current_phase=Phase.INTAKE)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("why", [denied_by_a_rule, denied_by_a_person, not_granted, None])
+def test_call_that_is_denied_anyway_is_not_predicted(session, approver, why):
+    if why is not None:
+        why(session, approver)
+    session.refresh_from_db()
+    asked = []
+
+    def predict(*given, **more):
+        asked.append(given)
+        return ""
+
+    executor = SkillExecutor(dict(installed_skills()), predict, session=session)
+    with suppress(ToolNotGranted):
+        result = executor.execute_one("k", SkillCall("act", {"what": "it"}))
+        assert result.failed == (why is not None)
+    assert len(asked) == (why is None)
+
+
+def test_arguments_that_hold_a_secret_are_not_predicted(session):
+    asked = []
+    executor = SkillExecutor(dict(installed_skills()), lambda *given, **_: asked.append(given) or "", session=session)
+    result = executor.execute_one("k", SkillCall("act", {"what": f"sk-{'a1B2' * 12}"}))
+    assert ("secret" in result.error, asked) == (True, [])
 
 
 # --- A missing prediction does not stop the run ---

@@ -58,13 +58,16 @@ class House:
         tight = {"max_cost_per_day_usd": Decimal(1)}
         agent_edit(agent=self.agent, by=None, now=NOW, mode="manual", **tight)
         fields = {"playbook": make_playbook(owner), "review_flagged": True, "max_cost_usd": Decimal(1), **tight}
+        fields |= {"max_runs_per_hour": 2, "pause_after": 3}
         self.trigger = make_trigger(owner=owner, **fields)
-        SkillSetting.objects.get_or_create(name="calculate", level="RESTRICTED")
+        SkillSetting.objects.get_or_create(name="calculate", level="RESTRICTED", enabled=False, hourly_limit=0)
 
     def facts(self):
         agents = Agent.objects.values_list("mode", "max_cost_per_day_usd", "definition", "waived_skills")
-        triggers = Trigger.objects.values_list("max_cost_usd", "max_cost_per_day_usd", "review_flagged")
-        whole = Installation.objects.values_list("max_cost_per_day_usd"), SkillSetting.objects.values_list("level")
+        limits = ("max_cost_usd", "max_cost_per_day_usd", "review_flagged", "max_runs_per_hour", "pause_after")
+        triggers = Trigger.objects.values_list(*limits)
+        skills = SkillSetting.objects.values_list("level", "enabled", "hourly_limit")
+        whole = Installation.objects.values_list("max_cost_per_day_usd"), skills
         return [list(rows) for rows in (agents, triggers, *whole)]
 
 
@@ -84,8 +87,8 @@ def set_caps(cap):
     return lambda house, by: triggers_set_cap(triggers=[house.trigger], cap=cap, by=by, now=NOW)
 
 
-def set_level(level):
-    return lambda house, by: skill_set(name="calculate", declared=Level.SAFE, by=by, now=NOW, level=level)
+def set_skill(**changes):
+    return lambda house, by: skill_set(name="calculate", declared=Level.SAFE, by=by, now=NOW, **changes)
 
 
 def set_day_cap(scope, cap):
@@ -110,14 +113,22 @@ OF_OWNER = {
     "day cap of a trigger": edit_trigger(max_cost_per_day_usd=None),
     "default cap of a trigger": edit_trigger(max_cost_usd=None),
     "review": edit_trigger(review_flagged=False),
+    "runs of a trigger": edit_trigger(max_runs_per_hour=3),
+    "failed runs of a trigger": edit_trigger(pause_after=4),
+    "trigger that never pauses": edit_trigger(pause_after=0),
     "caps of triggers": set_caps(Decimal(3)),
     "default caps of triggers": set_caps(None),
     "books of the agent": set_day_cap(BudgetScope.AGENT, 5),
     "books of the trigger": set_day_cap(BudgetScope.TRIGGER, 5),
 }
 OF_ALL = {
-    "level of a skill": set_level("SAFE"),
-    "declared level of a skill": set_level(None),
+    "level of a skill": set_skill(level="SAFE"),
+    "declared level of a skill": set_skill(level=None),
+    "skill that was switched off": set_skill(enabled=True),
+    "limit of a skill": set_skill(hourly_limit=1_000_000),
+    "a little higher limit of a skill": set_skill(hourly_limit=1),
+    "no limit of a skill": set_skill(hourly_limit=None),
+    "limit of a skill beside a higher level": set_skill(hourly_limit=1, level="PRIVILEGED"),
     "books of the installation": set_day_cap(BudgetScope.INSTALLATION, 100_000),
 }
 TIGHTER = {
@@ -125,6 +136,7 @@ TIGHTER = {
     "cap": edit_agent(max_cost_per_day_usd=Decimal("0.5")),
     "file": define("name: Clerk\nskills: []\n"),
     "trigger": edit_trigger(max_cost_usd=Decimal("0.5"), max_cost_per_day_usd=Decimal("0.5"), review_flagged=True),
+    "trigger that runs seldom": edit_trigger(max_runs_per_hour=1, pause_after=1),
     "caps": set_caps(Decimal("0.1")),
 }
 # Who acts: a role, whether they own what is bound, and the scopes of the key that they act by.

@@ -15,6 +15,10 @@ LAXER = {
     "review_flagged": [(True, False)],
     "level": [("RESTRICTED", "SAFE"), ("PRIVILEGED", "RESTRICTED")],
     "secret_hosts": [([], ["a.example"]), (["a.example"], ["a.example", "b.example"])],
+    "skill_enabled": [(False, True)],
+    "hourly_limit": [(0, 1_000_000), (1, 2), (0, None)],
+    "max_runs_per_hour": [(1, 2)],
+    "pause_after": [(1, 2), (50, 0)],
     "highest_level": [("SAFE", "RESTRICTED"), ("RESTRICTED", "PRIVILEGED")],
 }
 ALL = [(name, before, after) for name, pairs in LAXER.items() for before, after in pairs]

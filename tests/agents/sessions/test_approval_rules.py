@@ -26,6 +26,7 @@ from agents.sessions.approvals import (
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from tests.agents.admin.rows import page
+from tests.agents.api.contract import CheckedClient
 from tests.factories import NOW, make_agent, make_session, make_user
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sample_skills")]
@@ -61,6 +62,26 @@ def test_a_rule_allows_what_the_mode_asks_for_and_is_recorded(ask, session):
     event = AuditEvent.objects.get(kind="approval_rule.allowed", chain=session.chain)
     assert (event.details["rule_id"], event.details["version"]) == (str(allowing.public_id), 1)
     assert event.details["action"] == "act"
+
+
+@pytest.mark.parametrize(("effect", "is_on"), [("deny", True), ("ask", True), ("allow", False)])
+def test_new_rule_that_binds_is_on_and_one_that_frees_is_off_unless_it_is_said(effect, is_on):
+    given = {"by": None, "now": NOW, "name": "Rule", "effect": effect, "skill": "act"}
+    assert rule_create(**given).enabled == is_on
+    assert rule_create(**given, enabled=not is_on).enabled != is_on
+
+
+@pytest.mark.parametrize(("effect", "is_on"), [("deny", True), ("ask", True), ("allow", False)])
+def test_rule_that_is_posted_without_a_switch_answers_whether_it_is_on(effect, is_on):
+    by = make_user(is_superuser=True)
+    _, secret = api_key_create(
+        user=by, name="k", scopes=("read", "decide", "admin"), expires_at=clock() + timedelta(days=1), by=by, now=NOW
+    )
+    client = CheckedClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    body = {"name": "Rule", "effect": effect, "skill": "act"}
+    answer = client.post("/api/v1/approval-rules", body, format="json")
+    assert (answer.status_code, answer.json()["enabled"]) == (201, is_on)
+    assert ApprovalRule.objects.get().enabled == is_on
 
 
 def test_a_rule_denies_and_says_so_on_the_receipt(ask, session):

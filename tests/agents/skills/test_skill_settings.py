@@ -278,15 +278,18 @@ def test_command_lists_every_skill():
     assert [row["name"] for row in json.loads(said("--json"))] == [*installed_skills(), "bygone"]
 
 
-def test_command_sets_and_clears_settings(operator):
+def test_command_sets_and_clears_settings(operator, superuser):
     as_operator = ["look", "--user", operator.username]
     line = said("set", *as_operator, "--level", "PRIVILEGED", "--disabled", "--hourly-limit", "7")
     assert line == "look  PRIVILEGED (declared CONTROLLED)  off  limit 7  used 0, refused 0\n"
 
-    found = json.loads(said("set", *as_operator, "--enabled", "--hourly-limit", "none", "--json"))
-    assert (found["enabled"], found["hourly_limit"], found["hourly_limit_in_force"]) == (True, None, 20)
+    loosening = ["--enabled", "--hourly-limit", "none", "--json"]
+    with pytest.raises(CommandError, match="a skill that is switched off, the hourly limit of a skill: that needs"):
+        said("set", *as_operator, *loosening)
     assert json.loads(said("--json", "set", *as_operator, "--level", "PRIVILEGED"))["level"] == "PRIVILEGED"
     assert set(AuditEvent.objects.values_list("kind", "actor")) == {("skill.set", f"user:{operator.pk}")}
+    found = json.loads(said("set", "look", "--user", superuser.username, *loosening))
+    assert (found["enabled"], found["hourly_limit"], found["hourly_limit_in_force"]) == (True, None, 20)
 
 
 def test_command_and_facts_show_what_a_skill_lacks():
