@@ -13,10 +13,11 @@ from agents.conf import clock
 from agents.definitions.schema import DefinitionError
 from agents.exceptions import NotAllowed
 from agents.models import Agent, AgentEvent, Alert, HotField, SecretBinding, Sensor
+from agents.policy.destinations import Destination
 from agents.roster.files import definition_write
 from agents.sensors.trial import agent_try
 from agents.sensors.validation import secrets_unbound
-from agents.skills.handles import secret_bind
+from agents.skills.handles import SecretUser, secret_bind, secrets_resolve
 from audit.models import AuditEvent
 from audit.redaction import register_known_secrets
 from audit.redaction.redactor import _Known
@@ -234,6 +235,25 @@ def test_named_host_gets_the_secret_and_each_day_one_event(attacker, admin):
         until(lambda: len(attacker.paths) >= 7)
     assert len(events()) == 4
     assert scene.sensor().secret_uses.keys() == {"shop@127.0.0.1", "crm@127.0.0.1"}
+
+
+def test_use_that_another_slice_has_recorded_today_is_not_recorded_again(admin):
+    """Its row was leased before that."""
+    bind("shop", by=admin)
+    scene = Scene(poll("http://127.0.0.1:9/", headers={"X-One": {"$secret": "shop"}}), fields={"value": "object"})
+    first, second = scene.sensor(), scene.sensor()
+    here = [Destination("127.0.0.1", 9, encrypted=False)]
+    given = {"headers": {"X-One": {"$secret": "shop"}}}
+    for row in (first, second, second):
+        found = secrets_resolve(given, ("headers",), destinations=here, user=SecretUser(sensor=row), now=NOW)
+        assert found == {"headers": {"X-One": VALUE}}
+    assert len(events()) == 1
+
+    row = scene.sensor()
+    Sensor.objects.filter(pk=row.pk).delete()
+    later = NOW + timedelta(days=1)
+    secrets_resolve(given, ("headers",), destinations=here, user=SecretUser(sensor=row), now=later)
+    assert len(events()) == 2
 
 
 def test_each_use_in_a_trial_is_on_record_with_its_run(attacker, admin):

@@ -25,6 +25,7 @@ from agents.sessions.approvals import approval_approve
 from agents.skills.fetching import Fetcher
 from agents.skills.handles import (
     SecretNotBound,
+    SecretUser,
     destination_of,
     destinations_of_call,
     hosts_of,
@@ -32,6 +33,8 @@ from agents.skills.handles import (
     secret_bind,
     secret_listed,
     secrets_listed,
+    secrets_resolve,
+    unbound_problem,
 )
 from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
@@ -377,6 +380,13 @@ def test_headers_of_a_call_with_a_secret_do_not_follow_a_redirect(settings):
         caught.close()
     assert server.requests[0].count(b"zq81") == 2
     assert b"zq81" not in caught.requests[0]
+
+
+def test_arguments_without_handles_are_given_back_and_nothing_is_recorded():
+    given = {"text": "x", "headers": {"A": "plain"}}
+    assert secrets_resolve(given, ("headers",), destinations=[], user=SecretUser(), now=NOW) == given
+    assert unbound_problem([], []) == ""
+    assert uses() == []
 
 
 # --- Who names hosts ---
