@@ -27,12 +27,14 @@ from agents.enums import QuestionStatus
 from agents.knowledge.findings import findings_expire
 from agents.knowledge.projects import precedents_expire
 from agents.ledger.budgets import budgets_tell
+from agents.ledger.outages import ping_note, pings_due
 from agents.loop.state import hot_delete_old
 from agents.loop.turns import turns_delete_old
 from agents.models import Approval, Lease, Question
 from agents.people.activity import events_trim
 from agents.people.outbox import copies_due, copy_put_off, copy_send
 from agents.process_end import SignalEvent, stop_requested
+from agents.providers.ping import has_server, is_there
 from agents.roster.loops import loops_revive
 from agents.sensors.rows import has_wanted_sensors, sensor_slices_enqueue
 from agents.sessions.alarms import alarms_update
@@ -271,13 +273,34 @@ class Mailer:
             connection.close()
 
 
+class Pinger:
+    """Asks servers of models that are away whether they are back, in threads: one that hangs delays no tick."""
+
+    def start(self, now: datetime) -> int:
+        """Start asking those that are due. Returns their number."""
+        due = pings_due(now, can_ask=has_server)
+        for model in due:
+            threading.Thread(target=self._ask, args=(model,), name="ping", daemon=True).start()
+        return len(due)
+
+    def _ask(self, model: str) -> None:
+        try:
+            if ping_note(model, is_there=is_there(model), now=shared(clock())):
+                logger.info("the server of model %s answers again; a run tries it", model)
+        except Exception:
+            logger.exception("it could not be found out whether the server of model %s answers", model)
+        finally:
+            connection.close()
+
+
 class Ticker:
     """Does the due duties while it holds the lease."""
 
     def __init__(self, duties: tuple[Duty, ...] = DUTIES, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"[-96:]
         self._mailer = Mailer()
-        self._duties = (*duties, Duty("send copies", 1, self._mailer.start))
+        ping = Duty("ask servers that are away", 1, Pinger().start, next_due=next_model_waiter)
+        self._duties = (*duties, ping, Duty("send copies", 1, self._mailer.start))
         self._monotonic = monotonic
         self._next: dict[str, float] = {}
         self._quiet_since: Mark | None = None

@@ -564,7 +564,9 @@ def _after(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Re
     if result.detail == RETRY_LATER and meter.timed_out and not call.is_probe and is_busy(call.model, since=call.now):
         return ModelBusy(call.model, now + BUSY_PAUSE)
     if result.detail == RETRY_LATER:
-        next_try = outage_note(call.model, result.error, pause=meter.pause, is_try=call.is_probe, now=now)
+        next_try = outage_note(
+            call.model, result.error, pause=meter.pause, is_try=call.is_probe, is_gone=meter.is_unreached, now=now
+        )
         return RetryLater(call.model, next_try)
     if call.is_probe and meter.contacted and not meter.halted:
         outage_over(call.model, now=now)  # whatever it answered, it is there

@@ -106,6 +106,7 @@ class Meter:
         self.failure = ""
         self.halted = False
         self.pause: float | None = None  # seconds that the server asked for
+        self.is_unreached = False  # the last attempt found no server
         self.timed_out = False  # before a byte of the answer came
         self._text: list[str] = []  # of the attempt at hand
         self._has_thought = False
@@ -129,6 +130,7 @@ class Meter:
             except ProviderError as error:
                 self.contacted = self.contacted or error.contacted
                 self.failed = True
+                self.is_unreached = error.fault == Fault.CONNECTION and not error.contacted
                 self._tries = self._tries.after(error)
                 self.failure = redact(str(error))
                 if not self.halted:

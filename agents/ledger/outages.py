@@ -1,18 +1,20 @@
 """Models whose server does not answer: who waits for them, when they are tried again, and who is told.
 
 An outage is noted by the call that found it and ends with the first call that is answered. Between the two the server
-is asked by one call at a time, after pauses that grow; every other run waits without asking. People are told once that
-a model is away, when it has failed a second try, and once that it is back; the owner of a loop that waits for it, once
-for each outage and agent.
+is asked by one call at a time, after pauses that grow; every other run waits without asking. Meanwhile the ticker asks
+the server every few seconds for something free: when a server that was gone answers that, a call may try at once.
+People are told once that a model is away, when it has failed a second try, and once that it is back; the owner of a
+loop that waits for it, once for each outage and agent.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, Q, QuerySet
 
 from agents.conf import model_wait_limit
 from agents.definitions.catalogue import fallbacks_of
@@ -27,6 +29,11 @@ from audit.redaction import redact
 
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 3_600.0
+LONGEST_PAUSE_GONE: Final = 300.0  # of a server that could not be reached: such a try costs nothing
+PING_EVERY: Final = timedelta(seconds=20)
+PINGED_AT_ONCE: Final = 20  # models
+WOKEN_PER_SECOND: Final = 20  # runs, when a model is back
+_WAITED_LONGEST: Final = ("metadata__model_wait__since", "pk")
 BUSY_PAUSE: Final = timedelta(seconds=15)
 BUSY_FOR: Final = timedelta(seconds=CALL_SECONDS)  # a call that was sent earlier was left behind by a worker
 TOLD_AT: Final = 2  # failed tries: a restart or a rate limit of a moment is no news
@@ -57,11 +64,14 @@ def is_busy(model: str, *, since: datetime) -> bool:
 
 
 @transaction.atomic
-def outage_note(model: str, error: str, *, pause: float | None, is_try: bool, now: datetime) -> datetime:
+def outage_note(
+    model: str, error: str, *, pause: float | None, is_try: bool, now: datetime, is_gone: bool = False
+) -> datetime:
     """Note that the model's server failed a call, and return when it is tried again.
 
-    `pause` is what the server asked for, in seconds. Pauses double from seconds to an hour, spread by a fifth. Calls
-    that were out when the outage was noted do not count as tries of it.
+    `pause` is what the server asked for, in seconds. Pauses double from seconds to an hour, spread by a fifth; to five
+    minutes if the server could not be reached (`is_gone`). Calls that were out when the outage was noted do not count
+    as tries of it.
     """
     row, is_new = ModelOutage.objects.select_for_update(no_key=True).get_or_create(
         model=model, defaults={"since": now, "next_try_at": now}
@@ -69,9 +79,11 @@ def outage_note(model: str, error: str, *, pause: float | None, is_try: bool, no
     if not is_new and not is_try:
         return row.next_try_at
     row.tries += 1
-    seconds = backoff(row.tries, first=FIRST_PAUSE, longest=LONGEST_PAUSE) * random.SystemRandom().uniform(0.8, 1.2)
-    row.next_try_at = now + timedelta(seconds=min(max(seconds, pause or 0.0), LONGEST_PAUSE))
+    longest = LONGEST_PAUSE_GONE if is_gone else LONGEST_PAUSE
+    seconds = backoff(row.tries, first=FIRST_PAUSE, longest=longest) * random.SystemRandom().uniform(0.8, 1.2)
+    row.next_try_at = now + timedelta(seconds=min(max(seconds, pause or 0.0), longest))
     row.woken_at = None
+    row.is_gone = is_gone
     row.error = redact(error)[:ERROR_CHARS]
     row.save()
     if is_new:
@@ -108,8 +120,17 @@ def outage_over(model: str, *, now: datetime) -> None:
 
 
 def waiting_go_on(model: str, *, now: datetime) -> int:
-    """Make the runs that wait for the model due; the ticker wakes them. Return their number."""
-    return waiting_for(model).update(next_wake_at=now)
+    """Make the runs that wait for the model due, some each second, those that have waited longest first.
+
+    The ticker wakes them. Return their number.
+    """
+    waiting = waiting_for(model)
+    pks = list(waiting.order_by(*_WAITED_LONGEST).values_list("pk", flat=True))
+    groups = (pks[start : start + WOKEN_PER_SECOND] for start in range(0, len(pks), WOKEN_PER_SECOND))
+    return sum(
+        waiting.filter(pk__in=group).update(next_wake_at=now + timedelta(seconds=second))
+        for second, group in enumerate(groups)
+    )
 
 
 def waiting_for(model: str) -> QuerySet[AgentSession]:
@@ -210,16 +231,47 @@ def outage_try_now(model: str, *, now: datetime) -> None:
 
 
 def probers_due(now: datetime) -> list[int]:
-    """Return one waiting run for each model that is to be tried, the oldest; it is the caller's to wake."""
+    """Return for each model that is to be tried the run that has waited longest; it is the caller's to wake."""
     found = []
     for row in ModelOutage.objects.filter(next_try_at__lte=now):
         if row.woken_at is not None and row.woken_at > now - WAKE_AGAIN:
             continue
         waiting = waiting_for(row.model).filter(paused_at__isnull=True)
-        first = waiting.order_by("pk").values_list("pk", flat=True).first()
+        first = waiting.order_by(*_WAITED_LONGEST).values_list("pk", flat=True).first()
         if first is not None and ModelOutage.objects.filter(pk=row.pk, woken_at=row.woken_at).update(woken_at=now):
             found.append(first)
     return found
+
+
+# --- Asking for free whether a server is back ---
+
+
+def pings_due(now: datetime, *, can_ask: Callable[[str], bool]) -> list[str]:
+    """Return the models whose servers are to be asked now, since runs wait for them; of several callers one gets each.
+
+    One that is to be tried anyway is left out.
+    """
+    old = Q(pinged_at__isnull=True) | Q(pinged_at__lte=now - PING_EVERY) | Q(pinged_at__gt=now)
+    rows = ModelOutage.objects.filter(old, next_try_at__gt=now).order_by(F("pinged_at").asc(nulls_first=True), "pk")
+    asked = []
+    for row in rows[:PINGED_AT_ONCE]:
+        if not can_ask(row.model) or not waiting_for(row.model).filter(paused_at__isnull=True).exists():
+            continue
+        if ModelOutage.objects.filter(pk=row.pk, pinged_at=row.pinged_at).update(pinged_at=now):
+            asked.append(row.model)
+    return asked
+
+
+def ping_note(model: str, *, is_there: bool, now: datetime) -> bool:
+    """Note whether the server answered. Return True if it is back: then a call may try the model at once.
+
+    One that has been there all the time, and fails calls all the same, is tried after its pauses alone.
+    """
+    rows = ModelOutage.objects.filter(model=model)
+    if not is_there:
+        rows.filter(is_gone=False).update(is_gone=True)
+        return False
+    return rows.filter(is_gone=True).update(is_gone=False, next_try_at=now, woken_at=None) == 1
 
 
 def fallbacks_serve(now: datetime) -> int:

@@ -295,6 +295,10 @@ class ModelOutage(models.Model):
     tries = models.PositiveIntegerField(default=0)
     woken_at = models.DateTimeField(null=True, blank=True, help_text="When a waiting run was last woken to try it.")
     error = models.CharField(max_length=500, blank=True)
+    pinged_at = models.DateTimeField(null=True, blank=True, help_text="When its server was last asked for free.")
+    is_gone = models.BooleanField(
+        default=False, db_default=False, help_text="The server could not be reached, or did not answer that."
+    )
 
     def __str__(self) -> str:
         return self.model

@@ -77,6 +77,14 @@ class Endpoint:
         return f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{by}"
 
 
+def headers_of(endpoint: Endpoint) -> dict[str, str]:
+    """Return the headers of every request, with the key."""
+    headers = {"Accept-Encoding": "identity", "User-Agent": "lqops"}
+    if key := endpoint.key():
+        headers[endpoint.key_header] = f"Bearer {key}" if endpoint.key_header == "Authorization" else key
+    return headers
+
+
 class Assembly(Protocol):
     """The parts of a reply so far. A reply in one piece is a stream of one event."""
 
@@ -152,9 +160,7 @@ class HttpProvider(ABC):
     def _answer(self, request: ModelRequest) -> Iterator[httpx.Response]:
         """The server's answer when it is a 200; an explained ProviderError for everything else."""
         endpoint = self.endpoint
-        headers = {"Accept-Encoding": "identity", "User-Agent": "lqops", **self.headers}
-        if key := endpoint.key():
-            headers[endpoint.key_header] = f"Bearer {key}" if endpoint.key_header == "Authorization" else key
+        headers = {**headers_of(endpoint), **self.headers}
         body = self.payload(request)
         try:
             with self._client.stream("POST", endpoint.address(self.path), headers=headers, json=body) as answer:

@@ -1,28 +1,20 @@
 """Which provider serves which model. Only the guard's metering may ask here; nothing else reaches a model."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from agents.definitions.catalogue import declaration_of
-from agents.policy.model_catalogue import GATED
-from agents.providers.anthropic import KEY_HEADER, Anthropic
+from agents.providers.anthropic import Anthropic
 from agents.providers.base import LOOK_SECONDS, Chunk, Fault, Provider, ProviderError
-from agents.providers.http import Endpoint
+from agents.providers.endpoints import CALLS_OF_A_PROCESS, endpoint_of
 from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.openai_embeddings import OpenAIEmbeddings
-from agents.providers.proxies import proxy_for
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.providers.slots import Turn
-from agents.providers.transport import Timeouts
 from agents.queue import let_worker_go_on
 from agents.types import ModelReply, ModelRequest
-
-CALLS_OF_A_PROCESS: Final = 8
-_WAITS = ("connect", "first_token", "between_tokens", "total")
 
 _made: dict[str, Provider] = {}
 _lock = threading.Lock()
@@ -104,42 +96,16 @@ def _wait_for(taken: Callable[[], object], on_chunk: Callable[[Chunk], None]) ->
         raise
 
 
-def model_key(variable: str) -> str:
-    """Read a secret from an environment variable, or from the file that `<variable>_FILE` names."""
-    if value := os.environ.get(variable, ""):
-        return value
-    path = os.environ.get(f"{variable}_FILE", "")
-    return Path(path).read_text(encoding="utf-8").strip() if path else ""
-
-
 def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
-    return OpenAICompatible(model, _endpoint(model, declared, key_header="Authorization"))
+    return OpenAICompatible(model, endpoint_of(model, declared))
 
 
 def _openai_embeddings(model: str, declared: Mapping[str, Any]) -> Provider:
-    return OpenAIEmbeddings(model, _endpoint(model, declared, key_header="Authorization"))
+    return OpenAIEmbeddings(model, endpoint_of(model, declared))
 
 
 def _anthropic(model: str, declared: Mapping[str, Any]) -> Provider:
-    return Anthropic(model, _endpoint(model, declared, key_header=KEY_HEADER))
-
-
-def _endpoint(model: str, declared: Mapping[str, Any], *, key_header: str) -> Endpoint:
-    variable = declared.get("key_env", "")
-    waits = {name: float(declared[f"{name}_seconds"]) for name in _WAITS if f"{name}_seconds" in declared}
-    return Endpoint(
-        url=declared["url"],
-        model=declared.get("name", model),
-        key=lambda: model_key(variable) if variable else "",
-        key_name=variable,
-        key_header=declared.get("key_header", key_header),
-        extra=declared.get("extra", {}),
-        reasoning=declared.get("reasoning"),
-        timeouts=Timeouts(**waits),
-        connections=max(1, declared.get("concurrency", CALLS_OF_A_PROCESS)),
-        proxy=proxy_for(declared["url"]),
-        gated=declared.get(GATED, False),
-    )
+    return Anthropic(model, endpoint_of(model, declared))
 
 
 def _offline(model: str, declared: Mapping[str, Any]) -> Provider:

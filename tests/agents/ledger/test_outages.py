@@ -13,11 +13,14 @@ from agents.guard import guarded_tool_call, metering
 from agents.ledger import outages
 from agents.ledger.outages import (
     BUSY_PAUSE,
+    WOKEN_PER_SECOND,
     model_wait_note,
     model_wait_of,
     outage_note,
     outage_over,
     outage_probe,
+    ping_note,
+    pings_due,
     probers_due,
 )
 from agents.ledger.prices import model_accept
@@ -135,6 +138,98 @@ def test_pauses_grow_from_seconds_to_an_hour_and_keep_to_what_the_server_asks():
     assert 2_880 <= pauses[-1] <= 3_600
     ModelOutage.objects.all().delete()
     assert outage_note(MODEL, "slow down", pause=90, is_try=True, now=NOW) == NOW + timedelta(seconds=90)
+
+
+def test_pauses_are_five_minutes_at_most_while_the_server_cannot_be_reached():
+    def pause():
+        return (outage_note(MODEL, "refused", pause=None, is_try=True, is_gone=True, now=NOW) - NOW).total_seconds()
+
+    assert 240 <= [pause() for _ in range(14)][-1] <= 300
+
+
+# --- Asking for free whether a server is back ---
+
+
+def always(model):
+    return True
+
+
+def never(model):
+    return False
+
+
+def test_server_is_asked_every_twenty_seconds_while_a_run_waits_for_it():
+    row = make_waiting_for_model()
+    ModelOutage.objects.update(next_try_at=NOW + timedelta(hours=1))
+    assert pings_due(NOW, can_ask=never) == []
+    assert pings_due(NOW, can_ask=always) == [MODEL]
+    assert pings_due(NOW + timedelta(seconds=19), can_ask=always) == []
+    assert pings_due(NOW + timedelta(seconds=20), can_ask=always) == [MODEL]
+    assert pings_due(NOW - timedelta(hours=1), can_ask=always) == [MODEL], "a clock that was set back"
+    later = NOW + timedelta(minutes=5)
+    AgentSession.objects.filter(pk=row.pk).update(paused_at=NOW)
+    assert pings_due(later, can_ask=always) == []
+    AgentSession.objects.filter(pk=row.pk).update(paused_at=None)
+    assert pings_due(later, can_ask=always) == [MODEL]
+    AgentSession.objects.filter(pk=row.pk).delete()
+    assert pings_due(later + timedelta(minutes=1), can_ask=always) == []
+
+
+def test_of_two_tickers_one_asks(monkeypatch):
+    make_waiting_for_model()
+    ModelOutage.objects.update(next_try_at=NOW + timedelta(hours=1))
+    others = []
+
+    def asked_meanwhile(model):
+        if not others:
+            others.append(True)
+            others.append(pings_due(NOW, can_ask=always))
+        return True
+
+    assert pings_due(NOW, can_ask=asked_meanwhile) == []
+    assert others[1] == [MODEL]
+
+
+def test_server_that_is_to_be_tried_anyway_is_not_asked():
+    make_waiting_for_model()
+    ModelOutage.objects.update(next_try_at=NOW)
+    assert pings_due(NOW, can_ask=always) == []
+
+
+def test_return_of_a_server_that_was_gone_lets_a_run_try_at_once():
+    outage_note(MODEL, "refused", pause=None, is_try=True, is_gone=True, now=NOW)
+    later = NOW + timedelta(seconds=2)
+    assert not ping_note(MODEL, is_there=False, now=later)
+    assert not outage_probe(MODEL, now=later)
+    assert ping_note(MODEL, is_there=True, now=later)
+    assert outage_probe(MODEL, now=later)
+
+
+def test_server_that_fails_calls_and_was_there_all_the_time_is_tried_after_its_pauses_alone():
+    outage_note(MODEL, "500", pause=None, is_try=True, now=NOW)
+    later = NOW + timedelta(seconds=2)
+    assert not ping_note(MODEL, is_there=True, now=later)
+    assert not outage_probe(MODEL, now=later)
+    ping_note(MODEL, is_there=False, now=later)
+    assert ping_note(MODEL, is_there=True, now=later)
+    assert outage_probe(MODEL, now=later)
+
+
+def test_those_who_have_waited_longest_are_first_and_all_are_woken_little_by_little():
+    rows = [make_waiting_for_model() for _ in range(2 * WOKEN_PER_SECOND)]
+    for number, row in enumerate(rows):
+        since = NOW - timedelta(seconds=number)
+        row.metadata["model_wait"]["since"] = since.isoformat()
+        row.save(update_fields=["metadata"])
+    longest = [row.pk for row in reversed(rows)]
+    assert probers_due(NOW + timedelta(hours=2)) == longest[:1]
+
+    outage_over(MODEL, now=NOW)
+
+    assert model_waiters_wake(NOW) == WOKEN_PER_SECOND
+    woken = AgentSession.objects.filter(status=Status.QUEUED).values_list("pk", flat=True)
+    assert set(woken) == set(longest[:WOKEN_PER_SECOND])
+    assert model_waiters_wake(NOW + timedelta(seconds=1)) == WOKEN_PER_SECOND
 
 
 def test_calls_that_were_out_when_it_was_noted_do_not_make_the_pause_longer():
