@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     oldest_beside = "0.1.0"
 
     dependencies = [
-        ('agents', '0034_clocks_of_hosts'),
+        ('agents', '0036_secret_bindings'),
     ]
 
     operations = [
