@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     oldest_beside = "0.1.0"
 
     dependencies = [
-        ('agents', '0036_secret_bindings'),
+        ('agents', '0037_documents_by_name'),
     ]
 
     operations = [
