@@ -25,7 +25,7 @@ from agents.providers.proxies import Proxy
 from agents.providers.transport import BoundedTransport, Timeouts, interrupted_by, token_came
 from agents.types import ModelReply, ModelRequest, Usage
 from audit.kinds import LABEL
-from audit.redaction import redact
+from audit.redaction import redact, redact_exception
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,16 @@ DONE: Final = "[DONE]"
 UNREADABLE: Final = "{"  # the arguments of a call that was cut off before they began
 _OK = 200
 _NOT_REACHED = (httpcore.ConnectError, httpcore.ConnectTimeout, httpx.ConnectError, httpx.ConnectTimeout)
+_BROKEN = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.TimeoutException,
+    httpx.HTTPError,
+    OSError,
+)
+_SERVER_ERRORS: Final = 500
+_NOT_READY: Final = frozenset({408, 425, 429})  # a server, or a proxy in front of it, that asks to come later
 _REQUEST_IDS: Final = ("x-request-id", "request-id")
 
 _ADVICE = {
@@ -182,6 +192,23 @@ class HttpProvider(ABC):
         except (httpcore.NetworkError, httpcore.ProtocolError, httpx.TransportError) as error:
             message = f"The connection to {endpoint.place} broke ({type(error).__name__})."
             raise ProviderError(message, fault=Fault.CONNECTION) from None
+
+
+# --- Asking for free ---
+
+
+def answers(endpoint: Endpoint, path: str, timeouts: Timeouts) -> bool:
+    """Return whether the server answers a GET for itself, be it with a refusal. Nothing is sent but the key."""
+    transport = BoundedTransport(timeouts, connections=1, proxy=endpoint.proxy, gated=endpoint.gated)
+    try:
+        with (
+            httpx.Client(transport=transport, trust_env=False, follow_redirects=False) as client,
+            client.stream("GET", endpoint.address(path), headers=headers_of(endpoint)) as answer,
+        ):
+            return answer.status_code < _SERVER_ERRORS and answer.status_code not in _NOT_READY
+    except (*_BROKEN, UrlRefused) as error:
+        logger.info("%s does not answer: %s", endpoint.place, redact_exception(error))
+        return False
 
 
 # --- Reading an answer ---

@@ -1,4 +1,4 @@
-"""Asks a model server whether it is there, without asking the model: GET of its list of models, which costs nothing.
+"""Asks a model server whether it is there, without asking the model: for its list of models, which costs nothing.
 
 It goes where model requests go: by the same transport, proxy and URL gate, with the same key. Nothing of a run is sent.
 """
@@ -6,33 +6,17 @@ It goes where model requests go: by the same transport, proxy and URL gate, with
 import logging
 from typing import Final
 
-import httpcore
-import httpx
-
 from agents.definitions.catalogue import declaration_of
-from agents.net.urls import UrlRefused
 from agents.providers.base import ProviderError
 from agents.providers.endpoints import KEY_HEADERS, endpoint_of
-from agents.providers.http import headers_of
-from agents.providers.transport import BoundedTransport, Timeouts
+from agents.providers.http import answers
+from agents.providers.transport import Timeouts
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)
 
 TIMEOUTS: Final = Timeouts(connect=5.0, first_token=10.0, between_tokens=10.0, total=10.0)
-_PATH: Final = "models"  # below the URL of the model, in each of the protocols
-_NOT_READY: Final = frozenset({408, 425, 429})
-_SERVER_ERRORS: Final = 500
-_FAILURES: Final = (
-    httpcore.NetworkError,
-    httpcore.ProtocolError,
-    httpcore.ProxyError,
-    httpcore.TimeoutException,
-    httpx.HTTPError,
-    OSError,
-    ProviderError,
-    UrlRefused,
-)
+PATH: Final = "models"  # below the URL of the model, in each of the protocols
 
 
 def has_server(model: str) -> bool:
@@ -40,15 +24,9 @@ def has_server(model: str) -> bool:
 
 
 def is_there(model: str) -> bool:
-    """Return whether the model's server answers. A server without such a list answers too: with an error of ours."""
+    """Return whether the model's server answers. One without such a list answers, too: that it has none."""
     try:
-        endpoint = endpoint_of(model, declaration_of(model))
-        transport = BoundedTransport(TIMEOUTS, connections=1, proxy=endpoint.proxy, gated=endpoint.gated)
-        with (
-            httpx.Client(transport=transport, trust_env=False, follow_redirects=False) as client,
-            client.stream("GET", endpoint.address(_PATH), headers=headers_of(endpoint)) as answer,
-        ):
-            return answer.status_code < _SERVER_ERRORS and answer.status_code not in _NOT_READY
-    except _FAILURES as error:
-        logger.info("the server of model %s does not answer: %s", model, redact_exception(error))
+        return answers(endpoint_of(model, declaration_of(model)), PATH, TIMEOUTS)
+    except (ProviderError, OSError) as error:  # its proxy, or the file of its key
+        logger.info("the server of model %s cannot be asked: %s", model, redact_exception(error))
         return False

@@ -31,7 +31,7 @@ def _no_proxies(monkeypatch):
 
 
 def ask(settings, url):
-    settings.LQOPS_MODELS = {"m": {"url": url, "total_seconds": 20}}
+    settings.LQOPS_MODELS = {"m": {"provider": "openai_compatible", "url": url, "total_seconds": 20}}
     provider = registry._openai_compatible("m", settings.LQOPS_MODELS["m"])
     try:
         return provider.stream(REQUEST, ignore)
