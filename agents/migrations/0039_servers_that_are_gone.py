@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     oldest_beside = "0.1.0"
 
     dependencies = [
-        ('agents', '0037_documents_by_name'),
+        ('agents', '0038_ceilings_of_owners'),
     ]
 
     operations = [
