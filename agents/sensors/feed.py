@@ -23,8 +23,15 @@ from agents.text.formats.html import html_text
 
 MOST_ITEMS: Final = 500
 MOST_DEPTH: Final = 50
+MOST_ELEMENTS: Final = 50_000
+MOST_ATTRIBUTES: Final = 100  # of an element: the time that they take grows with their square
 TEXT_CHARS: Final = 4_000
 TITLE_CHARS: Final = 500
+# The parser looks for an address in a name, from every letter of it on.
+NAME_CHARS: Final = 2_000
+_NAMES: Final = frozenset(
+    ["author", "contributor", "creator", "managingeditor", "name", "owner", "publisher", "webmaster"]
+)
 # Declared in the headers, so that the parser does not guess another encoding than the text was checked in.
 _AS_UTF8: Final = {"content-type": "application/xml; charset=utf-8"}
 _ENCODING: Final = re.compile(rb"\s*<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})")
@@ -59,24 +66,39 @@ def _declared_encoding(content: bytes) -> str:
 # --- XML ---
 
 
-class _Depth(ContentHandler):
-    """Refuses XML that is nested too deeply for the parser to be fast."""
+class _Shape(ContentHandler):
+    """Refuses XML of a shape for which the parser of feeds is slow: hours for a megabyte of attributes."""
 
     depth = 0
+    elements = 0
+    name_depth = 0  # of the outermost element that holds a name
+    name_chars = 0
 
     def startElement(self, name: str, attrs: Any) -> None:  # noqa: N802 its interface
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise SAXException("it is nested too deeply")
+        self.elements += 1
+        if self.elements > MOST_ELEMENTS or len(attrs) > MOST_ATTRIBUTES:
+            raise SAXException("it has too many elements, or attributes of one")
+        if not self.name_depth and name.rpartition(":")[2].lower() in _NAMES:
+            self.name_depth, self.name_chars = self.depth, 0
 
     def endElement(self, name: str) -> None:  # noqa: N802 its interface
+        if self.depth == self.name_depth:
+            self.name_depth = 0
         self.depth -= 1
+
+    def characters(self, content: str) -> None:
+        self.name_chars += len(content)
+        if self.name_depth and self.name_chars > NAME_CHARS:
+            raise SAXException("a name in it is too long")
 
 
 def _xml_items(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     data = text.encode("utf-8", "replace")
     try:
-        parseString(_declared_as_utf8(data), _Depth(), forbid_entities=True, forbid_external=True)
+        parseString(_declared_as_utf8(data), _Shape(), forbid_entities=True, forbid_external=True)
     except DefusedXmlException:
         raise Failed("the feed declares entities, or refers to files outside of it: it is not read") from None
     except SAXParseException as error:

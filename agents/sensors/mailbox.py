@@ -10,9 +10,11 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from email import message_from_bytes, policy
+from email import message_from_bytes
 from email.message import EmailMessage
+from email.policy import EmailPolicy
 from ssl import SSLContext, SSLError
+from threading import Timer
 from time import monotonic
 from typing import Any, Final
 
@@ -25,12 +27,18 @@ from agents.skills.handles import destination_of_host
 from agents.text.formats.html import html_text
 
 OPERATION_SECONDS: Final = 10.0
-LOOK_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 30.0  # after which no further message is read
+MOST_SECONDS: Final = 60.0  # of a connection, however slowly the server sends
+MOST_BYTES: Final = 8 * 1024 * 1024  # of all its answers
 MOST_MESSAGES: Final = 50  # in one look; the rest comes with the next
 MESSAGE_BYTES: Final = 64 * 1024  # of a message that are read
 TEXT_CHARS: Final = 8_000
 HEADER_CHARS: Final = 500
+PARSED_CHARS: Final = 2_000  # of a header: the time that parsing takes grows with their square
+MOST_PARTS: Final = 300
+UNREADABLE: Final = "(The message cannot be read: it is damaged.)"
 ERROR_CHARS: Final = 200
+_BOUNDARY: Final = re.compile(rb"[\r\n]--")
 _UID: Final = re.compile(rb"UID (\d+)")
 
 
@@ -39,11 +47,16 @@ class TooLarge(Exception):
 
 
 class _Connection(imaplib.IMAP4_SSL):
-    """A connection to a checked address, with the certificate checked for the host, and bounded answers."""
+    """A connection to a checked address, with the certificate checked for the host, and bounded answers.
+
+    A server may answer with any number of lines, and a byte at a time: their sum and the whole time are limited, too.
+    """
 
     def __init__(self, host: str, port: int, addresses: tuple[str, ...], tls: SSLContext) -> None:
         self._addresses = addresses
         self._tls = tls
+        self._bytes_left = MOST_BYTES
+        self._end: Timer | None = None
         super().__init__(host, port, ssl_context=tls, timeout=OPERATION_SECONDS)
 
     def _create_socket(self, timeout: float | None) -> socket.socket:
@@ -54,12 +67,42 @@ class _Connection(imaplib.IMAP4_SSL):
 
     def _secured(self, address: str, timeout: float | None) -> socket.socket:
         connected = socket.create_connection((address, self.port), timeout)
-        return self._tls.wrap_socket(connected, server_hostname=self.host)
+        secured = self._tls.wrap_socket(connected, server_hostname=self.host, do_handshake_on_connect=False)
+        self._end_in_time(secured)
+        secured.do_handshake()
+        return secured
+
+    def _end_in_time(self, connected: socket.socket) -> None:
+        """Have the connection broken when its time is over: whoever waits for an answer gets an error."""
+        if self._end is not None:
+            self._end.cancel()
+        self._end = Timer(MOST_SECONDS, _break, [connected])
+        self._end.daemon = True
+        self._end.start()
 
     def read(self, size: int) -> bytes:
         if size > 2 * MESSAGE_BYTES:
             raise TooLarge
-        return super().read(size)
+        return self._counted(super().read(size))
+
+    def readline(self) -> bytes:
+        return self._counted(super().readline())
+
+    def _counted(self, received: bytes) -> bytes:
+        self._bytes_left -= len(received)
+        if self._bytes_left < 0:
+            raise TooLarge
+        return received
+
+    def shutdown(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        super().shutdown()
+
+
+def _break(connected: socket.socket) -> None:
+    with suppress(OSError):  # it is closed
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)  # not that of TLS, which another thread uses
 
 
 class Mailbox(Poll):
@@ -161,10 +204,37 @@ def _fetch(connection: _Connection, uid: int) -> Iterator[dict[str, Any]]:
     _, parts = connection.uid("FETCH", str(uid), f"(UID RFC822.SIZE BODY.PEEK[]<0.{MESSAGE_BYTES}>)")
     for part in parts:
         if isinstance(part, tuple) and (named := _UID.search(part[0])) and int(named[1]) == uid:
-            yield {"uid": uid, **_summary(message_from_bytes(part[1], policy=policy.default))}
+            yield {"uid": uid, **_summary(part[1])}
 
 
-def _summary(message: EmailMessage) -> dict[str, Any]:
+class _ShortHeaders(EmailPolicy):
+    """Parses the beginning of a header, in a message and in its parts."""
+
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        return super().header_fetch_parse(name, value[:PARSED_CHARS])
+
+
+_POLICY: Final[Any] = _ShortHeaders()
+
+
+def _summary(data: bytes) -> dict[str, Any]:
+    """Return what is shown of a message. Whoever sends one does not stop those after it, whatever it is."""
+    try:
+        return _shown(message_from_bytes(_beginning(data), policy=_POLICY))
+    except Exception:  # noqa: BLE001 the parser raises errors of any kind
+        names = ("from", "to", "subject", "date", "id")
+        return {**dict.fromkeys(names, ""), "text": UNREADABLE, "files": []}
+
+
+def _beginning(data: bytes) -> bytes:
+    """Return a message up to its last part that is parsed."""
+    for number, boundary in enumerate(_BOUNDARY.finditer(data)):
+        if number == MOST_PARTS:
+            return data[: boundary.start()]
+    return data
+
+
+def _shown(message: EmailMessage) -> dict[str, Any]:
     headers = {name: str(message.get(name, ""))[:HEADER_CHARS] for name in ("from", "to", "subject", "date")}
     attached = [str(part.get_filename() or "")[:HEADER_CHARS] for part in message.iter_attachments()][:50]
     return {

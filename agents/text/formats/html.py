@@ -54,7 +54,9 @@ def html_text(page: str) -> str:
     Hidden text is a way to give orders to a model.
     """
     reader = _Reader()
-    reader.feed(page)
+    # After the last ">" no tag ends, and what looks like one is text. The parser would look for its end from each "<".
+    end = page.rfind(">") + 1
+    reader.feed(page[:end] + page[end:].replace("<", "&lt;"))
     reader.close()
     return reader.text()
 

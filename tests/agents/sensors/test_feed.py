@@ -65,6 +65,15 @@ FILE = (
 )
 
 
+def test_text_beside_names_may_be_long_and_several_names_stand_in_one_item():
+    long = "a" * 100_000
+    author = f"<author>{'b' * 1_500}</author>"
+    items = f"<item><title>{long}</title>{author}<description>{long}</description>{author}</item>"
+    [(_, found)] = read(f'<rss version="2.0"><channel>{items}</channel></rss>'.encode(), "text/plain")
+    assert found["author"] == "b" * 1_500
+    assert found["text"] == "a" * 4_000
+
+
 @every_row(
     ("content", "problem"),
     [
@@ -74,6 +83,10 @@ FILE = (
         (FILE.encode(), "entities"),
         (BOMB.replace('"1.0"?', '"1.0" encoding="utf-7"?', 1).replace("<!", "+ADwAIQ-").encode(), "well-formed"),
         (b"<rss><channel>" + b"<a>" * 200_000, "nested too deeply"),
+        (b"<rss><channel>" + b"<a/>" * 60_000, "too many elements"),
+        (b"<rss><channel><item " + b" ".join(b'a%d=""' % n for n in range(101)) + b">", "or attributes of one"),
+        (b"<rss><channel><item><author>" + b"a" * 2_100, "a name in it is too long"),
+        (b"<rss><channel><item><dc:Creator>a<b>" + b"a." * 1_100, "a name in it is too long"),
         (b"<" * 500_000, "well-formed"),
         (b"<rss><channel><item>", "well-formed"),
         (b"<html><body>Sign in</body></html>", "no RSS"),

@@ -3,6 +3,7 @@
 import socketserver
 import ssl
 import threading
+from time import monotonic, process_time
 
 import pytest
 
@@ -13,6 +14,7 @@ from agents.sensors.sensing import Failed
 from tests.agents.net.test_tls import certificate  # noqa: F401 a fixture
 from tests.agents.sensors.scene import Scene, poll, running_slice
 from tests.flows.processes import until
+from tests.table import every_row
 
 MESSAGE = (
     b"From: Ann <ann@example.org>\r\nTo: me@example.org\r\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?= %d\r\n"
@@ -112,6 +114,88 @@ def test_messages_after_the_first_look_are_new(server):
     assert (found[0]["from"], found[0]["id"], uids["last"]) == ("Ann <ann@example.org>", "<3@example.org>", 5)
     assert not [command for command in server.commands if command.split()[0] in {"SELECT", "STORE"}]
     assert all("PEEK" in command for command in server.commands if "FETCH" in command)
+
+
+def whole(start, piece, end=b"\r\n\r\nx"):
+    """A message as long as one that is read."""
+    return start + piece * ((mailbox.MESSAGE_BYTES - len(start) - len(end)) // len(piece)) + end
+
+
+PARTS = b"Content-Type: multipart/mixed; boundary=a\r\n\r\n"
+HOSTILE = {
+    "addresses": whole(b"To: ", b"a "),
+    "quotes": whole(b"To: ", b'"" '),
+    "comments": whole(b"To: ", b"("),
+    "parameters": whole(b"Content-Type: text/plain; ", b"a*0=b;"),
+    "names of files": whole(PARTS + b"--a\r\nContent-Disposition: attachment; ", b"a=b;"),
+    "parts": whole(PARTS, b"--a\r\n\r\nx\r\n"),
+    "parts in parts": whole(b"", b"Content-Type: multipart/mixed; boundary=a\r\n\r\n--a\r\n"),
+    "parts after returns": whole(PARTS, b"--a\r\rx\r"),
+    "tags": whole(b"Content-Type: text/html\r\n\r\n", b"<a "),
+    "remarks": whole(b"Content-Type: text/html\r\n\r\n", b"<!--"),
+}
+
+
+@every_row("hostile", list(HOSTILE))
+def test_no_message_takes_long_to_read_or_stops_those_after_it(server, hostile):
+    """The worst took more than a minute, and some stopped the sensor at every look."""
+    server.messages.clear()
+    server.messages[3] = HOSTILE[hostile]
+    deliver(server, 4)
+    started = process_time()
+    found, uids, problem = new_messages(source(server), "open-sesame-7", {"validity": 7, "last": 2})
+    assert process_time() - started < 8
+    assert ([one["uid"] for one in found], uids["last"], problem) == ([3, 4], 4, "")
+    assert found[1]["text"] == "Hello 4"
+    assert set(found[0]) == set(found[1])
+
+
+def test_damaged_message_is_said_to_be_unreadable(server):
+    server.messages[3] = HOSTILE["parameters"]
+    [found], _, _ = new_messages(source(server), "open-sesame-7", {"validity": 7, "last": 2})
+    assert found["text"] == mailbox.UNREADABLE
+
+
+def test_server_that_answers_without_end_is_left(server, monkeypatch):
+    monkeypatch.setattr(mailbox, "MOST_BYTES", 100_000)
+    sent = []
+    answer = server.answer
+
+    def endless(command):
+        sent.append(b"* OK still here\r\n" * 10_000)
+        return answer(command) + sent[-1]
+
+    server.answer = endless
+    with pytest.raises(Failed, match=r"the mail server sends more than was asked for|cannot be reached"):
+        new_messages(source(server), "open-sesame-7", None)
+    assert sent
+
+
+@every_row("answers", [0, 1, 2])
+def test_server_that_answers_slowly_is_left(server, answers):
+    """Its whole time is limited, below that of one wait: a byte now and then would keep each wait short."""
+    given = []
+    answer = server.answer
+
+    def slow(command):
+        given.append(command)
+        if len(given) > answers:
+            over.wait(30)
+        return answer(command)
+
+    over = threading.Event()
+    server.answer = slow
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mailbox, "MOST_SECONDS", 0.5)
+        started = monotonic()
+        try:
+            with pytest.raises(Failed, match=r"cannot be reached|the connection to the mail server broke|refuses"):
+                new_messages(source(server), "open-sesame-7", None)
+            assert monotonic() - started < mailbox.OPERATION_SECONDS / 2
+        finally:
+            over.set()
+            server.answer = answer
+    assert len(given) == answers + 1
 
 
 def test_many_messages_come_in_several_looks(server, monkeypatch):

@@ -9,6 +9,7 @@ from agents.text import extraction
 from agents.text.extraction import extract
 from agents.text.formats.html import html_text
 from tests.agents.text.reading import extract_here
+from tests.effort import grows_too_fast
 from tests.table import every_row
 
 PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }</style>
@@ -103,3 +104,21 @@ def test_a_page_that_takes_too_long_is_refused(monkeypatch):
     monkeypatch.setitem(extraction.MAX_SECONDS, "html", 1)
     with pytest.raises(Invalid, match="longer than 1 seconds"):
         extract(b"<p a=b>x" * 1_000_000, name="a.html")
+
+
+@every_row("piece", ["<a ", "<!--", "<![if ", "</a ", "<?a "])
+def test_tags_that_never_end_take_no_longer_than_other_text(piece):
+    assert not grows_too_fast(html_text, lambda size: f"<p>{piece * size}", 400)
+
+
+@every_row(
+    ("page", "text"),
+    [
+        ("<p>1 < 2 &lt; 3</p> 4 < 5 &amp; <six", "1 < 2 < 3\n\n4 < 5 & <six"),
+        ("<p>seen<script>orders </script ", "seen"),
+        ("<p hidden>orders <b", ""),
+        ("no tag < at all", "no tag < at all"),
+    ],
+)
+def test_what_looks_like_a_tag_and_never_ends_is_text(page, text):
+    assert html_text(page) == text
