@@ -354,10 +354,11 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
 
 def lent_text(cap: Decimal, lent: Mapping[str, Decimal], spent: Decimal) -> str:
     """Say what of a cap is lent to started runs, named by their ids, and what such runs have spent of it."""
-    names = [f"run {run[:SHORT_ID]}" for run in lent][:SHOWN_LENT]
-    more = [f"{len(lent) - len(names)} more"] if len(lent) > len(names) else []
+    named = ", ".join(run[:SHORT_ID] for run in list(lent)[:SHOWN_LENT])
+    more = f" and {len(lent) - SHOWN_LENT} more" if len(lent) > SHOWN_LENT else ""
+    runs = f"run{'s' if len(lent) > 1 else ''} {named}{more}"
     parts = [
-        *([f"{usd(sum(lent.values(), Decimal(0)))} is lent to {' and '.join([*names, *more])}"] if lent else []),
+        *([f"{usd(sum(lent.values(), Decimal(0)))} is lent to {runs}"] if lent else []),
         *([f"{usd(spent)} was spent by runs that it started"] if spent else []),
     ]
     return f"Cap {usd(cap)}{', of which ' if parts else ''}{' and '.join(parts)}."

@@ -17,6 +17,7 @@ from audit.receipts import (
     build_receipt,
     event_sentence,
     fold,
+    loans_sentence,
     outcome_sentence,
     receipt_text,
     spent_text,
@@ -328,6 +329,48 @@ def test_result_is_unknown_while_it_runs_and_for_runs_that_recorded_none():
     assert fold(events((f"{S}started", {})))["result"] is None
     receipt = fold(events((f"{S}started", {}), (f"{S}completed", {"reason": "completed"})))
     assert (receipt["result"], outcome_sentence(receipt)) == (None, "Completed.")
+
+
+def lent_by(*loans):
+    made = [("run.handed_on", {"child_id": child, "cap_usd": cap}) for child, cap, _ in loans]
+    back = [("run.handed_back", {"child_id": child, "rest_usd": rest}) for child, _, rest in loans if rest]
+    return fold(events((f"{S}started", {"max_cost_usd": "5"}), *made, *back, (f"{S}cost_cap_reached", {})))
+
+
+def test_run_at_its_cap_names_what_it_has_lent():
+    receipt = lent_by(("abc12345-6", "2.5", None), ("def67890-1", "1.25", "1"))
+    assert receipt["loans"] == {"lent": {"abc12345-6": "2.500000"}, "spent_usd": "0.250000"}
+    assert outcome_sentence(receipt) == (
+        "Stopped: its next call did not fit into what it kept. Cap $5.00, of which $2.50 is lent to run abc12345 and "
+        "$0.25 was spent by runs that it started. Halt or finish what holds it, or give it a higher cap."
+    )
+
+
+def test_run_at_its_cap_whose_runs_have_spent_it_says_so():
+    receipt = lent_by(("abc12345-6", "2.5", "0.5"))
+    assert "Cap $5.00, of which $2.00 was spent by runs that it started. Run again, or" in outcome_sentence(receipt)
+
+
+def test_run_whose_runs_gave_everything_back_tells_of_no_loan():
+    assert loans_sentence(lent_by(("abc12345-6", "2.5", "2.5"))) == ""
+
+
+def test_rest_of_a_run_that_a_started_run_has_lent_to_counts_as_come_back():
+    receipt = lent_by(("abc12345-6", "2.5", "1"))
+    further = fold(
+        events(
+            (f"{S}started", {"max_cost_usd": "5"}),
+            ("run.handed_on", {"child_id": "a", "cap_usd": "2.5"}),
+            ("run.handed_back", {"child_id": "a", "rest_usd": "1"}),
+            ("run.handed_back", {"child_id": "b", "rest_usd": "0.5"}),
+        )
+    )
+    assert (receipt["loans"]["spent_usd"], further["loans"]["spent_usd"]) == ("1.500000", "1.000000")
+
+
+def test_many_loans_are_counted():
+    receipt = lent_by(*((f"run{number}", "0.5", None) for number in range(5)))
+    assert "$2.50 is lent to runs run0, run1, run2 and 2 more." in loans_sentence(receipt)
 
 
 def test_run_at_its_cap_names_the_cap_and_what_to_do():

@@ -108,6 +108,8 @@ def in_disorder(runs):
                 found.append(f"job {number}, level {one.depth}: {one.status} {one.waiting_on} {why}")
         if len(tree) != len(NAMES):
             found.append(f"job {number}: {len(tree)} runs")
+        elif run.max_cost_usd != run.starting_cap_usd - sum(one.spent_usd for one in tree[1:]):
+            found.append(f"job {number}: {run.max_cost_usd} of {run.starting_cap_usd} came back")
         elif f"Job {number} is finished" not in result_of(run):
             found.append(f"job {number}: ends without a result: {result_of(run)!r}")
     return found

@@ -1,5 +1,9 @@
 """A process that is killed while a run hands work on: the money is with one of the two runs, and nothing is lost."""
 
+import os
+import signal
+import time
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -7,18 +11,20 @@ from django.db import connection
 
 from agents.enums import Mode, Status
 from agents.models import AgentSession
+from agents.policy.transitions import TERMINAL
 from audit.verify import verify_log
 from tests.agents.conftest import MODEL
 from tests.factories import make_agent, make_price, make_session, make_user
 from tests.flows.cluster import ended, running
 from tests.flows.handing_on import Model, Office, floors, in_disorder, reply_to, work_all
 from tests.flows.model_server import ModelServer
-from tests.flows.processes import Worker, until
+from tests.flows.processes import Worker, children_of, name_of, until
 from tests.serving import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SAMPLE = 6
 MANY = 40
+KILLS = 8
 
 
 @pytest.fixture
@@ -91,3 +97,29 @@ def test_real_workers_end_runs_that_hand_work_to_each_other(django_db_blocker):
 @pytest.mark.stress
 def test_forty_runs_of_three_agents_that_hand_work_to_each_other_end_with_results(django_db_blocker):
     assert handed_on_by_real_workers(django_db_blocker, MANY) == whole(MANY)
+
+
+@pytest.mark.long
+def test_ticker_and_workers_that_are_killed_leave_no_caller_waiting(django_db_blocker):
+    """Whoever gives back and wakes is killed again and again, at moments that nobody chose."""
+    environment = {"LQOPS_TEST_LEASE_SECONDS": "3"}
+    with ModelServer() as model, running(django_db_blocker, {**model.environment, **environment}) as [cluster]:
+        model.answer = lambda request: reply_to(request["messages"])
+        office = Office()
+        runs = {job: office.start(job) for job in range(SAMPLE)}
+        killed = 0
+        while AgentSession.objects.exclude(status__in=sorted(TERMINAL)).exists():
+            for pid in [*below(cluster, "lqops-ticker"), *cluster.workers()[: killed % 2]] if killed < KILLS else []:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+            time.sleep(0.7)
+        until(lambda: not AgentSession.objects.filter(parent__isnull=False, handed_back_at__isnull=True).exists())
+        assert killed >= KILLS
+        assert in_disorder(runs) == []
+        assert floors(runs) == whole(SAMPLE)
+        assert verify_log().problems == []
+
+
+def below(cluster, name):
+    return [pid for pid in children_of(cluster.process.pid) if name_of(pid) == name]

@@ -7,12 +7,13 @@ import pytest
 from django.db import transaction
 from django.utils.html import strip_tags
 
+from agents.api.sessions import SessionDetailSerializer
 from agents.conf import clock
 from agents.engine.loop import require_budget
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import BudgetExceeded, CostCapReached, RunsAwaited
 from agents.guard import guarded_tool_call
-from agents.ledger.loans import loan_text, runs_wait_of
+from agents.ledger.loans import ends_after_its_runs, loan_text, runs_wait_of
 from agents.loop.reads import loop_why
 from agents.models import Agent, AgentSession, Message, ToolCall, Turn
 from agents.providers.scripted import Step
@@ -457,3 +458,65 @@ def test_turn_of_a_loop_that_has_lent_its_money_goes_on_when_it_is_back(caller, 
     assert caller.status == Status.SLEEPING, (caller.status, caller.error)
     turn.refresh_from_db()
     assert turn.state == "done"
+
+
+def test_loop_is_shown_at_once_that_a_run_is_not_over(caller, roles):
+    text = "autonomy: {enabled: true}\ninstructions: Hand it on.\n"
+    Agent.objects.filter(pk=caller.agent_id).update(definition=text, definition_version=1)
+    AgentSession.objects.filter(pk=caller.pk).update(mode=Mode.LOOP, params={})
+    caller.refresh_from_db()
+    child = lend(caller, "0.10")
+    asked = Step(f'<skill>run_result(run="{child.chain}")</skill>')
+    work(caller, asked, Step("<skill>yield(mode='sleep', sleep=60)</skill>"))
+    assert caller.status == Status.SLEEPING
+    assert ToolCall.objects.get(session=caller, name="run_result").result["is_over"] is False
+
+
+def test_many_awaited_runs_are_counted_and_paused_ones_are_named_so(caller):
+    children = [lend(caller, "0.10") for _ in range(7)]
+    AgentSession.objects.filter(pk=children[0].pk).update(paused_at=clock())
+    spend(caller, "0.2999")
+    put_aside(caller)
+    text = runs_wait_of(caller).text
+    assert text.startswith(f"run {children[0].chain[:8]} (paused), run {children[1].chain[:8]} (queued), ")
+    assert text.endswith(" and 2 more")
+    assert loan_text(caller).endswith("and 4 more.")
+
+
+def test_run_without_loans_tells_of_none(caller):
+    assert loan_text(caller) == ""
+    AgentSession.objects.filter(pk=caller.pk).update(starting_cap_usd=None)
+    caller.refresh_from_db()
+    assert loan_text(caller) == "", "it was created before caps were kept"
+    assert caller.cap_usd == Decimal(1)
+
+
+def test_call_of_a_model_with_fallbacks_waits_when_none_of_them_can_be_paid(caller, settings):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, MODEL: {"provider": "scripted", "fallback": ["another"]}}
+    make_price("another", input_usd="10", output_usd="10")
+    lend(caller)
+    spend(caller, "0.1999")
+    put_aside(caller)
+
+
+@pytest.mark.parametrize(
+    ("mode", "way", "waits"),
+    [
+        (Mode.HEARTBEAT, "", True),
+        (Mode.CHAT, "goal", True),
+        (Mode.CHAT, "answer", False),
+        (Mode.LOOP, "", False),
+    ],
+)
+def test_goals_and_heartbeats_end_after_their_runs(owner, mode, way, waits):
+    assert ends_after_its_runs(make_session(owner=owner, mode=mode, params={"way": way})) == waits
+
+
+def test_detail_of_the_api_names_the_awaited_runs(caller):
+    assert SessionDetailSerializer(caller).get_runs_wait(caller) is None
+    child = lend(caller)
+    spend(caller, "0.1999")
+    put_aside(caller)
+    found = SessionDetailSerializer(caller).get_runs_wait(caller)
+    assert found["runs"] == [child.chain]
+    assert found["since"] < found["until"]
