@@ -13,7 +13,7 @@ from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
-from django.db import DatabaseError
+from django.db import DatabaseError, DataError, IntegrityError
 
 from agents.management import summary_line
 from lqops.env import Env, private_process
@@ -45,6 +45,9 @@ def main() -> None:
         if sys.argv[1:2] == ["up"] and "--check" in sys.argv:
             print(summary_line(error=str(error)), flush=True)  # noqa: T201 the command has not started
         sys.exit(f"Error: {error}")
+    except (IntegrityError, DataError) as error:
+        first = str(error).strip().partition("\n")[0]
+        sys.exit(f"Error: the database refused a row, so the command was stopped: {first}. Run it again.")
     except DatabaseError as error:
         first = str(error).strip().partition("\n")[0]
         sys.exit(f"Error: the database cannot be used: {first}. Does it exist? Run `manage.py migrate`.")

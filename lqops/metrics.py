@@ -256,7 +256,8 @@ def _gauges(found: Health, now: datetime) -> Iterator["Metric"]:
     yield _labelled("lqops_model_suspended", "1 for a suspended model.", "model", _ones(found.suspended))
     copies = {"pending": found.outbox_pending, "failed": found.outbox_failed}
     yield _labelled("lqops_outbox_messages", "E-mail copies that were not sent.", "status", copies)
-    tasks = {queue.value: queue_length(now, queue).count for queue in Queue}
+    # Absent while Redis does not answer: then `lqops_problems` counts it.
+    tasks = {} if found.broker_away else {queue.value: queue_length(now, queue).count for queue in Queue}
     yield _labelled("lqops_queue_tasks", "Tasks that no worker has taken.", "queue", tasks)
 
 

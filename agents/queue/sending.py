@@ -2,6 +2,7 @@
 transaction that enqueues it. With Redis it is sent after the commit.
 """
 
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -18,6 +19,7 @@ from agents.conf import clock
 from agents.database_clock import shared
 
 TASKS: Final = "agents.tasks"
+BROKER_KEPT_SECONDS: Final = 5.0
 
 
 class TaskName(models.TextChoices):
@@ -66,6 +68,35 @@ def queue_length(now: datetime, queue: Queue = Queue.MAIN) -> QueueLength:
     free = OrmQ.objects.filter(key=queue.value, lock__lte=now)
     found = free.aggregate(count=Count("pk"), oldest=Min("lock"))
     return QueueLength(found["count"], found["oldest"])
+
+
+def broker_fault() -> str:
+    """Return why the broker cannot be used; empty if it answers, and with the database as broker.
+
+    The answer is kept for some seconds, so that pages and probes do not wait for a server that hangs one by one.
+    """
+    if "orm" in settings.Q_CLUSTER:
+        return ""
+    from redis import RedisError  # it is not installed with the embedded default
+
+    if time.monotonic() >= _broker.asked_at + BROKER_KEPT_SECONDS:
+        try:
+            get_broker(Queue.MAIN.value).connection.ping()
+            _broker.fault = ""
+        except RedisError as error:
+            _broker.fault = type(error).__name__
+        _broker.asked_at = time.monotonic()
+    return _broker.fault
+
+
+class _Broker:
+    """What was last seen of the broker."""
+
+    asked_at = float("-inf")
+    fault = ""
+
+
+_broker = _Broker()
 
 
 def may_have_tasks() -> bool:

@@ -56,6 +56,7 @@ from agents.models import (
     Approval,
     Budget,
     Cap,
+    Channel,
     ContextProposal,
     Document,
     Halt,
@@ -78,6 +79,7 @@ from agents.models.expressions import CountOf
 from agents.models.sessions import UNFINISHED
 from agents.people.notifications import ABOUT_APPROVALS, ABOUT_QUESTIONS
 from agents.policy.transitions import TERMINAL
+from agents.queue import broker_fault
 from agents.sessions.faults import failing_models, host_faults, hosts_live
 from agents.sessions.reads import purposes
 from agents.sessions.restarts import agent_names, agents_not_running
@@ -235,6 +237,7 @@ def sessions_unfinished(now: datetime) -> QuerySet[AgentSession]:
 # --- Needs attention ---
 
 
+FAILING_ATTEMPTS: Final = 2  # to send through a channel, in a row
 FAILING_RUNS: Final = 3  # failed runs in a row by which a trigger counts as failing
 
 
@@ -554,6 +557,7 @@ class Health:
     lost: int
     outbox_pending: int
     outbox_failed: int
+    channels_failing: int
     outbox_oldest_at: datetime | None
     suspended: tuple[str, ...]
     away: tuple[Away, ...]
@@ -563,6 +567,7 @@ class Health:
     failing: tuple[str, ...]
     key_refused: tuple[str, ...]
     hosts: tuple[Host, ...]
+    broker_away: str = ""
     not_running: tuple[AgentSession, ...] = ()  # the last loops and heartbeats of agents that were started
     faults: tuple[Fault, ...] = ()
 
@@ -590,6 +595,7 @@ def health(now: datetime) -> Health:
         failing=failing.all_requests,
         key_refused=failing.key_refused,
         hosts=tuple(hosts_live(now)),
+        broker_away=broker_fault(),
         not_running=() if facts["halted"] else tuple(agents_not_running()),
     )
     return replace(found, faults=_faults(found, now))
@@ -611,6 +617,7 @@ def _health_columns(now: datetime) -> dict[str, Any]:
         "lost": running.filter(lease_until__lte=now),
         "outbox_pending": pending,
         "outbox_failed": OutboxMessage.objects.filter(status=OutboxStatus.FAILED),
+        "channels_failing": Channel.objects.filter(enabled=True, failures__gte=FAILING_ATTEMPTS),
     }
     broker: dict[str, Any] = {
         "broker_depth": Value(None, output_field=IntegerField()),
@@ -678,17 +685,23 @@ def _work_faults(found: Health, now: datetime) -> Iterator[Fault]:
     if found.lost:
         yield Fault("lost", "A worker did not renew its lease and counts as lost.", tells=False)
     if ticker_is_late(found.ticker_done_at, now):
-        yield Fault(TICKER, "The ticker is not running: nothing that is due is started. Start `manage.py tick`.")
+        yield Fault(TICKER, "The ticker is not running: nothing that is due is started. Start `manage.py work`.")
     if idle := len(agent_names(found.not_running)):
         what = "1 agent that was started does" if idle == 1 else f"{idle} agents that were started do"
         text = f"{what} not run, and nothing starts it again. Start it again, or stop it: see Needs attention on Home."
         yield Fault("agents", text, tells=False)
     if found.oldest_queued_at is not None and now - found.oldest_queued_at > WAITS_TOO_LONG:
-        text = "A session has been waiting for a worker. Start `manage.py qcluster`, or more of its workers."
+        text = "A run has been waiting for a worker. Start `manage.py work`, on one more host if it runs already."
         yield Fault("queue", text)
     if found.unacknowledged > found.running + UNACKNOWLEDGED:
-        text = f"{found.unacknowledged} tasks were taken and never acknowledged: restart `manage.py qcluster`."
+        text = f"{found.unacknowledged} tasks were taken and never acknowledged: restart `manage.py work`."
         yield Fault("acknowledgement", text)
+    if found.broker_away:
+        text = f"Redis does not answer ({found.broker_away}), so no task reaches a worker. Start it, or mend its URL."
+        yield Fault("broker", text)
+    if found.channels_failing:
+        what = "A channel does" if found.channels_failing == 1 else f"{found.channels_failing} channels do"
+        yield Fault("channels", f"{what} not take notifications: see Channels for the error.", tells=False)
     if found.outbox_failed:
         number = f"{found.outbox_failed} notification{'' if found.outbox_failed == 1 else 's'}"
         text = f"{number} could not be delivered. See Deliveries."

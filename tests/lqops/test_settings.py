@@ -3,13 +3,18 @@
 import ast
 import importlib.util
 import re
+import sys
 from datetime import timedelta
 from io import StringIO
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
+from django.db import DataError, IntegrityError
 from django.test import override_settings
+
+from lqops import cli
+from lqops.env import Env
 
 from .processes import ROOT, environment, read_settings, run
 
@@ -131,6 +136,22 @@ def test_unusable_database_is_one_line(tmp_path):
     assert done.returncode != 0
     [line] = done.stderr.splitlines()
     assert line.startswith("Error: the database cannot be used")
+
+
+@pytest.mark.parametrize(
+    "error", [IntegrityError("UNIQUE constraint failed: agents_x.name\nDETAIL"), DataError("too long")]
+)
+def test_row_that_the_database_refuses_is_not_called_an_unusable_database(monkeypatch, error):
+    def refuse(arguments):
+        raise error
+
+    monkeypatch.setattr(cli, "execute_from_command_line", refuse)
+    monkeypatch.setattr(sys, "argv", ["lqops", "opt_in", "admin"])
+    monkeypatch.setattr(Env, "uses_data", Env.uses_data)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    first = str(error).partition("\n")[0]
+    assert ended.value.code == f"Error: the database refused a row, so the command was stopped: {first}. Run it again."
 
 
 def test_mail_password_is_never_sent_without_tls(tmp_path):

@@ -14,7 +14,7 @@ from agents.admin import home
 from agents.conf import clock
 from agents.enums import OutboxStatus, Status
 from agents.guard.selftest import Check
-from agents.models import Installation, Lease, Notification, OutboxMessage, SuspendedModel
+from agents.models import Channel, Installation, Lease, Notification, OutboxMessage, SuspendedModel
 from agents.people.channels import email_channel
 from agents.sessions.control_room import health, workers_active
 from audit.checkpoints import write_checkpoint
@@ -76,7 +76,19 @@ def test_tasks_that_nobody_acknowledges_are_a_red_line():
     assert health(NOW).red == ()
 
     OrmQ.objects.create(key="lqops", payload="", lock=NOW + timedelta(minutes=20))
-    assert health(NOW).red == ("52 tasks were taken and never acknowledged: restart `manage.py qcluster`.",)
+    assert health(NOW).red == ("52 tasks were taken and never acknowledged: restart `manage.py work`.",)
+
+
+def test_channel_that_takes_nothing_is_a_red_line_after_two_attempts():
+    """Its next attempts are minutes and hours apart, and only the last makes dead letters."""
+    ticker(NOW)
+    channel = email_channel(make_user(email="ada@example.org").pk)
+    Channel.objects.filter(pk=channel.pk).update(failures=1)
+    assert health(NOW).red == ()
+    Channel.objects.filter(pk=channel.pk).update(failures=2)
+    assert health(NOW).red == ("A channel does not take notifications: see Channels for the error.",)
+    Channel.objects.filter(pk=channel.pk).update(enabled=False)
+    assert health(NOW).red == ()
 
 
 def test_lost_worker_is_a_red_line():
@@ -128,8 +140,9 @@ def test_missing_checkpoint_is_a_red_line(settings):
     assert any("checkpoint" in line for line in found.red)
 
 
-def test_broker_in_redis_is_not_counted(settings):
+def test_broker_in_redis_is_not_counted(settings, monkeypatch):
     settings.Q_CLUSTER = {"redis": "redis://x"}
+    monkeypatch.setattr("agents.sessions.control_room.broker_fault", lambda: "")
 
     assert health(NOW).broker_depth is None
 
@@ -172,7 +185,7 @@ def test_page_shows_health_and_refreshes(client):
 def test_page_shows_red_lines(client):
     sign_in(client)
 
-    assert "Start `manage.py tick`" in text_of(client.get(reverse(PAGE)))
+    assert "Start `manage.py work`" in text_of(client.get(reverse(PAGE)))
 
 
 @pytest.mark.django_db(transaction=True)
