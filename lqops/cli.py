@@ -9,13 +9,16 @@ import os
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Final
 
+from django.apps import apps
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import execute_from_command_line
 from django.db import DatabaseError, DataError, IntegrityError
 
 from agents.management import summary_line
+from lqops.database import configured_database
 from lqops.env import Env, private_process
 
 # Objects made before Python looks for garbage, which are 700 otherwise. Most that a start makes stays, and the looking
@@ -38,7 +41,11 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
     if not_text := [argument for argument in sys.argv if not _is_text(argument)]:
         sys.exit(f"Error: the argument {not_text[0]!a} is not valid UTF-8.")
+    if sys.argv[1:2] == ["halt"] and _has_halted(sys.argv[2:]):
+        return
     Env.uses_data = needs_data(sys.argv[1:])
+    from django.core.management import execute_from_command_line  # takes longer to load than a halt to write
+
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
@@ -53,6 +60,34 @@ def main() -> None:
         sys.exit(f"Error: the database cannot be used: {first}. Does it exist? Run `manage.py migrate`.")
     finally:
         gc.freeze()  # the process ends faster when nothing is searched for garbage
+
+
+def _has_halted(arguments: Sequence[str]) -> bool:
+    """Halt all work without loading lqops, if that is what the arguments say, and return whether that was done.
+
+    A process of its own tries it, so that this one can load everything if the command has to look at it.
+    """
+    from agents.management.quick_halt import halt_quickly, wanted
+
+    halt = wanted(arguments)
+    if halt is None or os.environ["DJANGO_SETTINGS_MODULE"] != "lqops.settings":
+        return False
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    code = 1
+    try:
+        env = Env()
+        folder = env.data_folder(code=Path(__file__).resolve().parent.parent).path
+        settings.configure(USE_TZ=True, DATABASES={"default": configured_database(env, folder)})
+        apps.populate(())  # none: that is what takes long
+        if text := halt_quickly(halt):
+            code = 0
+            print(text, flush=True)  # noqa: T201 there is no command to print it
+    except (ImproperlyConfigured, DatabaseError, OSError):
+        pass  # the command says what is wrong
+    finally:
+        os._exit(code)
 
 
 def needs_data(arguments: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from lqops.database import configured_database, is_embedded
 from lqops.env import HOSTS, MIN_TOKEN_CHARS, Env, masked_forms, parse_database_url, private_database
 from lqops.model_catalogue import check_task_time, configured_models
 from lqops.oidc_config import APPS as OIDC_APPS
@@ -91,41 +92,12 @@ TEMPLATES = [
     },
 ]
 
-# --- Database: SQLite (embedded) or PostgreSQL, each tuned for many small durable writes ---
+# --- Database ---
 
-DATABASES = {"default": env.database("LQOPS_DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'lqops.sqlite3'}")}
-_database = DATABASES["default"]
-if not env.uses_data:
-    DATABASES = {}
-elif _database["ENGINE"].endswith("sqlite3"):
+_database = configured_database(env, VAR_DIR)
+DATABASES = {"default": _database} if env.uses_data else {}
+if env.uses_data and is_embedded(_database):
     private_database(_database["NAME"])
-    # WAL lets readers continue while one process writes. FULL means that a commit is on disk. IMMEDIATE takes the write
-    # lock at BEGIN, so a transaction that reads and then writes cannot fail half-way with "database is locked".
-    _database["OPTIONS"] = {
-        "transaction_mode": "IMMEDIATE",
-        "timeout": 20,
-        "init_command": "PRAGMA journal_mode=WAL;"
-        f"PRAGMA synchronous={env.one_of('LQOPS_SQLITE_SYNCHRONOUS', 'FULL', ('FULL', 'NORMAL', 'EXTRA'))};"
-        "PRAGMA foreign_keys=ON;",
-    }
-else:
-    # A process that hangs keeps its locks no longer than this. Statements of a call are planned once a connection.
-    # No statement of a page reads so many rows that starting further processes or compiling it would pay. Rows that
-    # are read one by one are in memory or on a disk without moving parts: an index is to be preferred to whole tables.
-    _session = {
-        "idle_in_transaction_session_timeout": "20s",
-        "plan_cache_mode": "force_generic_plan",
-        "max_parallel_workers_per_gather": "0",
-        "jit": "off",
-        "random_page_cost": "1.1",
-    }
-    _options = _database.setdefault("OPTIONS", {})
-    _options.setdefault("options", " ".join(f"-c {name}={value}" for name, value in _session.items()))
-    _options.setdefault("connect_timeout", 5)  # a host that is gone is noticed before clients give up
-    # A line that is cut without a word would keep whoever waits on it for a quarter of an hour, or for ever.
-    for _name, _value in {"tcp_user_timeout": 30_000, "keepalives_idle": 30, "keepalives_interval": 10}.items():
-        _options.setdefault(_name, _value)
-_database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 LQOPS_WEB_CONNECTIONS = env.whole("LQOPS_WEB_CONNECTIONS", 20, least=1)
 
 # --- Queue: transport only. Our own rows find tasks that it loses and refuse those that it delivers twice ---

@@ -230,6 +230,8 @@ def release_all_work(*, by: User | None, now: datetime, actor: str = SYSTEM, res
     if failed:
         raise InvalidTransition(f"{failed} runs could not be halted yet, and would go on. Release again in a moment.")
     recorder.append_pending()
+    if halt.spares_waiting and not resume_spared:
+        sessions_spare(halt, now=now)  # no ticker may have run since the halt
     with transaction.atomic():
         if resume_spared:  # before the audit log: whoever ends a run takes its pause first, too
             spared_resume(halt, by=by, now=now)

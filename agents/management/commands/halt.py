@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agents.management.base import AGENT_HELP, RecordedCommand, row_named
+from agents.management.halt_answer import all_halted_facts, all_halted_text
 from agents.models import Agent, AgentSession
 from agents.people.access import COMMAND
 from agents.sessions.halts import (
@@ -62,21 +63,17 @@ class Command(RecordedCommand):
 def _text(halted: AllHalted) -> str:
     if halted.already:
         return f"{already_halted_message(halted)} `manage.py release` lets work start again."
-    runs = "1 active run ends" if halted.ending == 1 else f"{halted.ending} active runs end"
-    spared = f" Spared, because they wait for a person: {halted.spared}." if halted.spared else ""
-    return f"All work is halted until `release`. {runs} now.{spared}"
+    return all_halted_text(ending=halted.ending, spared=halted.spared)
 
 
 def _facts(halted: AllHalted) -> dict[str, Any]:
-    """The halt in force, and the number of sessions that were active."""
     halt = halted.halt
-    return {
-        "halt_id": halt.pk,
-        "halted": "all",
-        "already_halted": halted.already,
-        "by": halt.requested_by.get_username() if halt.requested_by else None,
-        "since": halt.requested_at.isoformat(),
-        "reason": halt.reason,
-        "sessions": halted.ending,
-        "spared": halted.spared,
-    }
+    return all_halted_facts(
+        halt_id=halt.pk,
+        by=halt.requested_by.get_username() if halt.requested_by else None,
+        since=halt.requested_at,
+        reason=halt.reason,
+        ending=halted.ending,
+        spared=halted.spared,
+        already=halted.already,
+    )
