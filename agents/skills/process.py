@@ -4,6 +4,7 @@ A new interpreter with an environment, a folder and a group of processes of its 
 connection for `context.fetch` lead to the worker, and what comes back is read as JSON, up to a limit.
 """
 
+import fcntl
 import logging
 import os
 import selectors
@@ -19,6 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Final
 
+from agents.conf import clock
 from agents.skills.limits import MAX_RESULT_BYTES, Limits
 from agents.skills.places import search_path
 from agents.skills.usage import Usage
@@ -29,6 +31,8 @@ MAX_BYTES: Final = MAX_RESULT_BYTES + 100_000  # with the line before the result
 CHUNK_BYTES: Final = 65_536
 LINES: Final = 2
 OWNER_ONLY: Final = 0o077
+FOLDER_PREFIX: Final = "lqops-skill-"
+LEFT_SECONDS: Final = 60.0  # after which a folder that nobody holds was left behind: a new one is held at once
 _START: Final = (
     "from agents.text.no_database import stand_in; stand_in(); from agents.skills.isolated import main; main()"
 )
@@ -156,12 +160,33 @@ def _kill_all(process: "subprocess.Popen[bytes]") -> None:
 
 @contextmanager
 def own_folder() -> Iterator[str]:
-    """Make a folder for one call, and remove it with all that was written there."""
-    folder = tempfile.mkdtemp(prefix="lqops-skill-")
+    """Make a folder for one call, and remove it with all that was written there.
+
+    This process holds a lock on it. A worker that is killed holds none any more: the next call removes what it left.
+    """
+    for place in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        _remove_if_left(place)
+    folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
+    held = os.open(folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
     try:
         yield folder
     finally:
         _remove(folder)
+        os.close(held)
+
+
+def _remove_if_left(place: Path) -> None:
+    with suppress(OSError):  # it is gone, another user's, or held
+        found = place.lstat()
+        if found.st_uid != os.geteuid() or clock().timestamp() - found.st_mtime < LEFT_SECONDS:
+            return
+        opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(str(place))
+        finally:
+            os.close(opened)
 
 
 def _remove(folder: str) -> None:

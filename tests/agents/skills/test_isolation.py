@@ -10,6 +10,7 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock, patch
@@ -23,10 +24,11 @@ from agents.skills.isolation import SkillFailed
 from agents.skills.isolation_report import isolation_report
 from agents.skills.limits import DEFAULT_LIMITS, MAX_ERROR_CHARS, MEGABYTE
 from agents.skills.probe import FILLED, fill, probe
+from agents.skills.process import own_folder
 from agents.skills.running import SkillStopped, SkillTimeout, perform, run_isolated
 from tests.agents.skills import hostile, samples
 from tests.agents.skills.contexts import make_context
-from tests.flows.processes import is_alive, until
+from tests.flows.processes import Program, is_alive, until
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +190,35 @@ def test_folder_is_removed_whatever_is_in_it(how, tmp_path, monkeypatch):
             raise
     assert tmp_path.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys, tempfile
+from agents.skills.process import own_folder
+tempfile.tempdir = sys.argv[1]
+with own_folder() as folder:
+    open(f"{folder}/file", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_folder_of_a_worker_that_was_killed_is_removed_by_the_next_call(tmp_path, monkeypatch):
+    folders = tmp_path / "folders"
+    folders.mkdir()
+    with closing(Program(KILLED, str(folders))) as program:
+        program.communicate()
+    assert program.returncode == -signal.SIGKILL
+    [left] = folders.iterdir()
+    assert (left / "file").exists()
+    (folders / "lqops-skill-file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(folders))
+    with own_folder() as own:
+        assert left.exists(), "it may be that of a call which begins just now"
+        for place in folders.iterdir():
+            os.utime(place, (1, 1))
+        with own_folder() as other:
+            assert {Path(own), Path(other), folders / "lqops-skill-file"} == set(folders.iterdir())
+    assert [place.name for place in folders.iterdir()] == ["lqops-skill-file"]
 
 
 # --- What the system keeps about files ---
