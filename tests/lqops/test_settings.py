@@ -8,6 +8,7 @@ from datetime import timedelta
 from io import StringIO
 
 import pytest
+from django.core import management
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import DataError, IntegrityError
@@ -145,7 +146,7 @@ def test_row_that_the_database_refuses_is_not_called_an_unusable_database(monkey
     def refuse(arguments):
         raise error
 
-    monkeypatch.setattr(cli, "execute_from_command_line", refuse)
+    monkeypatch.setattr(management, "execute_from_command_line", refuse)
     monkeypatch.setattr(sys, "argv", ["lqops", "opt_in", "admin"])
     monkeypatch.setattr(Env, "uses_data", Env.uses_data)
     with pytest.raises(SystemExit) as ended:
