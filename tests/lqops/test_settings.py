@@ -6,6 +6,7 @@ import re
 import sys
 from datetime import timedelta
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from django.core import management
@@ -149,6 +150,8 @@ def test_row_that_the_database_refuses_is_not_called_an_unusable_database(monkey
     monkeypatch.setattr(management, "execute_from_command_line", refuse)
     monkeypatch.setattr(sys, "argv", ["lqops", "opt_in", "admin"])
     monkeypatch.setattr(Env, "uses_data", Env.uses_data)
+    monkeypatch.setattr(cli, "private_process", lambda: None)
+    monkeypatch.setattr(cli, "gc", SimpleNamespace(set_threshold=lambda _: None, freeze=lambda: None))
     with pytest.raises(SystemExit) as ended:
         cli.main()
     first = str(error).partition("\n")[0]
