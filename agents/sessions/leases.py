@@ -109,7 +109,7 @@ def _claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession | None
 
 def lease_claim_now(session: AgentSession, *, owner: str, now: datetime) -> AgentSession:
     """Claim a new session for somebody who waits for it; raise InvalidTransition if that is not possible now."""
-    if (clocks := both_clocks()).ahead and not clocks.may_claim:
+    if not (clocks := both_clocks()).may_claim:
         off = difference_text(clocks.ahead)
         raise InvalidTransition(f"This host starts nothing: its clock is {off} the database's. Set the clock (NTP).")
     claimed = lease_claim(session.pk, owner=owner, now=now)
