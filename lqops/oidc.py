@@ -227,8 +227,9 @@ def link_proven(request: HttpRequest, user: User, **sign_in: Any) -> None:
         _, is_new = SocialAccount.objects.get_or_create(
             **identity, defaults={"user": user, "extra_data": kept["extra_data"]}
         )
-        if is_new:
-            link_record(user=user, identity=kept["uid"], way=BY_SIGN_IN, now=now)
+        if not is_new:  # in another browser meanwhile
+            return
+        link_record(user=user, identity=kept["uid"], way=BY_SIGN_IN, now=now)
     messages.success(request, LINKED.format(name=settings.LQOPS_OIDC.name))
 
 

@@ -331,6 +331,24 @@ def test_second_factor_is_part_of_the_proof(provider):
     assert ada.socialaccount_set.count() == 1
 
 
+def test_proof_in_two_browsers_links_once(provider):
+    ada = make_person(email="ada@example.org")
+    for client in [sign_in(provider).client for _ in range(2)]:
+        enter_password(client=client)
+        assert is_signed_in(client)
+
+    assert ada.socialaccount_set.count() == 1
+    assert AuditEvent.objects.filter(kind="people.sso_linked").count() == 1
+
+
+def test_linked_account_that_was_switched_off_stays_closed(provider):
+    make_linkable(email="ada@example.org")
+    sign_in(provider)
+    User.objects.update(is_active=False)
+
+    assert "not active" in refused(sign_in(provider))
+
+
 def test_sign_in_to_another_account_links_nothing(provider):
     ada = make_person(email="ada@example.org")
     make_person("bob")
