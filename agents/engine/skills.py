@@ -123,10 +123,14 @@ def _asked_lately(session: AgentSession, params: Mapping[str, Any]) -> dict[str,
     """Return the answer to the same question in any of the owner's runs, in any process; None if it is too old."""
     since = clock() - PREDICTION_AGE
     asked = InferenceLog.objects.filter(model=params["model"], purpose=Purpose.SIMULATION, created_at__gt=since)
-    sessions = asked.filter(session__owner_id=session.owner_id).values("session")
-    calls = ToolCall.objects.filter(session__in=sessions, key__endswith=KEY_SUFFIX, started_at__gt=since)
-    newest = calls.filter(outcome=Outcome.SUCCESS).order_by("-pk")[:MOST_COMPARED]
-    return next((call.result for call in newest if call.result and call.arguments == params), None)
+    newest = asked.filter(session__owner_id=session.owner_id).order_by("-created_at")
+    sessions = set(newest.values_list("session_id", flat=True)[:MOST_COMPARED])
+    if not sessions:
+        return None
+    # In no order: to find the last rows in order, PostgreSQL would read the journal backwards.
+    calls = ToolCall.objects.filter(session_id__in=sessions, key__endswith=KEY_SUFFIX, started_at__gt=since)
+    found = (call for call in calls.filter(outcome=Outcome.SUCCESS).order_by() if call.arguments == params)
+    return next((call.result for call in found if call.result), None)
 
 
 def _prediction(data: Mapping[str, Any]) -> str:
