@@ -24,7 +24,7 @@ FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent
 	agents/policy/rules.py agents/policy/loosening.py agents/policy/destinations.py agents/skills/handles.py agents/sessions/approval_rules.py \
 	agents/policy/costs.py agents/guard/metering.py agents/guard/selftest.py agents/sessions/approvals.py \
 	agents/ledger/boundary.py agents/ledger/budgets.py agents/ledger/prices.py agents/sessions/halts.py agents/sessions/pauses.py \
-	agents/ledger/journal.py agents/ledger/at_once.py agents/ledger/prepared.py agents/ledger/halt_watch.py agents/ledger/loans.py agents/ledger/outages.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/second_eyes.py agents/people/delegations.py \
+	agents/ledger/journal.py agents/ledger/at_once.py agents/ledger/prepared.py agents/ledger/pooler.py agents/ledger/halt_watch.py agents/ledger/loans.py agents/ledger/outages.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/second_eyes.py agents/people/delegations.py \
 	agents/guard/settlement.py agents/guard/calls.py agents/guard/dispatch.py agents/guard/intents.py agents/guard/embed.py \
 	agents/engine/query_vectors.py agents/knowledge/vectors.py agents/providers/openai_embeddings.py agents/engine/indexing.py \
 	agents/skills/confinement.py agents/skills/isolat*.py agents/skills/limits.py agents/skills/fetching.py agents/skills/places.py agents/skills/process.py agents/skills/usage.py \

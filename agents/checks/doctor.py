@@ -11,6 +11,7 @@ from agents.conf import clock, isolation_is_strict, runs_kept
 from agents.definitions.catalogue import embedding_model
 from agents.guard.selftest import Check, run_checks
 from agents.knowledge.vectors import has_numpy
+from agents.ledger.pooler import pooler_fault
 from agents.models import Installation, ModelOutage, SuspendedModel
 from agents.people.second_factor import deciders_without_factor, unknown_names
 from agents.retention.runs import archivable
@@ -50,6 +51,7 @@ def diagnose() -> list[Check]:
         *run_checks(),
         _append_only(),
         _durable(),
+        *_pooler(),
         Check.of("the installation's row exists", ok=has_row, fault="every call is refused; run `manage.py migrate`"),
         Check.of("no model is suspended", ok=not suspended, fault=too_dear),
         Check.of("every model answers", ok=not away, fault=f"not answering: {', '.join(away)}"),
@@ -177,6 +179,14 @@ def _durable() -> Check:
         cursor.execute("SHOW synchronous_commit")
         value = cursor.fetchall()[0][0]
     return Check.of(name, ok=value != "off", fault="synchronous_commit is off: a crash of the server may lose rows")
+
+
+def _pooler() -> list[Check]:
+    """Calls run prepared statements, which a pooler before PostgreSQL may lose."""
+    if connection.vendor != "postgresql":
+        return []
+    fault = pooler_fault()
+    return [Check.of("prepared statements last in the connections to the database", ok=not fault, fault=fault)]
 
 
 def _second_eyes() -> list[Check]:

@@ -47,11 +47,11 @@ def run_on_postgres(sql: str, params: Mapping[str, Any], *, is_last: bool = Fals
     opened = database.connection
     with database.wrap_database_errors:
         if not is_last and not opened.autocommit and _is_idle(opened):
-            _checked(opened, opened.pgconn.exec_(b"BEGIN"))
+            checked(opened, opened.pgconn.exec_(b"BEGIN"))
         result = _run(opened, sql, params)
-        if _sqlstate(result) in _LOST and _is_idle(opened):
+        if sqlstate(result) in _LOST and _is_idle(opened):
             result = _run(opened, sql, params)
-        _checked(opened, result)
+        checked(opened, result)
         if not result.ntuples:
             return None
         values = (result.get_value(0, place) for place in range(result.nfields))
@@ -66,13 +66,13 @@ def _run(opened: Any, sql: str, params: Mapping[str, Any]) -> Any:
     if name is None:
         name = b"lqops_%s" % hashlib.sha256(numbered).hexdigest()[:32].encode()
         made = opened.pgconn.prepare(name, numbered, [_TYPES.get(type(params[one]), 0) for one in names])
-        if _sqlstate(made) != _TAKEN_NAME:
-            _checked(opened, made)
+        if sqlstate(made) != _TAKEN_NAME:
+            checked(opened, made)
         known[sql] = name
     values = map(params.__getitem__, names)
     texts = [None if value is None else _TEXTS.get(type(value), _as_text)(value) for value in values]
     result = opened.pgconn.exec_prepared(name, texts)
-    if _sqlstate(result) in _LOST:
+    if sqlstate(result) in _LOST:
         known.pop(sql)
         if _is_idle(opened):
             opened.pgconn.exec_(b"DEALLOCATE %s" % name)  # an error if it is gone already
@@ -92,18 +92,19 @@ def _is_idle(opened: Any) -> bool:
     return int(opened.pgconn.transaction_status) == 0
 
 
-def _sqlstate(result: Any) -> str:
+def sqlstate(result: Any) -> str:
+    """Return the server's code for an error; empty if there is none."""
     found = result.error_field(ord("C"))
     return found.decode() if found else ""
 
 
-def _checked(opened: Any, result: Any) -> None:
+def checked(opened: Any, result: Any) -> None:
     """Raise the driver's exception for a statement that failed."""
     if result.status in _DONE:
         return
     import psycopg  # it is not installed with the embedded default
 
-    state = _sqlstate(result)
+    state = sqlstate(result)
     message = result.error_message.decode(errors="replace").strip()
     if not state:
         raise psycopg.OperationalError(message or opened.pgconn.error_message.decode(errors="replace").strip())

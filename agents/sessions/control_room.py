@@ -49,6 +49,7 @@ from agents.enums import (
     Status,
     TerminalReason,
 )
+from agents.ledger.pooler import pooler_fault
 from agents.ledger.trigger_health import BY_HAND
 from agents.models import (
     Agent,
@@ -719,6 +720,8 @@ def _place_faults(found: Health, now: datetime) -> Iterator[Fault]:
         names = ", ".join(found.newer)
         text = "A newer version of lqops has migrated the database, and does not allow this one. Start that version."
         yield Fault("newer migrations", f"{text} Its migrations: {names}.")
+    if text := pooler_fault():
+        yield Fault("pooler", text)
     for code, text in host_faults(found.hosts):
         yield Fault(code, text)
 
