@@ -44,7 +44,7 @@ from agents.skills.parsing import SkillCall
 from agents.skills.registry import call_pace, skill_named, skill_refusal, skill_standing
 from agents.skills.risk import RiskAssessor, level_for
 from agents.skills.skill import BadArguments, Skill
-from agents.types import ZERO, Ledger, ModelRequest, ToolResult
+from agents.types import ZERO, Ledger, ModelRequest, SkillPace, ToolResult
 from audit.redaction import redact_data
 from audit.rows import canonical
 
@@ -288,12 +288,24 @@ class SkillExecutor:
         pace = call_pace(skill, level, standing)
         params = {"skill": skill.name, "arguments": arguments}
         planned = plan_call(self._session, skill.intent, params, key=key, now=clock(), risk=risk)
-        predict = self._model_manager
-        if risk and predict and earlier is None and not skill_refusal(pace, now=clock()) and not is_ruled_out(planned):
-            simulation = predict(self._session, skill, arguments, context=self._context, key=f"{key}{KEY_SUFFIX}")
+        return planned if earlier else self._prepared(planned, skill, arguments, pace)
+
+    def _prepared(self, planned: Call, skill: Skill, arguments: Mapping[str, Any], pace: SkillPace) -> Call:
+        """Pay for what a call needs beforehand: a prediction, the vector of a query.
+
+        Nothing is paid for a call that will be refused whatever it would come to.
+        """
+        predict = self._model_manager if planned.risk else None
+        searches = skill.name == SEARCH
+        if not (predict or searches) or skill_refusal(pace, now=clock()) or is_ruled_out(planned):
+            return planned
+        if predict:
+            simulation = predict(
+                self._session, skill, arguments, context=self._context, key=f"{planned.key}{KEY_SUFFIX}"
+            )
             planned = planned.but(simulation=simulation)
-        if skill.name == SEARCH and earlier is None:
-            fetch_query_vector(self._session, str(arguments["query"]), key=key)
+        if searches:
+            fetch_query_vector(self._session, str(arguments["query"]), key=planned.key)
         return planned
 
     def _refused(

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from agents.conf import default_session_cap
 from agents.enums import ApprovalMode, BudgetPeriod, BudgetScope, Level
 from agents.exceptions import Invalid, NotAllowed
 from agents.models import Cap, Installation, Profile
@@ -67,6 +68,12 @@ def default_mode_of(owner_id: int, mode: str) -> str:
     """Return the approval mode of what has none of its own: the given one, unless the owner's ceiling asks more."""
     default = {"mode": settings.LQOPS_CEILING_MODE, **own_ceilings(owner_id)}["mode"]
     return str(tighter({"mode": mode}, {"mode": default})["mode"])
+
+
+def default_run_cap(profile: Profile | None) -> Decimal:
+    """Return the cap of a run for which none is stated: the installation's default, at most the owner's ceiling."""
+    own = profile.ceiling_run_usd if profile else None
+    return min(default_session_cap(), settings.LQOPS_CEILING_RUN_USD if own is None else own)
 
 
 def require_within_ceilings(by: User | None, *, owner: User, **wanted: Any) -> None:

@@ -6,7 +6,7 @@ and switched off with it.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from agents.definitions.in_force import COLUMN_SETTINGS, checked_definition, stored_definition
+from agents.definitions.in_force import COLUMN_SETTINGS, checked_definition, project_of, stored_definition
 from agents.definitions.loader import sort_problems, write_definition
 from agents.definitions.schema import MONTH_CAP, AgentDefinition, DefinitionError, Problem, TriggerSpec
 from agents.enums import BudgetPeriod, BudgetScope, Level, TriggerKind
@@ -24,15 +24,22 @@ from agents.knowledge.documents import collection_create
 from agents.ledger.budgets import budgets_lock_all, cap_of, caps_set
 from agents.ledger.trigger_health import trigger_lock
 from agents.loop.heartbeat import heartbeat_move
-from agents.models import Agent, Collection, Playbook, Project, PromptSkill, SkillSetting, Trigger
+from agents.models import Agent, Collection, Playbook, Profile, Project, PromptSkill, SkillSetting, Trigger
 from agents.people.access import actor_of, require_access, require_may_loosen
-from agents.people.ceilings import ceilings_lower, ceilings_record, require_within_ceilings
+from agents.people.ceilings import (
+    ceilings_lower,
+    ceilings_record,
+    default_run_cap,
+    own_ceilings,
+    require_within_ceilings,
+)
 from agents.policy.loosening import loosened, looser_settings
 from agents.roster.agents import agent_create, agent_edit, agent_record, agent_stop_removed
 from agents.sensors.rows import sensors_sync
 from agents.sensors.validation import unbound_problems
 from agents.skills.registry import skills_offered
-from agents.triggers.triggers import trigger_create, trigger_edit
+from agents.skills.skill import Skill
+from agents.triggers.triggers import caps_left, trigger_create, trigger_edit
 
 DEFAULT_FILE: Final = "agent.yaml"
 _BOUND: Final = ("playbook", "skill", "project", "collection")  # rows that a trigger refers to by name
@@ -75,11 +82,13 @@ def definition_write(
     now: datetime,
     file: str = DEFAULT_FILE,
     version: int | None = None,
+    is_new: bool = False,
 ) -> DefinitionResult:
     """Write the next version of the definition, with its triggers and sensors; the same text changes nothing.
 
     Name, mode, cap and `enabled` are changed like any edit of the agent. A loop or heartbeat that the text no longer
     has is stopped. `version` is the one that the text was made from: it is refused if there is a newer one.
+    Nothing follows for its owner from the first text of an agent that `is_new`: there was nothing to tighten.
     """
     require_access(by, owner_id=agent.owner_id, permission="agents.change_agent")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
@@ -97,7 +106,7 @@ def definition_write(
     heartbeat_move(agent=row, before=before, definition=definition, now=now)
     sensors_sync(row, stored_definition(new_text), now)  # problems name the file agent.yaml, as the agent's page does
     budgets_lock_all()  # a cap may change: locks come before audit events
-    followed = ceilings_lower(row.owner_id, by=by, **_tightened(definition, before))
+    followed = ceilings_lower(row.owner_id, by=by, **({} if is_new else _tightened(row, definition, before)))
     row = agent_edit(agent=row, by=by, now=now, **_settings(definition, before))
     caps_set(subject=row, by=by, now=now, **_month_cap(definition, before))
     row.definition = new_text
@@ -130,11 +139,12 @@ def agent_import(
     """Create an agent, or write the next version of the owner's agent of that name."""
     definition = _checked(_normalized(text), Agent(owner=owner), file=file)
     agent = Agent.objects.filter(owner=owner, name=definition.name).first()
+    is_new = agent is None
     if agent is None:
         budgets_lock_all()  # before the first audit event
         given = _settings(definition, None)
         agent = agent_create(owner=owner, by=by, now=now, **{**given, "name": definition.name})
-    return definition_write(agent=agent, text=text, by=by, now=now, file=file)
+    return definition_write(agent=agent, text=text, by=by, now=now, file=file, is_new=is_new)
 
 
 def definition_check(*, owner: User, text: str, agent: Agent | None = None) -> list[tuple[Problem, bool]]:
@@ -220,41 +230,72 @@ def _previous(row: Agent) -> AgentDefinition | None:
 def _require_may_define(
     row: Agent, definition: AgentDefinition, before: AgentDefinition | None, by: User | None
 ) -> None:
-    """Refuse skills above those of the definition before, or above the owner's ceiling if there is none before.
+    """Refuse what loosens the definition before, and what is new and above the owner's ceilings.
 
-    The skills of an agent that names none are the installation's; a ceiling of the owner's own leaves out those above.
+    Skills that stay are not measured, whatever level somebody has given them meanwhile.
     """
-    level = _highest_level(definition)
-    measured: dict[str, Any] = {}
+    old, new = _offered(row, before), _offered(row, definition)
+    added = {name: skill for name, skill in new.items() if before is None or name not in old}
+    level = _highest_level(added)
+    words: list[str] = []
     if before is not None:
-        require_may_loosen(
-            by, loosened({"highest_level": _highest_level(before)}, {"highest_level": level}), bound=[row.owner_id]
-        )
-    elif definition.skills is not None:
+        default_cap = default_run_cap(Profile.objects.filter(user_id=row.owner_id).first())
+        caps = [default_cap if one.max_cost_usd is None else one.max_cost_usd for one in (before, definition)]
+        was = {"highest_level": _highest_level(old, as_declared=True), "max_cost_usd": caps[0]}
+        words += loosened(was, {"highest_level": level, "max_cost_usd": caps[1]})
+    words += _project_caps_left(row, definition)
+    require_may_loosen(by, words, bound=[row.owner_id])
+    measured: dict[str, Any] = {}
+    if added and definition.skills is not None:
         measured["highest_level"] = level
     if before is None or definition.max_cost_usd != before.max_cost_usd:
         measured["max_cost_usd"] = definition.max_cost_usd
     require_within_ceilings(by, owner=row.owner, **measured)
 
 
-def _tightened(definition: AgentDefinition, before: AgentDefinition | None) -> dict[str, Any]:
+def _project_caps_left(row: Agent, definition: AgentDefinition) -> Iterator[str]:
+    """Yield the caps of the project that the agent's runs would leave."""
+    old = project_of(row)
+    if old is not None and old.name != definition.project:
+        new = _rows_named(row, "project", definition.project).first() if definition.project is not None else None
+        yield from caps_left(BudgetScope.PROJECT, old, new)
+
+
+def _tightened(row: Agent, definition: AgentDefinition, before: AgentDefinition | None) -> dict[str, Any]:
     """Return what a text has tighter than the one before, of what the owner's ceilings follow."""
-    if before is None:
-        return {}
-    new, old = map(_measured, (definition, before))
+    new, old = _measured(row, definition), _measured(row, before)
     return {name: new[name] for name in looser_settings(new, old)}
 
 
-def _measured(definition: AgentDefinition) -> dict[str, Any]:
-    return {"highest_level": _highest_level(definition), "max_cost_usd": definition.max_cost_usd}
+def _measured(row: Agent, definition: AgentDefinition | None) -> dict[str, Any]:
+    cap = definition.max_cost_usd if definition else None
+    return {"highest_level": _highest_level(_offered(row, definition)), "max_cost_usd": cap}
 
 
-def _highest_level(definition: AgentDefinition | None) -> Level:
-    """Return the highest level of the skills that an agent is offered."""
-    offered = skills_offered(definition.skills if definition else None)
+def _offered(row: Agent, definition: AgentDefinition | None) -> dict[str, Skill]:
+    """Return the skills that an agent is offered; where none are named, without those above its owner's own ceiling."""
+    named = definition.skills if definition else None
+    offered = skills_offered(named)
+    ceiling = own_ceilings(row.owner_id).get("highest_level") if named is None else None
+    levels = _levels(offered)
+    return {name: one for name, one in offered.items() if ceiling is None or levels[name].rank <= Level(ceiling).rank}
+
+
+def _highest_level(skills: Mapping[str, Skill], *, as_declared: bool = False) -> Level:
+    """Return the highest level of skills in force. `as_declared`: a level that somebody has raised does not count."""
+    levels = _levels(skills)
+    if as_declared:
+        levels = {name: min(level, skills[name].level, key=_rank) for name, level in levels.items()}
+    return max(levels.values(), key=_rank, default=Level.SAFE)
+
+
+def _levels(skills: Mapping[str, Skill]) -> dict[str, Level]:
     set_here = dict(SkillSetting.objects.exclude(level="").values_list("name", "level"))
-    levels = [Level(set_here.get(name, skill.level)) for name, skill in offered.items()]
-    return max(levels, key=lambda level: level.rank, default=Level.SAFE)
+    return {name: Level(set_here.get(name, skill.level)) for name, skill in skills.items()}
+
+
+def _rank(level: Level) -> int:
+    return level.rank
 
 
 def _settings(definition: AgentDefinition, before: AgentDefinition | None) -> dict[str, Any]:

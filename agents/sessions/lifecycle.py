@@ -20,7 +20,6 @@ from django.db.models import Case, F, Func, JSONField, Q, QuerySet, Value, When
 from django.db.models.expressions import CombinedExpression
 from django.db.models.sql.compiler import SQLCompiler
 
-from agents.conf import default_session_cap
 from agents.definitions.in_force import project_of
 from agents.enums import (
     ApprovalStatus,
@@ -37,7 +36,8 @@ from agents.exceptions import InvalidTransition, LeaseLost
 from agents.ledger.boundary import require_may_start
 from agents.ledger.loans import runs_out
 from agents.ledger.outages import BUSY, WAIT, is_away
-from agents.models import Agent, AgentSession, Alert, Approval, Profile, Project, Question, ToolCall, Trigger
+from agents.models import Agent, AgentSession, Alert, Approval, Project, Question, ToolCall, Trigger
+from agents.people.ceilings import default_run_cap
 from agents.policy.costs import usd
 from agents.policy.guardrails import CHAT_MESSAGE, Wakes
 from agents.policy.transitions import STATUS_MOVES
@@ -73,12 +73,12 @@ def session_create(
 ) -> AgentSession:
     """Create a queued session with a cap: its own, its trigger's, or the installation's default.
 
-    The default is at most the owner's own ceiling of a run. Caps that somebody states are measured where they are.
+    The default is at most the owner's ceiling of a run. Caps that somebody states are measured where they are.
     Without a project it belongs to its agent's. It is enqueued in the same transaction, unless it starts asleep.
     """
     profile = require_may_start(owner.pk)
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
-    cap_usd = usd(_default_cap(profile) if cap is None else cap)
+    cap_usd = usd(default_run_cap(profile) if cap is None else cap)
     session = AgentSession.objects.create(
         owner_id=owner.pk,
         **by_definition(agent),
@@ -106,11 +106,6 @@ def session_create(
     if wake_at is None:
         session_enqueue(session.pk, now=now)
     return session
-
-
-def _default_cap(profile: Profile) -> Decimal:
-    default, ceiling = default_session_cap(), profile.ceiling_run_usd
-    return default if ceiling is None else min(default, ceiling)
 
 
 def by_definition(agent: Agent | None) -> dict[str, Any]:

@@ -263,7 +263,7 @@ def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes:
     row.enabled = changes.get("enabled", row.enabled)
     if (row.enabled, row.level, row.hourly_limit) == before:
         return row
-    bound_by = {"level": old_level, "skill_enabled": before[0], "hourly_limit": limit_of(level, old_limit)}
+    bound_by = {"level": old_level, "skill_enabled": before[0], "hourly_limit": limit_of(old_level, old_limit)}
     binds_now = {"level": level, "skill_enabled": row.enabled, "hourly_limit": limit_of(level, row.hourly_limit)}
     require_may_loosen(by, loosened(bound_by, binds_now), bound=bound_owners())
     row.updated_at = now

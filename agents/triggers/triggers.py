@@ -12,16 +12,21 @@ from django.contrib.auth.models import User
 from django.db import models, transaction
 from pydantic import TypeAdapter, ValidationError
 
-from agents.conf import default_session_cap
 from agents.definitions.schema import KEYS_OF_ONE_KIND, MONTH_CAP, REQUIRED_KEYS, TRIGGER_KINDS, TriggerSpec
 from agents.definitions.values import Amount, Zone
 from agents.enums import ApprovalMode, BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import PERIODS, budget_set_cap, budgets_lock_all, caps_of
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
-from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
+from agents.models import Agent, Collection, Playbook, Profile, Project, PromptSkill, Trigger
 from agents.people.access import require_access, require_may_loosen
-from agents.people.ceilings import ceilings_lower, ceilings_record, require_within_ceilings
+from agents.people.ceilings import (
+    ceilings_lower,
+    ceilings_record,
+    default_run_cap,
+    own_ceilings,
+    require_within_ceilings,
+)
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.policy.loosening import LOOSER, loosened, looser_settings
@@ -174,6 +179,8 @@ def trigger_create(*, owner: User, kind: str, name: str, by: User | None, now: d
     require_access(by, owner_id=owner.pk, permission="agents.add_trigger")
     given = checked_fields(kind, {"name": name, **fields}, owner_id=owner.pk)
     require_within_ceilings(by, owner=owner, **{name: given.get(name) for name in _MEASURED})
+    if given.get(_DAY_CAP) is None:
+        given[_DAY_CAP] = own_ceilings(owner.pk).get(_DAY_CAP)
     trigger = Trigger(owner=owner, kind=kind, edited_by=by, created_at=now, **given)
     require_complete(trigger)
     trigger.next_run_at = _next_run(trigger, now)
@@ -339,12 +346,13 @@ def _own(trigger_pk: int, by: User | None, *, verb: str = "change") -> Trigger:
 
 
 def _require_may_set(row: Trigger, changed: Mapping[str, Any], by: User | None) -> None:
-    """Check who may loosen. Without a cap of its own, a trigger has the installation's default."""
+    """Check who may loosen. Without a cap of its own, a trigger has the default that holds for its owner."""
     after = dict(changed)
-    if "max_cost_usd" in after:
-        after["max_cost_usd"] = default_session_cap() if after["max_cost_usd"] is None else after["max_cost_usd"]
     before = {name: getattr(row, name) for name in LOOSER if hasattr(row, name)}
-    before["max_cost_usd"] = default_session_cap() if row.max_cost_usd is None else row.max_cost_usd
+    if "max_cost_usd" in after:
+        default = default_run_cap(Profile.objects.filter(user_id=row.owner_id).first())
+        for caps in (before, after):
+            caps["max_cost_usd"] = default if caps["max_cost_usd"] is None else caps["max_cost_usd"]
     if "agent" in after:  # its runs ask as the agent's mode says
         before["mode"], after["mode"] = (
             agent.mode if agent else ApprovalMode.SEMI for agent in (row.agent, after["agent"])
@@ -376,9 +384,14 @@ def _caps_left(row: Trigger, changed: Mapping[str, Any]) -> Iterator[str]:
     for name, scope in (("project", BudgetScope.PROJECT), ("agent", BudgetScope.AGENT)):
         old, new = getattr(row, name), changed.get(name)
         if name in changed and old is not None and old != new:
-            after = caps_of(scope, new.pk) if new is not None else {}
-            for cap in loosened(caps_of(scope, old.pk), dict.fromkeys(PERIODS) | after):
-                yield f"{cap} of the {name}"
+            yield from caps_left(scope, old, new)
+
+
+def caps_left(scope: BudgetScope, old: Project | Agent, new: Project | Agent | None) -> Iterator[str]:
+    """Yield the caps of a project or an agent that do not bind runs any more when they move to another, or to none."""
+    after = caps_of(scope, new.pk) if new is not None else {}
+    for cap in loosened(caps_of(scope, old.pk), dict.fromkeys(PERIODS) | after):
+        yield f"{cap} of the {scope}"
 
 
 def _next_run(trigger: Trigger, now: datetime) -> datetime | None:

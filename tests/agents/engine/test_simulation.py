@@ -10,7 +10,7 @@ import time_machine
 from django.core.cache import cache
 
 from agents.engine.loop import Answered
-from agents.engine.skills import ARGUMENT_CHARS, SIMULATION_PREFIX, SKIPPED, SkillExecutor, anticipate
+from agents.engine.skills import ARGUMENT_CHARS, SEARCH, SIMULATION_PREFIX, SKIPPED, SkillExecutor, anticipate
 from agents.enums import BudgetScope, Outcome, Phase, Purpose, Risk, ToolIntent, WaitingOn
 from agents.exceptions import BudgetRefused, LeaseLost, SessionHalted, ToolNotGranted
 from agents.guard import guarded_tool_call
@@ -188,6 +188,17 @@ def test_call_that_is_denied_anyway_is_not_predicted(session, approver, why):
         result = executor.execute_one("k", SkillCall("act", {"what": "it"}))
         assert result.failed == (why is not None)
     assert len(asked) == (why is None)
+
+
+@pytest.mark.parametrize("is_denied", [True, False])
+def test_search_that_is_denied_pays_for_no_vector(session, is_denied, monkeypatch):
+    if is_denied:
+        rule_create(by=None, now=NOW, name="Nobody searches", effect="deny", skill=SEARCH)
+    asked = []
+    monkeypatch.setattr("agents.engine.skills.fetch_query_vector", lambda *given, **_: asked.append(given))
+    executor = SkillExecutor(dict(installed_skills()), session=session)
+    result = executor.execute_one("k", SkillCall(SEARCH, {"query": "what"}))
+    assert (result.failed, len(asked)) == (is_denied, not is_denied)
 
 
 def test_arguments_that_hold_a_secret_are_not_predicted(session):

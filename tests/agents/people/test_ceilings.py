@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from django.apps import apps
 from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
@@ -34,6 +36,7 @@ from agents.policy.run_spec import RunSpec
 from agents.roster.agents import agent_create, agent_edit
 from agents.roster.files import agent_import, definition_write
 from agents.sessions.lifecycle import session_create
+from agents.skills.registry import installed_skills, skill_set
 from agents.triggers.firing import run_now, run_within
 from agents.triggers.triggers import trigger_create, trigger_edit, triggers_set_cap
 from audit.models import AuditEvent
@@ -275,6 +278,115 @@ def test_run_without_a_stated_cap_has_at_most_the_ceiling(settings):
     settings.LQOPS_DEFAULT_SESSION_CAP_USD = "0.5"
     assert session_create(owner=owner, now=NOW).max_cost_usd == Decimal("0.5")
     assert session_create(owner=make_user(), now=NOW).max_cost_usd == Decimal("0.5")
+
+
+def test_default_cap_of_a_run_is_at_most_the_ceiling_of_the_installation(settings):
+    settings.LQOPS_CEILING_RUN_USD = Decimal(1)
+    assert session_create(owner=make_user(), now=NOW).max_cost_usd == 1
+    assert session_create(owner=bound(max_cost_usd=Decimal(2)), now=NOW).max_cost_usd == 2
+
+
+def made_trigger(owner, **fields):
+    given = {"kind": "schedule", "name": "t", "cron": "0 6 * * *", "query": "x", "playbook": make_playbook(owner)}
+    return trigger_create(owner=owner, by=owner, now=NOW, **{**given, **fields})
+
+
+@pytest.mark.parametrize("way", ["edit", "bulk", "definition"])
+def test_trigger_without_a_cap_gets_none_above_the_ceiling(way):
+    owner = bound(max_cost_usd=Decimal(1))
+    acts = {
+        "edit": lambda cap: trigger_edit(trigger=made_trigger(owner), by=owner, now=NOW, max_cost_usd=cap),
+        "bulk": lambda cap: triggers_set_cap(triggers=[made_trigger(owner)], cap=cap, by=owner, now=NOW),
+        "definition": partial(with_capped_trigger, owner),
+    }
+    with pytest.raises(NotAllowed, match="the cap of a run"), transaction.atomic():
+        acts[way](Decimal("1.01"))
+    acts[way](Decimal(1))
+    assert Trigger.objects.get().max_cost_usd == 1
+
+
+def with_capped_trigger(owner, cap):
+    playbook = make_playbook(owner).name
+    trigger = f"{{name: t, kind: schedule, cron: '0 6 * * *', query: x, playbook: {playbook}"
+    text = f"name: A\nskills: []\ntriggers: [{trigger}}}]\n"
+    agent = load(owner, text, owner)
+    definition_write(agent=agent, text=text.replace("}]", f", max_cost_usd: {cap}}}]"), by=owner, now=NOW)
+
+
+def test_trigger_without_a_cap_of_a_day_has_the_ceiling():
+    owner = bound(max_cost_per_day_usd=Decimal(1))
+    trigger = made_trigger(owner)
+    assert trigger.max_cost_per_day_usd == 1
+    with pytest.raises(NotAllowed, match="the cap of a day"):
+        trigger_edit(trigger=trigger, by=owner, now=NOW, max_cost_per_day_usd=None)
+    assert made_trigger(person("operator")).max_cost_per_day_usd is None
+
+
+# --- Definitions, after the agent was made ---
+
+
+def rewritten(agent, text, by):
+    return definition_write(agent=agent, text=text, by=by, now=NOW)
+
+
+@pytest.mark.parametrize("text", ["name: A\nskills: [send_email]\n", "name: A\nskills: all\n"])
+def test_agent_that_named_no_skills_names_none_above_the_ceiling(text):
+    owner = bound(highest_level="CONTROLLED")
+    agent = load(owner, "name: A\n", owner)
+    with pytest.raises(NotAllowed, match="the level of the skills"):
+        rewritten(agent, text, owner)
+    rewritten(agent, "name: A\nskills: [now]\n", owner)
+
+
+def test_raised_level_of_a_skill_offers_no_other_of_that_level():
+    owner = bound(highest_level="SAFE")
+    agent = load(owner, "name: A\nskills: [now]\n", owner)
+    now = installed_skills()["now"]
+    skill_set(name="now", declared=now.level, level="PRIVILEGED", by=owner, now=NOW)
+    with pytest.raises(NotAllowed, match="the level of the skills"):
+        rewritten(agent, "name: A\nskills: all\n", owner)
+    rewritten(agent, "name: A\ndescription: with the skill that it has\nskills: [now]\n", owner)
+
+
+def test_skill_above_the_ceiling_is_not_added_beside_one_that_is_there():
+    owner, admin = person("operator"), person("admin")
+    agent = load(owner, "name: A\nskills: [send_email]\n", owner)
+    ceilings_set(user=owner, by=admin, now=NOW, highest_level="SAFE")
+    with pytest.raises(NotAllowed, match=f"the ceiling of {owner} is SAFE"):
+        rewritten(agent, "name: A\nskills: [send_email, fetch_url]\n", owner)
+    rewritten(agent, "name: A\nskills: [send_email, now]\n", owner)
+
+
+@pytest.mark.parametrize("cap", ["max_cost_usd: 4\n", ""])
+def test_cap_of_a_run_in_a_definition_is_not_raised_by_its_owner(cap):
+    owner, admin = person("operator"), person("admin")
+    text = "name: A\nskills: []\nmax_cost_usd: 0.5\n"
+    agent = agent_import(owner=owner, text=text, by=admin, now=NOW).agent
+    assert own_ceilings(owner.pk) == {}, "an agent that an admin makes tightens no other"
+    with pytest.raises(NotAllowed, match="the cap of a run"):
+        rewritten(agent, f"name: A\nskills: []\n{cap}", owner)
+    rewritten(agent, f"name: A\nskills: []\n{cap}", admin)
+
+
+def test_first_definition_by_an_admin_tightens_an_agent():
+    owner, admin = person("operator"), person("admin")
+    agent = agent_create(owner=owner, name="A", by=owner, now=NOW)
+    rewritten(agent, "name: A\nskills: [now]\nmax_cost_usd: 0.5\n", admin)
+    assert own_ceilings(owner.pk) == {"highest_level": "SAFE", "max_cost_usd": Decimal("0.5")}
+
+
+@pytest.mark.parametrize("project", ["", "project: Q\n"])
+def test_agent_does_not_leave_the_cap_of_its_project(project):
+    owner, admin = person("operator"), person("admin")
+    capped, _ = (Project.objects.create(owner=owner, name=name, created_at=NOW) for name in "PQ")
+    agent = load(owner, "name: A\nskills: []\nproject: P\n", owner)
+    budget_set_cap(scope=BudgetScope.PROJECT, subject_id=capped.pk, cap_usd=Decimal(1), by=admin, now=NOW)
+    with pytest.raises(NotAllowed, match="the cap of a day of the project"):
+        rewritten(agent, f"name: A\nskills: []\n{project}", owner)
+    rewritten(agent, f"name: A\nskills: []\n{project}", admin)
+
+
+# --- Runs without an agent ---
 
 
 @pytest.mark.parametrize(("ceiling", "mode"), [("", "semi"), ("auto", "semi"), ("manual", "manual")])

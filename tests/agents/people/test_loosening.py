@@ -173,6 +173,16 @@ def test_only_who_may_loosen_loosens_and_with_four_eyes_nobody_for_themselves(ac
             transaction.set_rollback(True)
 
 
+def test_raised_level_takes_no_limit_of_the_level_before_away(settings):
+    settings.LQOPS_SKILL_LIMITS = {Level.SAFE: 5, Level.CONTROLLED: 9}
+    operator = person("operator")
+    for changes in ({"level": "MONITORED"}, {"level": "CONTROLLED"}, {"level": "MONITORED", "hourly_limit": 6}):
+        with pytest.raises(NotAllowed, match="the hourly limit of a skill"), transaction.atomic():
+            skill_set(name="now", declared=Level.SAFE, by=operator, now=NOW, **changes)
+    row = skill_set(name="now", declared=Level.SAFE, by=operator, now=NOW, level="MONITORED", hourly_limit=5)
+    assert (row.level, row.hourly_limit) == ("MONITORED", 5)
+
+
 @pytest.mark.parametrize("act", OF_ALL)
 def test_with_four_eyes_what_binds_all_is_loosened_by_an_admin_without_agents(act, settings):
     settings.LQOPS_FOUR_EYES = True
