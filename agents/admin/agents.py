@@ -61,6 +61,7 @@ from agents.roster.agents import (
     AutonomousSessions,
     agent_archive,
     agent_autonomous_sessions,
+    agent_can_stop,
     agent_create,
     agent_delete,
     agent_edit,
@@ -70,7 +71,6 @@ from agents.roster.agents import (
     agent_stop,
     agent_unarchive,
 )
-from agents.roster.loops import loop_next_start
 from agents.sensors.trial import agent_try, trial_lines
 from agents.sessions.control_room import meter_today
 from agents.sessions.figures import Subject
@@ -238,11 +238,6 @@ def can_start(agent: Agent) -> bool:
     has_loop, has_beat = own_pace(agent)
     going = agent_autonomous_sessions(agent)
     return agent.enabled and bool((has_loop and not going.loop) or (has_beat and not going.heartbeat))
-
-
-def can_stop(agent: Agent) -> bool:
-    """Whether its loop or heartbeat runs, or starts again."""
-    return agent_is_running(agent) or loop_next_start(agent) is not None
 
 
 def loop_text(agent: Any) -> tuple[str, str]:
@@ -485,7 +480,7 @@ class AgentAdmin(AgentDefinitionAdmin):
             "Stop",
             each_row(agent_stop, "agent", "stopped"),
             permission=CHANGE,
-            available=can_stop,
+            available=agent_can_stop,
             description="Ends its loop, sensors and heartbeat until somebody starts it again. Runs of triggers and "
             "chats continue.",
         ),

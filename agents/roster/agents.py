@@ -31,6 +31,7 @@ from agents.people.ceilings import (
 )
 from agents.policy.loosening import LOOSER, loosened, looser_settings
 from agents.roster.loops import loop_next_start, loop_start, loop_stop
+from agents.sessions.restarts import agents_not_running
 from agents.skills.registry import installed_skills
 from agents.types import ZERO
 from audit import recorder
@@ -265,6 +266,16 @@ def agent_is_running(agent: Agent) -> bool:
     return running(agent.pk, *AUTONOMOUS).exists()
 
 
+def agent_can_stop(agent: Agent) -> bool:
+    """Tell whether its loop or heartbeat runs, starts again, or is missed by those who look after agents."""
+    return agent_is_running(agent) or _is_expected(agent)
+
+
+def _is_expected(agent: Agent) -> bool:
+    """Tell whether its loop starts again, or what was started has ended and nothing starts it again."""
+    return loop_next_start(agent) is not None or bool(agent.wanted and agents_not_running(agent=agent))
+
+
 @transaction.atomic
 def agent_start(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> AutonomousSessions:
     """Start the loop and the heartbeat of the definition, unless they are running."""
@@ -303,13 +314,13 @@ def _autonomous_definition(agent: Agent) -> AgentDefinition:
 def agent_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> bool:
     """Stop loop and heartbeat, also a loop that would start again tomorrow. False: nothing to stop.
 
-    Sessions of triggers and chats are not touched.
+    An agent that was started and does not run is no longer missed. Sessions of triggers and chats are not touched.
     """
     row = _locked(agent)
-    awaited = loop_next_start(row) is not None
+    expected = _is_expected(row)
     loops = loop_stop(agent=row, by=by, now=now, actor=actor)
     beats = heartbeat_stop(agent=row, by=by, now=now, actor=actor)
-    stopped = bool(awaited or loops.requested or beats.requested)
+    stopped = bool(expected or loops.requested or beats.requested)
     if stopped:
         agent_record(row, "agent.stopped", actor=actor_of(by, actor), now=now)
     return stopped

@@ -73,13 +73,17 @@ _SELF_ENDED: Final = (TerminalReason.AGENT_SHUTDOWN, TerminalReason.COMPLETED)
 _STOPPING: Final = (HaltState.HALT_REQUESTED, HaltState.HALTED)
 
 
-def agents_not_running(ending: QuerySet[AgentSession] | None = None) -> list[AgentSession]:
+def agents_not_running(
+    ending: QuerySet[AgentSession] | None = None, *, agent: Agent | None = None
+) -> list[AgentSession]:
     """Return the last loop and the last heartbeat of agents that were started, and that nothing starts again.
 
     Sessions that a person halted by themselves, and those that the agent ended, are left out. Those in `ending` count
-    as ended.
+    as ended. With `agent`, of this one alone.
     """
     wanted = Agent.objects.filter(agents_may_run("owner"), enabled=True, wanted=True)
+    if agent is not None:
+        wanted = wanted.filter(pk=agent.pk)
     over = Q(completed_at__isnull=False) | Q(halt_state__in=_STOPPING)
     if ending is not None:
         over |= Q(pk__in=ending.values("pk"))

@@ -127,6 +127,24 @@ def test_agent_that_was_stopped_after_the_halt_is_not_missed():
     assert idle() == []
 
 
+@pytest.mark.parametrize("text", [LOOP, BEAT])
+def test_agent_that_does_not_run_is_stopped_on_its_page_and_on_record(client, text):
+    agent = started(text=text)
+    page = reverse("admin:agents_agent_change", args=[agent.pk])
+    button = reverse("admin:agents_agent_act", args=[agent.pk, "stop"])
+    drill()
+    sign_in(client, "operator")
+    assert button in client.get(page).content.decode()
+
+    client.post(button, {"confirmed": "1"})
+
+    assert idle() == []
+    assert AuditEvent.objects.filter(kind="agent.stopped").count() == 1
+    assert button not in client.get(page).content.decode()
+    assert not agent_stop(agent=agent, by=None, now=clock())  # nothing is left to stop
+    assert AuditEvent.objects.filter(kind="agent.stopped").count() == 1
+
+
 def test_agent_with_an_unreadable_definition_is_not_offered():
     agent = started()
     drill()
