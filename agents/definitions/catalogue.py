@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.db import DatabaseError
 from django.dispatch import receiver
@@ -107,6 +108,8 @@ def _in_force() -> tuple[Models, Mapping[str, str]]:
             read_rows()
         except DatabaseError as error:
             logger.warning("what is set of models could not be read (%s); it stays as it was", type(error).__name__)
+        except ImproperlyConfigured:  # the process of a command that needs no data has no database
+            logger.debug("without a database the models of the deployment's file are in force")
     base, rows, merged = _seen.file or file_models(), _seen.rows, _seen.merged
     if not rows:
         return base, _NONE

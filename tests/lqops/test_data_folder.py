@@ -235,6 +235,21 @@ def test_command_without_data_makes_nothing(tmp_path, arguments):
     assert not var.parent.exists()
 
 
+def test_files_of_agents_that_name_models_are_checked_without_data(tmp_path):
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    (folder / "one.yaml").write_text("name: One\nmodel: offline\ninstructions: Look.\n")
+    (folder / "two.yaml").write_text("name: Two\nmodel: no_such_model\ninstructions: Look.\n")
+
+    done = run("check_agents", str(folder), env=environment(tmp_path / "var"))
+
+    assert done.returncode == 0, done.stderr
+    assert "2 files without problems." in done.stdout
+    assert done.stdout.count("the name of a declared model") == 1
+    assert done.stderr == ""
+    assert not (tmp_path / "var").exists()
+
+
 def test_command_without_data_has_no_database(tmp_path):
     data_in(tmp_path / "var", "lqops.sqlite3")
     code = (

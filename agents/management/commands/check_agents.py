@@ -19,8 +19,8 @@ from agents.skills.skill import ALL
 class Command(JsonCommand):
     help = (
         "Checks agent.yaml files; needs no database. Problems have a file, line and key. Notes are names that this "
-        "installation does not have. Fails if there is a problem; notes do not count. Names of playbooks, skills and "
-        "projects are looked up by `load_agents --dry-run`."
+        "installation does not have. Fails if there is a problem; notes do not count. Names of playbooks, skills, "
+        "projects, and models that were added in the admin are looked up by `load_agents --dry-run`."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
