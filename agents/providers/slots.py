@@ -1,20 +1,26 @@
 """Turns at a model whose `concurrency` is declared, counted for the whole installation.
 
 A turn is a row with a lease by the database's clock: its holder renews it while the request is out, and the turn of a
-process that died is free when the lease has run out.
+process that died is free when the lease has run out. So is one that could not be given back: an error of the database
+delays a request that waits for a turn, and ends none that is out.
 """
 
+import logging
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
 from django.db.models import DateTimeField, ExpressionWrapper
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
 from agents.models import ModelTurn
+
+logger = logging.getLogger(__name__)
 
 RENEWED_AFTER: Final = 8.0  # seconds
 
@@ -37,7 +43,13 @@ class Turn:
         self._renew_at = 0.0
 
     def take(self) -> bool:
-        """Take a free turn. False: as many requests as are allowed are out now."""
+        """Take a free turn. False: as many requests as are allowed are out now, or the database does not answer."""
+        is_taken = False
+        with _tolerant("taken"):
+            is_taken = self._take()
+        return is_taken
+
+    def _take(self) -> bool:
         rows = ModelTurn.objects.filter(model=self._model)
         held = set(rows.filter(held_until__gt=Now()).values_list("number", flat=True))
         free = next((number for number in range(self._most) if number not in held), None)
@@ -60,8 +72,20 @@ class Turn:
     def renew(self) -> None:
         """Keep the turn for a while longer, if it is time to."""
         if time.monotonic() >= self._renew_at:
-            ModelTurn.objects.filter(holder=self._holder).update(held_until=LEASE_END)
+            with _tolerant("renewed"):
+                ModelTurn.objects.filter(holder=self._holder).update(held_until=LEASE_END)
             self._renew_at = time.monotonic() + RENEWED_AFTER
 
     def give_back(self) -> None:
-        ModelTurn.objects.filter(holder=self._holder).delete()
+        with _tolerant("given back"):
+            ModelTurn.objects.filter(holder=self._holder).delete()
+
+
+@contextmanager
+def _tolerant(done: str) -> Iterator[None]:
+    """Log an error of the database and drop the broken connection, instead of raising: the reply may be paid for."""
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        logger.warning("a turn at a model could not be %s (%s)", done, type(error).__name__)
+        connection.close()

@@ -1,9 +1,11 @@
 """Turns at a model with declared concurrency count for all processes of an installation."""
 
 from itertools import accumulate
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import pytest
+from django.db import OperationalError, connection
 from django.db.models.functions import Now
 
 from agents.models import ModelTurn
@@ -20,6 +22,21 @@ REQUEST = ModelRequest("m", ({"role": "user", "content": "?"},))
 
 def ignore(chunk):
     """Listen to nothing."""
+
+
+@contextmanager
+def refusing(*parts):
+    """Refuse statements with these parts, as a database does that restarts. Gives those that were refused."""
+    refused = []
+
+    def refuse(execute, sql, params, many, context):
+        if all(part in sql for part in parts):
+            refused.append(sql)
+            raise OperationalError("server closed the connection unexpectedly")
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(refuse):
+        yield refused
 
 
 @pytest.mark.django_db(transaction=True)
@@ -98,3 +115,23 @@ def test_model_without_declared_concurrency_asks_no_database():
     limited = Limited(ScriptedProvider([Step("x")]), {}, model="m")
     with patch.object(registry, "Turn", side_effect=AssertionError):
         assert limited.stream(REQUEST, ignore).text == "x"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("verb", ["UPDATE", "DELETE"])
+def test_reply_outlives_an_error_of_the_database_about_its_turn(verb):
+    """It is paid for by then, and the lease frees the turn."""
+    limited = Limited(ScriptedProvider([Step("paid")]), {"concurrency": 1}, model="m")
+    with patch.object(slots, "RENEWED_AFTER", 0.0), refusing(verb, 'WHERE "agents_modelturn"."holder"') as refused:
+        assert limited.stream(REQUEST, ignore).text == "paid"
+    assert refused
+    assert ModelTurn.objects.exists() == (verb == "DELETE")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_request_waits_for_its_turn_while_the_database_does_not_answer():
+    turn = Turn("m", most=1)
+    with refusing('INSERT INTO "agents_modelturn"') as refused:
+        assert not turn.take()
+    assert refused
+    assert turn.take()
