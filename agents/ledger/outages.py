@@ -141,13 +141,15 @@ def waiting_for(model: str) -> QuerySet[AgentSession]:
 def model_wait_note(row: AgentSession, model: str, *, is_busy: bool = False, now: datetime) -> datetime:
     """Note on the row, which the caller saves, what the run waits for. Return when it is given up.
 
-    Its patience is counted from when it first met this outage. A loop is not given up: it looks again from time to
-    time.
+    Its patience is counted from when it first met this outage, or found the server busy after its last answer. A loop
+    is not given up: it looks again from time to time.
     """
     outage = ModelOutage.objects.filter(model=model).first()
     which = BUSY if is_busy else outage.since.isoformat() if outage else "suspended"
     before = row.metadata.get(WAIT) or {}
     is_same = (before.get("model"), before.get("outage")) == (model, which)
+    if is_same and is_busy:
+        is_same = not _has_answered(row, model, since=datetime.fromisoformat(before["since"]))
     since = datetime.fromisoformat(before["since"]) if is_same else now
     noted = {"model": model, "outage": which, "since": since.isoformat(), TOLD: is_same and before.get(TOLD) is True}
     row.metadata = {**row.metadata, WAIT: noted}
@@ -176,6 +178,12 @@ def owners_tell(now: datetime, *, most: int) -> int:
                     told += _tell_owner(row, now=now)
                     row.save(update_fields=["metadata"])
     return told
+
+
+def _has_answered(row: AgentSession, model: str, *, since: datetime) -> bool:
+    """Return whether the run had an answer of the model since then: another wait begins after that."""
+    answered = InferenceLog.objects.filter(session=row, model=model, outcome=Outcome.SUCCESS, created_at__gt=since)
+    return answered.exists()
 
 
 def _tell_owner(row: AgentSession, *, now: datetime) -> bool:

@@ -510,6 +510,19 @@ def test_run_that_always_finds_the_server_at_work_is_given_up_in_the_end(travel,
     assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.PROVIDER_ERROR)
 
 
+def test_wait_for_a_busy_server_begins_anew_after_an_answer(settings):
+    """A run may find the server at work again, days after it was answered."""
+    settings.LQOPS_MODEL_WAIT_HOURS = 1
+    later = NOW + timedelta(days=2)
+    session = make_session()
+    assert model_wait_note(session, MODEL, is_busy=True, now=NOW) == NOW + BUSY_PAUSE
+    assert model_wait_note(session, MODEL, is_busy=True, now=later) < later
+    InferenceLog.objects.create(
+        session=session, model=MODEL, purpose="skill", outcome=Outcome.SUCCESS, created_at=NOW + BUSY_PAUSE
+    )
+    assert model_wait_note(session, MODEL, is_busy=True, now=later) == later + BUSY_PAUSE
+
+
 def test_loop_that_finds_the_server_at_work_looks_again_soon():
     loop = make_session(mode=Mode.LOOP)
     assert model_wait_note(loop, MODEL, is_busy=True, now=NOW) == NOW + BUSY_PAUSE
