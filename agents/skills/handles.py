@@ -5,6 +5,7 @@ that the secrets are bound to it, records the use, and only then returns the val
 that the environment names (LQOPS_SECRET_<NAME>_HOSTS) and to those that an admin names; without any it goes nowhere.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,6 +27,7 @@ from agents.skills.skill import Skill, handles_in, replace_handles
 PERMISSION: Final = "agents.change_secretbinding"
 MOST_HOSTS: Final = 100
 _ENCRYPTED: Final = frozenset({"https", "wss"})
+_MAIL_ADDRESS: Final = re.compile(r"[^/:@,;<>\"\s]+@(?P<domain>[^/:@,;<>\"\s]+)")  # one, and nothing else
 
 
 class SecretNotBound(NotAllowed):
@@ -64,9 +66,8 @@ def destinations_of_call(skill: Skill, arguments: Mapping[str, Any]) -> list[Des
 def _destination_of_address(address: Any) -> Destination:
     """Return where an address argument leads: a URL, or the mail server's domain of an e-mail address."""
     text = address if isinstance(address, str) else ""
-    name, at, domain = text.rpartition("@")
-    if at and name and "/" not in text and ":" not in text:
-        return Destination(name_of(domain, 25))
+    if mail := _MAIL_ADDRESS.fullmatch(text):
+        return Destination(name_of(mail["domain"], 25))
     return destination_of(text)
 
 
