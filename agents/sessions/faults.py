@@ -20,6 +20,7 @@ from django.db import connection
 
 from agents import __version__
 from agents.database_clock import AGREES, both_clocks, claim_limit, difference_text
+from agents.definitions.catalogue import declaration_of
 from agents.enums import Outcome
 from agents.exceptions import KeysDiffer
 from agents.ledger.journal import KEY_REFUSED
@@ -48,7 +49,11 @@ class Failing:
 
 
 def failing_models(now: datetime) -> Failing:
-    """Return the models that fail. A refused key is certain after one request, and no later one mends it."""
+    """Return the models that fail.
+
+    A refused key is certain after one request, and no later one mends it. A model that is not declared any more needs
+    none.
+    """
     newest = list(
         InferenceLog.objects.order_by("-id").values_list("model", "outcome", "created_at", "session_id")[:REQUESTS_READ]
     )
@@ -61,7 +66,8 @@ def failing_models(now: datetime) -> Failing:
         if outcome == Outcome.GATEWAY_ERROR and model not in answered:
             last_failed.setdefault(model, session_id)
             failed[model] += at >= now - FAILING_WITHIN
-    refused = set(_keys_refused(last_failed)) if last_failed else set()
+    declared = {model: session_id for model, session_id in last_failed.items() if declaration_of(model)}
+    refused = set(_keys_refused(declared)) if declared else set()
     often = {model for model, count in failed.items() if count >= FAILING_FROM}
     return Failing(tuple(sorted(often - refused)), tuple(sorted(refused)))
 

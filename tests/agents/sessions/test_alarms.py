@@ -160,11 +160,22 @@ def test_model_fails_when_none_of_several_requests_is_answered(outcomes, is_fail
     assert faults.failing_models(NOW + timedelta(hours=1)).all_requests == ()
 
 
-def test_refused_key_is_a_fault_after_one_request_until_the_model_answers():
+@pytest.fixture
+def key_refused(settings):
+    settings.LQOPS_MODELS = {**settings.LQOPS_MODELS, "broken": {"provider": "offline"}}
     session = make_session()
     failing(outcomes=[Outcome.GATEWAY_ERROR])
     InferenceLog.objects.update(session=session)
     make_call(session, model="broken", outcome=Outcome.GATEWAY_ERROR, detail=KEY_REFUSED)
+
+
+def test_refused_key_of_a_model_that_is_not_declared_any_more_is_no_fault(key_refused, settings):
+    assert faults.failing_models(NOW).key_refused == ("broken",)
+    settings.LQOPS_MODELS = {name: one for name, one in settings.LQOPS_MODELS.items() if name != "broken"}
+    assert faults.failing_models(NOW).key_refused == ()
+
+
+def test_refused_key_is_a_fault_after_one_request_until_the_model_answers(key_refused):
     found = faults.failing_models(NOW + timedelta(days=1))
     assert (found.all_requests, found.key_refused) == ((), ("broken",))
     assert [fault.text for fault in health(NOW).faults if fault.code == "key:broken"] == [
