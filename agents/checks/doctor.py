@@ -8,6 +8,7 @@ from django.db import connection
 
 from agents import __version__
 from agents.conf import clock, isolation_is_strict, runs_kept
+from agents.database_clock import shared
 from agents.definitions.catalogue import embedding_model
 from agents.guard.selftest import Check, run_checks
 from agents.knowledge.vectors import has_numpy
@@ -40,7 +41,7 @@ def diagnose() -> list[Check]:
     suspended = sorted(SuspendedModel.objects.values_list("model", flat=True))
     too_dear = f"suspended because they cost more than their bound: {', '.join(suspended)}"
     away = sorted(ModelOutage.objects.values_list("model", flat=True))
-    now = clock()
+    now = shared(clock())
     here = host_here(now)
     others = [host for host in hosts_live(now) if host.name != here.name]
     of_hosts = " ".join(text for _, text in host_faults([here, *others]))

@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agents.conf import archive_folder, runs_kept
+from agents.database_clock import shared
 from agents.exceptions import KeysDiffer
 from agents.management.base import RecordedCommand
 from agents.people.access import COMMAND
@@ -67,7 +68,7 @@ class Command(RecordedCommand):
         if options["dry_run"]:
             found = plan(before, now=acting["now"])
         else:
-            _require_keys(acting["now"])
+            _require_keys(shared(acting["now"]))
             found = prune(before=before, folder=folder, unnamed=COMMAND, progress=self._progress, **acting)
         facts = {
             "dry_run": options["dry_run"],

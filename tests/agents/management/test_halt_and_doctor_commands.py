@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.urls import reverse
 
+from agents import database_clock
 from agents.checks import doctor
 from agents.conf import clock
 from agents.enums import HaltState, Status
@@ -114,6 +115,16 @@ def test_doctor_reports_what_is_wrong(break_it, says, capsys):
         call_command("doctor", "--json")
     out = capsys.readouterr().out
     assert says in out
+
+
+def test_doctor_sees_the_other_hosts_although_the_clock_here_is_ahead(monkeypatch, capsys):
+    ahead = timedelta(minutes=3)
+    monkeypatch.setattr(database_clock, "_ask", lambda: clock() - ahead)
+    other_host(keys="LQOPS_SECRET_KEY=0")
+    Host.objects.update(seen_at=clock() - ahead)
+    with pytest.raises(CommandError):
+        call_command("doctor", "--json")
+    assert "use different keys: LQOPS_AUDIT_KEY, LQOPS_SECRET_KEY" in capsys.readouterr().out
 
 
 def test_doctor_reports_missing_migrations(capsys):

@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 
+from agents import database_clock
 from agents.conf import clock
 from agents.exceptions import PruneRefused
 from agents.knowledge.findings import findings_expire
@@ -677,6 +678,16 @@ def test_command_refuses_beside_a_live_host_with_other_keys(owner, folder, capsy
     Host.objects.filter(pk=other.pk).update(seen_at=clock() - timedelta(days=1))  # it was stopped
     assert "Archived 1 runs" in run_command(capsys, older_than=timedelta(days=90), archive=folder)
     assert list(Host.objects.all()) == [other]  # a process that ends soon is no host
+
+
+def test_command_sees_the_other_hosts_although_the_clock_here_is_ahead(owner, folder, monkeypatch):
+    ended_run(owner)
+    ahead = timedelta(minutes=3)
+    monkeypatch.setattr(database_clock, "_ask", lambda: clock() - ahead)
+    Host.objects.create(name="other", seen_at=clock() - ahead, keys="LQOPS_AUDIT_KEY=0", free_bytes=10**12)
+
+    with pytest.raises(CommandError, match="host other uses another value of LQOPS_AUDIT_KEY"):
+        call_command("prune", older_than=timedelta(days=90), archive=folder)
 
 
 def test_calls_and_messages_are_told_by_a_dry_run_alone(owner, folder, capsys):
