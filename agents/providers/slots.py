@@ -44,10 +44,9 @@ class Turn:
 
     def take(self) -> bool:
         """Take a free turn. False: as many requests as are allowed are out now, or the database does not answer."""
-        is_taken = False
         with _tolerant("taken"):
-            is_taken = self._take()
-        return is_taken
+            return self._take()
+        return False
 
     def _take(self) -> bool:
         rows = ModelTurn.objects.filter(model=self._model)

@@ -1,7 +1,7 @@
 """Turns at a model with declared concurrency count for all processes of an installation."""
 
-from itertools import accumulate
 from contextlib import contextmanager
+from itertools import accumulate
 from unittest.mock import patch
 
 import pytest
