@@ -2,8 +2,8 @@
 
 An agent that an admin has tightened would be no limit if its owner could make another beside it. So everything new is
 measured by its owner: by ceilings that an admin has set for them, else by those of the installation. Whoever may loosen
-may go beyond. What exists stays as it is until somebody changes it. When somebody else tightens an agent or a trigger,
-its owner's ceilings follow.
+may go beyond. What exists stays as it is until somebody changes it. When somebody who may loosen tightens an agent of
+another person, that person's ceilings follow.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from agents.conf import default_session_cap
 from agents.enums import ApprovalMode, BudgetPeriod, BudgetScope, Level
 from agents.exceptions import Invalid, NotAllowed
 from agents.models import Cap, Installation, Profile
-from agents.people.access import COMMAND, record_act, require_may_loosen
+from agents.people.access import COMMAND, LOOSEN_PERMISSION, record_act, require_may_loosen
 from agents.policy.loosening import LOOSER, looser_settings, tighter
 
 # Settings by the names that agents and triggers have for them, and the columns of a person's own ceilings.
@@ -112,11 +112,12 @@ def ceilings_set(*, user: User, by: User | None, now: datetime, **ceilings: Any)
 
 
 def ceilings_lower(owner_id: int, *, by: User | None, **to: Any) -> dict[str, Any]:
-    """Lower an owner's ceilings to what somebody else has tightened; return those that were higher.
+    """Lower an owner's ceilings to what an admin has tightened; return those that were higher.
 
-    Call it before the first audit event, and after budgets are locked; then record what it returns.
+    Whoever may not loosen lowers nothing: they could not take it back. Call it before the first audit event, and after
+    budgets are locked; then record what it returns.
     """
-    if by is None or by.pk == owner_id:
+    if by is None or by.pk == owner_id or not by.has_perm(LOOSEN_PERMISSION):
         return {}
     wanted = {name: value for name, value in to.items() if value is not None}
     lower = looser_settings(wanted, {name: value for name, value in ceilings_of(owner_id).items() if name in wanted})

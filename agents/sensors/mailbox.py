@@ -69,7 +69,11 @@ class _Connection(imaplib.IMAP4_SSL):
         connected = socket.create_connection((address, self.port), timeout)
         secured = self._tls.wrap_socket(connected, server_hostname=self.host, do_handshake_on_connect=False)
         self._end_in_time(secured)
-        secured.do_handshake()
+        try:
+            secured.do_handshake()
+        except OSError:
+            secured.close()
+            raise
         return secured
 
     def _end_in_time(self, connected: socket.socket) -> None:

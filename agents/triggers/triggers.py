@@ -3,7 +3,7 @@
 A deleted trigger stays as a row, for the sessions that name it; nobody can change it or make it fire.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, TypeVar
@@ -20,16 +20,10 @@ from agents.ledger.budgets import PERIODS, budget_set_cap, budgets_lock_all, cap
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
 from agents.models import Agent, Collection, Playbook, Profile, Project, PromptSkill, Trigger
 from agents.people.access import require_access, require_may_loosen
-from agents.people.ceilings import (
-    ceilings_lower,
-    ceilings_record,
-    default_run_cap,
-    own_ceilings,
-    require_within_ceilings,
-)
+from agents.people.ceilings import default_run_cap, own_ceilings, require_within_ceilings
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from agents.policy.loosening import LOOSER, loosened, looser_settings
+from agents.policy.loosening import LOOSER, loosened
 from agents.policy.paths import path_text
 from agents.sessions.pauses import pauses_apply, trigger_runs_pause, trigger_runs_resume
 from agents.text.clean import one_line
@@ -206,7 +200,6 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
     _require_may_set(row, changed, by)
     if _DAY_CAP in changed:
         budgets_lock_all()  # before the first audit event
-    followed = _lower_ceilings([row], changed, by)
     old_cap = row.max_cost_usd
     row.edited_by = by
     for name, value in changed.items():
@@ -219,7 +212,6 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
         _set_day_cap(row, by=by, now=now)
     if "max_cost_usd" in changed:
         _record_cap(row, old_cap, by=by, now=now)
-    _record_ceilings([row], followed, by, now)
     trigger_record(row, "autonomous_trigger.edited", now=now, by=by, fields=sorted(changed))
     return row
 
@@ -247,14 +239,12 @@ def triggers_set_cap(
     changed = [(row, row.max_cost_usd) for row in rows if row.max_cost_usd != checked]
     for row, _ in changed:
         _require_may_set(row, {"max_cost_usd": checked}, by)
-    followed = _lower_ceilings([row for row, _ in changed], {"max_cost_usd": checked}, by)
     for row, _ in changed:
         row.max_cost_usd = checked
         row.edited_by = by
         row.save(update_fields=["max_cost_usd", "edited_by"])
     for row, old in changed:
         _record_cap(row, old, by=by, now=now)
-    _record_ceilings([row for row, _ in changed], followed, by, now)
     return rows
 
 
@@ -358,25 +348,6 @@ def _require_may_set(row: Trigger, changed: Mapping[str, Any], by: User | None) 
             agent.mode if agent else ApprovalMode.SEMI for agent in (row.agent, after["agent"])
         )
     require_may_loosen(by, [*loosened(before, after), *_caps_left(row, changed)], bound=[row.owner_id])
-
-
-def _lower_ceilings(rows: Iterable[Trigger], changed: Mapping[str, Any], by: User | None) -> dict[int, dict[str, Any]]:
-    """Let the ceilings of the owners follow what somebody else tightens; return what followed, by owner."""
-    after = {name: changed[name] for name in _MEASURED if changed.get(name) is not None}
-    followed: dict[int, dict[str, Any]] = {}
-    for row in rows:
-        before = {name: getattr(row, name) for name in after}
-        tightened = {name: after[name] for name in looser_settings(after, before)}
-        followed.setdefault(row.owner_id, {}).update(ceilings_lower(row.owner_id, by=by, **tightened))
-    return followed
-
-
-def _record_ceilings(
-    rows: Sequence[Trigger], followed: Mapping[int, Mapping[str, Any]], by: User | None, now: datetime
-) -> None:
-    for owner_id, ceilings in followed.items():
-        first = next(row for row in rows if row.owner_id == owner_id)
-        ceilings_record(owner_id, ceilings, by=by, now=now, follows=f"trigger:{first.public_id}")
 
 
 def _caps_left(row: Trigger, changed: Mapping[str, Any]) -> Iterator[str]:

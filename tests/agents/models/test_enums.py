@@ -50,14 +50,15 @@ CLOSED = {
     "NoticeKind": (
         "agent run_stopped run_findings run_completed approval_waiting approval_escalated delegated question_waiting "
         "trigger_paused outcome_unknown watch_behind "
-        "sensor_failing model_away model_back loop_waiting input_given_up finding budget channel_failing fault"
+        "sensor_failing model_away model_back loop_waiting input_given_up finding budget channel_failing fault "
+        "sign_in"
     ),
     "News": "decisions failures findings messages money installation successes",
     "NewsChoice": "always now digest off",
     "ChannelKind": "email webhook chat",
     "InputState": "queued retrying given_up dismissed",
     "QuestionStatus": "pending answered expired cancelled",
-    "FindingState": "open acknowledged dismissed resolved",
+    "FindingState": "open acknowledged dismissed resolved expired",
     "QuoteCheck": "verified unverified",
     "AnalysisMode": "single agentic",
     "TurnState": "open done skipped failed",

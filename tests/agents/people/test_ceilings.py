@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.apps import apps
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission, User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import transaction
@@ -166,15 +166,23 @@ def test_nothing_follows_from_what_owners_and_commands_tighten():
     assert own_ceilings(owner.pk) == {}
 
 
-def test_ceilings_follow_from_triggers_too():
+def test_nothing_follows_from_somebody_who_could_not_take_it_back():
+    owner, editor = person("operator"), person("operator")
+    editor.user_permissions.add(Permission.objects.get(codename="change_agent"))
+    agent = load(owner, CLERK, owner)
+    editor = User.objects.get(pk=editor.pk)
+    agent_edit(agent=agent, by=editor, now=NOW, mode="manual", max_cost_per_day_usd=Decimal(1))
+    assert own_ceilings(owner.pk) == {}
+
+
+def test_nothing_follows_from_triggers():
+    """The cap of one cheap trigger says nothing about its owner's other runs."""
     owner, admin = person("operator"), person("admin")
     rows = [make_trigger(owner=owner, playbook=make_playbook(owner), max_cost_usd=Decimal(9)) for _ in range(2)]
     trigger_edit(trigger=rows[0], by=admin, now=NOW, max_cost_usd=Decimal(2), max_cost_per_day_usd=Decimal(3))
-    assert own_ceilings(owner.pk) == {"max_cost_usd": 2, "max_cost_per_day_usd": 3}
     triggers_set_cap(triggers=rows, cap=Decimal(1), by=admin, now=NOW)
-    assert own_ceilings(owner.pk)["max_cost_usd"] == 1
-    last = AuditEvent.objects.filter(kind="people.ceilings_set").last()
-    assert last.details["follows"].startswith("trigger:")
+    assert own_ceilings(owner.pk) == {}
+    assert not AuditEvent.objects.filter(kind="people.ceilings_set").exists()
 
 
 # --- Defaults of the installation ---
