@@ -2,6 +2,7 @@ from typing import Any
 
 from django.db import migrations, models
 from django.db.models import Q
+from django.utils import timezone
 
 import agents.models.fields
 
@@ -15,6 +16,12 @@ def as_constant(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor == "postgresql":
         change = f"DROP CONSTRAINT session_waiting_on, ADD CONSTRAINT session_waiting_on CHECK ({CHECK})"
         schema_editor.execute(f"ALTER TABLE agents_agentsession {change}")
+
+
+def queue_waiting(apps: Any, schema_editor: Any) -> None:
+    """The version before knows no run that waits for started runs: it goes on without them."""
+    waiting = apps.get_model("agents", "AgentSession").objects.filter(status="waiting", waiting_on="runs")
+    waiting.update(status="queued", waiting_on="", next_wake_at=None, enqueued_at=timezone.now())
 
 
 class Migration(migrations.Migration):
@@ -61,5 +68,5 @@ class Migration(migrations.Migration):
                 name="session_waiting_on",
             ),
         ),
-        migrations.RunPython(as_constant, migrations.RunPython.noop),
+        migrations.RunPython(as_constant, queue_waiting),
     ]

@@ -18,7 +18,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
 from agents import __version__
-from agents.enums import Outcome, TriggerKind
+from agents.enums import Outcome, Status, TriggerKind, WaitingOn
 from agents.knowledge.documents import document_detach
 from agents.models import Budget, Cap, Collection, Installation, Memory, Precedent, ToolCall, Trigger
 from agents.sessions.schema import release
@@ -29,6 +29,7 @@ from audit.models import AuditEvent
 from tests import databases
 from tests.agents.admin.rows import make_call
 from tests.agents.knowledge.samples import make_collection, make_document
+from tests.factories import make_session
 
 from .source import ROOT
 
@@ -198,6 +199,14 @@ def test_last_migration_can_be_reversed_and_applied_again(migrate):
     migrate("agents", last)
     assert schema() == built
     assert list(ToolCall.objects.unknown().values_list("pk", "unknown_since")) == [(unknown.pk, unknown.settled_at)]
+
+
+def test_run_that_waits_for_started_runs_goes_on_in_the_version_before(migrate):
+    run = make_session(Status.WAITING, waiting_on=WaitingOn.RUNS)
+    migrate("agents", "0032_versions_beside_migrations")
+    row = apps_at("0032_versions_beside_migrations").get_model("agents", "AgentSession").objects.get(pk=run.pk)
+    assert (row.status, row.waiting_on, row.next_wake_at) == ("queued", "", None)
+    assert row.enqueued_at
 
 
 def pending_list():
