@@ -1,6 +1,7 @@
 """Skills that try, in an isolated process, what such a process must not be able to do."""
 
 import ctypes
+import mmap
 import os
 import socket
 import sys
@@ -28,7 +29,11 @@ def probe(variables: list[str], files: list[str], port: int, path: str, file: st
     """Says what a skill is able to do that it should not be."""
     tries: dict[str, dict[str, Callable[[], Any]]] = {
         "limits": {"take more memory than its limit": _take_memory, "write more than its limit": _write_much},
-        "memory": {"have memory beside its limit": _take_unnamed_file, "leave memory behind": _share_memory},
+        "memory": {
+            "have memory beside its limit": _take_unnamed_file,
+            "leave memory behind": _share_memory,
+            "share memory without a file": lambda: mmap.mmap(-1, mmap.PAGESIZE).close(),
+        },
         "metadata": {
             "change modes of files": lambda: _change(file, lambda: Path(file).chmod(0o640)),
             "change times of files": lambda: _change(file, lambda: os.utime(file, (1, 1))),
@@ -40,6 +45,7 @@ def probe(variables: list[str], files: list[str], port: int, path: str, file: st
             "connect by TCP": lambda: _send(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port)),
             "send by UDP": lambda: _send(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", port)),
             "connect to a program of this machine": lambda: _send(socket.AF_UNIX, socket.SOCK_STREAM, path),
+            "have a socket with an address": lambda: [one.close() for one in socket.socketpair(type=socket.SOCK_RAW)],
         },
         "processes": {
             "send signals to its worker": lambda: os.kill(os.getppid(), 0),

@@ -1,8 +1,9 @@
-"""What an isolated skill takes of the disk, and with what it starts of the memory, as its worker sees it.
+"""What an isolated skill takes of the disk, and with what it starts of memory and processes, as its worker sees it.
 
-The system limits each file, and the memory of each process; nothing limits their sum. So the worker looks at it many
-times a second and ends a call that has gone beyond. Files count with the blocks that they take: those in the folder of
-the call, and deleted ones that are still open or mapped. What cannot be looked at ends the call, too.
+The system limits each file, and the memory of each process; nothing limits their sum, and nothing the number of root's
+processes. So the worker looks at it many times a second and ends a call that has gone beyond. Files count with the
+blocks that they take: those in the folder of the call, and deleted ones that are still open or mapped. What cannot be
+looked at ends the call, too.
 """
 
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from agents.skills.limits import MEGABYTE, Limits, reached
+from agents.skills.limits import MEGABYTE, THREADS, Limits, reached
 
 PAUSE_SECONDS: Final = 0.05
 PART_OF_THE_TIME: Final = 10  # looking takes at most one tenth
@@ -21,7 +22,7 @@ _PROC: Final = Path("/proc")
 _BLOCK_BYTES: Final = 512  # of st_blocks, whatever the file system
 _KILOBYTE: Final = 1024
 _INODE, _NAME = 4, 5  # in a line of the map of a process
-_STATE, _GROUP = 0, 2  # in the line of a process, after its name
+_STATE, _GROUP, _TASKS = 0, 2, 17  # in the line of a process, after its name
 _GONE: Final = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
 
@@ -57,6 +58,8 @@ class Usage:
         if files > self._limits.files:
             return "files"
         processes = list(_group(self._pid)) if self._limits.processes else [self._pid]
+        if sum(map(_tasks, processes)) > 1 + self._limits.processes + THREADS:
+            return "processes"
         if size + self._deleted(processes) > self._limits.folder_mb * MEGABYTE:
             return "folder_mb"
         is_over = self._limits.processes and sum(map(_memory, processes)) > self._limits.memory_mb * MEGABYTE
@@ -121,6 +124,11 @@ def _memory(pid: int) -> int:
     except PermissionError:
         found = []  # it has ended; one that hides has been found before, by its files
     return int(found[0]) * _KILOBYTE if found else 0
+
+
+def _tasks(pid: int) -> int:
+    """Return how many threads a process has; 0 if it is gone."""
+    return int((_state(pid)[_TASKS : _TASKS + 1] or ["0"])[0])
 
 
 def _group(leader: int) -> Iterator[int]:

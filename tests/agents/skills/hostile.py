@@ -9,6 +9,7 @@ import pickle
 import resource
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,12 @@ def try_all(acts: list[list[Any]]) -> list[Any]:
     return found
 
 
+@skill(**APART, limits=Limits(processes=4))
+def try_all_with_processes(acts: list[list[Any]]) -> list[Any]:
+    """Tries the acts of other skills here, where processes may be started."""
+    return try_all.function(acts)
+
+
 @skill(**APART)
 def read(path: str) -> str:
     """Reads a file, or lists a folder."""
@@ -125,6 +132,8 @@ def reach(how: str, place: str) -> str:
             socket.getaddrinfo("example.org", 443)
         case "pair":
             socket.socketpair(type=socket.SOCK_DGRAM)[0].sendto(b"x", place)
+        case "raw pair":  # another name of the same
+            socket.socketpair(type=socket.SOCK_RAW)[0].sendto(b"x", place)
     return "reached"
 
 
@@ -161,6 +170,48 @@ def change(how: str, path: str) -> int:
         ),
     }
     return 0 if acts[how]() == 0 else ctypes.get_errno()
+
+
+@skill(**APART)
+def take_at_once(how: str) -> int:
+    """Takes something that nobody counts before it is taken, and returns the error."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    opened = os.open("file", os.O_RDWR | os.O_CREAT)
+    much, keep_size, shared = ctypes.c_long(8 * MEGABYTE), 1, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
+    reserved = struct.pack("hhqqi20x", 0, 0, 0, 8 * MEGABYTE, 0)
+    clone = {"x86_64": 56}.get(os.uname().machine, 220)
+    acts = {
+        "disk": lambda: libc.fallocate(opened, 0, ctypes.c_long(0), much),
+        "disk beyond the end": lambda: libc.fallocate(opened, keep_size, ctypes.c_long(0), much),
+        "disk by ioctl": lambda: libc.ioctl(opened, ctypes.c_ulong(0x40305828), reserved),
+        "disk by ioctl of 64 bits": lambda: libc.ioctl(opened, ctypes.c_ulong(0x4030582A), reserved),
+        "shared memory": lambda: -((libc.mmap(None, much, 3, shared, -1, 0) or 0) == ctypes.c_void_p(-1).value),
+        "rules": lambda: libc.syscall(444, (ctypes.c_uint64 * 2)(0, 3), ctypes.c_size_t(16), 0),
+        "requests": lambda: libc.syscall(
+            {"x86_64": 206}.get(os.uname().machine, 0), 1000, ctypes.byref(ctypes.c_ulong(0))
+        ),
+        "watches": lambda: libc.inotify_init1(0),
+        "lease": lambda: libc.fcntl(os.open(__file__, os.O_RDONLY), 1024, 0),
+        "child of the worker": lambda: libc.syscall(clone, ctypes.c_long(0x8000 | 17), 0, 0, 0, 0) or os._exit(0),
+        "program": lambda: libc.open(b"a", os.O_CREAT | os.O_WRONLY, 0o4700),
+        "program of a group": lambda: libc.openat(-100, b"b", os.O_CREAT | os.O_WRONLY, 0o2700),
+        "program without a name": lambda: libc.open(b".", os.O_TMPFILE | os.O_WRONLY, 0o4700),
+        "program by creat": lambda: libc.creat(b"c", 0o4700),
+        "program as a node": lambda: libc.mknod(b"d", 0o104700, 0),
+        "openat2": lambda: libc.syscall(437, -100, b"e", (ctypes.c_uint64 * 3)(0o101, 0o4700), ctypes.c_size_t(24)),
+    }
+    ctypes.set_errno(0)
+    done = acts[how]()
+    return 0 if done >= 0 else ctypes.get_errno()
+
+
+@skill(**APART)
+def reserve_as_libraries_do() -> int:
+    """Gives a file its size before it is written, which is allowed."""
+    opened = os.open("file", os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(opened, 0, MEGABYTE)
+    return os.fstat(opened).st_size
 
 
 @skill(**APART)
@@ -267,8 +318,7 @@ def take_memory_together() -> int:
 def watch_folder() -> int:
     """Asks to be told of what happens in a folder, and returns the error."""
     libc = ctypes.CDLL(None, use_errno=True)
-    watch = libc.inotify_init1(0)
-    return 0 if libc.inotify_add_watch(watch, b"/", 0xFFF) >= 0 else ctypes.get_errno()
+    return 0 if libc.inotify_add_watch(0, b"/", 0xFFF) >= 0 else ctypes.get_errno()
 
 
 @skill(**APART)
@@ -343,6 +393,17 @@ def fork_bomb_with_leave(path: str) -> int:
             if (child := os.fork()) == 0:
                 time.sleep(600)
             file.write(f"{child}\n")
+    time.sleep(30)
+    return 100
+
+
+@skill(**APART, timeout_seconds=60)
+def start_threads() -> int:
+    """Starts a hundred threads that need little, and waits to be ended."""
+    threading.stack_size(65_536)
+    for _ in range(100):
+        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+    time.sleep(30)
     return 100
 
 

@@ -262,6 +262,25 @@ def test_nothing_is_left_in_the_kernel_and_no_memory_is_beside_the_limit(needs):
         assert str(0x1C905) not in listed.split()
 
 
+TAKEN_AT_ONCE = {
+    **dict.fromkeys(("disk", "disk beyond the end", "disk by ioctl", "disk by ioctl of 64 bits"), NOT_SUPPORTED),
+    **dict.fromkeys(("shared memory", "lease", "child of the worker"), NOT_PERMITTED),
+    **dict.fromkeys(("rules", "requests", "watches", "openat2"), errno.ENOSYS),
+    **dict.fromkeys(
+        ("program", "program of a group", "program without a name", "program by creat", "program as a node"),
+        NOT_PERMITTED,
+    ),
+}
+
+
+def test_nothing_is_taken_at_once_that_is_counted_too_late_or_by_nobody(needs):
+    """A disk that is reserved, shared memory of which one page is kept, what a user has a number of, setuid."""
+    needs("network", "processes")
+    found = call(hostile.try_all_with_processes, acts=[["take_at_once", how] for how in TAKEN_AT_ONCE])
+    assert dict(zip(TAKEN_AT_ONCE, found, strict=True)) == TAKEN_AT_ONCE
+    assert call(hostile.reserve_as_libraries_do) == MEGABYTE
+
+
 # --- The network ---
 
 
@@ -273,11 +292,15 @@ def servers(tmp_path):
         local.bind(str(tmp_path / "socket"))
         local.listen()
         port = str(tcp.getsockname()[1])
-        yield {"tcp": port, "udp": port, "unix": str(tmp_path / "socket"), "pair": "/dev/log", "name": ""}
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+            log.bind(to := str(tmp_path / "log"))
+            yield {"tcp": port, "udp": port, "unix": str(tmp_path / "socket"), "pair": to, "raw pair": to, "name": ""}
+            with pytest.raises(BlockingIOError):
+                log.recv(1, socket.MSG_DONTWAIT)
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("how", ["tcp", "udp", "unix", "pair", "name"])
+@pytest.mark.parametrize("how", ["tcp", "udp", "unix", "pair", "raw pair", "name"])
 def test_error_says_that_there_is_no_network(needs, servers, how):
     needs("network")
     with pytest.raises(SkillFailed, match=r"\(an isolated skill has no network\)"):
@@ -342,14 +365,20 @@ def test_fork_bomb_starts_nothing(needs):
 @pytest.mark.long
 def test_fork_bomb_of_a_skill_that_may_start_processes_is_bounded_and_ended(tmp_path):
     started = tmp_path / "started"
-    if os.getuid() == 0:  # whose processes the system does not count
-        assert call(hostile.fork_bomb_with_leave, path=str(started)) == 100
-    else:
-        with pytest.raises(SkillFailed, match=r"BlockingIOError.*reached its limit processes=4; declare it"):
-            call(hostile.fork_bomb_with_leave, path=str(started))
+    # The system does not count the processes of root; then its worker does.
+    ends, words = (OutcomeUnknown, "ended with") if os.getuid() == 0 else (SkillFailed, "BlockingIOError")
+    with pytest.raises(ends, match=rf"{words}.*reached its limit processes=4; declare it"):
+        call(hostile.fork_bomb_with_leave, path=str(started))
     numbers = [int(number) for number in started.read_text().split()]
     assert 0 < len(numbers) <= 100
     until(lambda: not any(map(is_alive, numbers)))
+
+
+@pytest.mark.long
+def test_threads_are_bounded():
+    words = "ended with" if os.getuid() == 0 else "can't start new thread"
+    with pytest.raises((OutcomeUnknown, SkillFailed), match=words):
+        call(hostile.start_threads)
 
 
 @pytest.mark.sampled(1)
@@ -513,10 +542,15 @@ def test_probe_is_able_to_do_everything_where_nothing_confines_it(tmp_path, serv
 
     assert len(able["environment"]) > 1
     assert able["files"] == [f"open {tmp_path / 'file'}", f"open /proc/{os.getpid()}/environ"]
-    assert able["network"] == ["connect by TCP", "send by UDP", "connect to a program of this machine"]
+    assert able["network"] == [
+        "connect by TCP",
+        "send by UDP",
+        "connect to a program of this machine",
+        "have a socket with an address",
+    ]
     assert able["processes"] == ["send signals to its worker", "start processes"]
     assert "write more than its limit" in able["limits"]
-    assert able["memory"] == ["have memory beside its limit", "leave memory behind"]
+    assert able["memory"] == ["have memory beside its limit", "leave memory behind", "share memory without a file"]
     assert able["metadata"][:3] == ["change modes of files", "change times of files", "change owners of files"]
     with patch("agents.skills.probe.LEFT_SECONDS", 0):
         assert fill.run() is None
@@ -537,7 +571,7 @@ def test_probe_is_not_taken_in_by_calls_that_do_nothing(tmp_path):
 
     assert nothing.call_count == 2
     assert not {"change modes of files", "change times of files"} & set(able["metadata"])
-    assert able["memory"] == ["have memory beside its limit"]
+    assert able["memory"] == ["have memory beside its limit", "share memory without a file"]
 
 
 def test_report_tells_of_a_skill_that_fills_the_disk(monkeypatch):

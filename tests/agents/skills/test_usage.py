@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from agents.skills import usage
-from agents.skills.limits import DEFAULT_LIMITS, MEGABYTE, Limits
+from agents.skills.limits import DEFAULT_LIMITS, MEGABYTE, THREADS, Limits
 from agents.skills.usage import Usage
 
 FULL = os.urandom(MEGABYTE)
@@ -71,7 +71,7 @@ def test_deleted_file_that_is_only_mapped_counts_as_a_full_one(folder):
 
 
 def test_memory_of_a_group_is_counted_together():
-    code = f"import os, time; os.fork(); kept = os.urandom({40 * MEGABYTE}); print('taken', flush=True); time.sleep(60)"
+    code = f"import os, time; os.fork(); kept = os.urandom({40 * MEGABYTE}); os.write(1, b'taken\\n'); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as leader:
         try:
             for _ in range(2):
@@ -79,6 +79,24 @@ def test_memory_of_a_group_is_counted_together():
             assert "memory_mb=70;" in problem(Limits(processes=1, memory_mb=70), leader.pid)
             assert problem(Limits(processes=1, memory_mb=200), leader.pid) == ""
             assert problem(Limits(memory_mb=70), leader.pid) == "", "the system limits a single process"
+        finally:
+            os.killpg(leader.pid, 9)
+
+
+def test_threads_of_all_processes_are_counted_together():
+    """The system counts them, too, unless they are root's."""
+    each = THREADS * 3 // 4
+    code = "import os, threading, time; os.fork()\n"
+    code += f"for _ in range({each - 1}): threading.Thread(target=time.sleep, args=(60,)).start()\n"
+    code += "os.write(1, b'started\\n'); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as leader:
+        try:
+            for _ in range(2):
+                assert leader.stdout.readline() == b"started\n"
+            beside = 2 * each - THREADS - 1
+            assert problem(Limits(processes=beside), leader.pid) == ""
+            assert f"processes={beside - 1};" in problem(Limits(processes=beside - 1), leader.pid)
+            assert problem(Limits(), leader.pid) == ""
         finally:
             os.killpg(leader.pid, 9)
 
