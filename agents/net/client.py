@@ -244,6 +244,7 @@ class RequestOptions(TypedDict, total=False):
     json: Any
     limits: Limits
     secret: Collection[str]  # names of headers that hold secrets: no other origin gets them
+    stays: bool  # the address holds a secret, which a redirect may repeat: another origin is refused
 
 
 Check = Callable[[], CheckedUrl]
@@ -314,6 +315,7 @@ class Exchange:
         self._url = url
         self._content, self._headers = _payload(options)
         self._goes_along = HARMLESS - {name.lower() for name in options.get("secret", ())}
+        self._stays = options.get("stays", False)
         self._checked: CheckedUrl | None = None
         self._redirects = 0
         self.deadline = Deadline(self._limits.deadline)
@@ -337,7 +339,7 @@ class Exchange:
         """Check the next hop, and drop what must not be sent there."""
         checked = self._client.check(self._url, self.deadline)
         if self._checked is not None and checked.origin != self._checked.origin:
-            if checked.host != self._checked.host and not self._client.cross_host:
+            if self._stays or (checked.host != self._checked.host and not self._client.cross_host):
                 raise UrlRefused("redirect_host")
             if self._content:
                 raise UrlRefused("redirect_body")

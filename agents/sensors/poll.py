@@ -75,7 +75,7 @@ class Poll(Sensing):
         headers = asked.headers | self._conditions()
         try:
             async with self.services.fetches:
-                answer = await self.services.client.get(asked.url, headers=headers, secret=asked.secret, limits=LIMITS)
+                answer = await self.services.client.get(asked.url, headers=headers, limits=LIMITS, **asked.options)
         except (UrlRefused, FetchFailed) as error:
             raise Failed(str(error)) from None
         if answer.status == NOT_MODIFIED:

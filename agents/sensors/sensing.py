@@ -22,6 +22,7 @@ from watchfiles import awatch
 
 from agents.conf import clock
 from agents.models import Sensor
+from agents.net.client import RequestOptions
 from agents.net.streams import StreamingClient
 from agents.net.urls import UrlRefused
 from agents.policy.destinations import Destination
@@ -132,11 +133,20 @@ class Resolve(Protocol):
 
 @dataclass(frozen=True)
 class SourceRequest:
-    """Where a sensor looks: the address with its parameters, and the headers, of which some hold secrets."""
+    """Where a sensor looks: the address with its parameters, and the headers, of which some hold secrets.
+
+    `stays`: the address holds a secret, so no redirect leads elsewhere.
+    """
 
     url: str
     headers: dict[str, str]
     secret: frozenset[str]
+    stays: bool
+
+    @property
+    def options(self) -> RequestOptions:
+        """How the client asks, besides the headers."""
+        return {"secret": self.secret, "stays": self.stays}
 
 
 @dataclass(frozen=True)
@@ -243,7 +253,8 @@ class Sensing:
         if params := {name: _parameter(value) for name, value in resolved["params"].items()}:
             address = f"{address}{'&' if '?' in address else '?'}{urlencode(params)}"
         secret = frozenset(name for name, value in source.headers.items() if has_handle(value))
-        return SourceRequest(address, {name: str(value) for name, value in resolved["headers"].items()}, secret)
+        headers = {name: str(value) for name, value in resolved["headers"].items()}
+        return SourceRequest(address, headers, secret, stays=has_handle(source.params))
 
     async def with_secrets(self, given: Mapping[str, Any], destination: Callable[[], Destination]) -> Mapping[str, Any]:
         """Return what a source is asked with, secrets in place of their handles; Failed if they may not go there."""

@@ -213,6 +213,24 @@ def test_redirect_to_another_host_carries_no_secret(serving, admin):
     assert "zq81" not in json.dumps([bad.asked, caught])
 
 
+@pytest.mark.parametrize("kind", ["poll", "items", "stream"])
+def test_secret_in_an_address_follows_no_redirect_to_another_origin(serving, admin, kind):
+    """The server may repeat the whole address in it, and the secret with it."""
+    caught, asked = [], []
+    bad = serving(Web, lambda request: caught.append(request.path) or {"n": 2})
+    away = bad.url.rstrip("/")
+    good = serving(Web, lambda request: asked.append(request.path) or (302, {"Location": away + request.path}, b""))
+    bind("crm", HERE + ":" + good.url.split(":")[2].strip("/"), by=admin)
+    source = {"items" if kind == "items" else "url": good.url, "params": {"key": {"$secret": "crm"}}}
+    given = {"interval": 60} if kind != "stream" else {}
+    scene = Scene(sensor("feed", "stream" if kind == "stream" else "poll", source, ("value",), (), **given))
+    [tried] = agent_try(agent=scene.agent, by=None, now=clock())["sensors"]
+
+    assert asked == [f"/?key={OTHER}"]
+    assert "The server redirects to another host" in tried["problem"]
+    assert caught == []
+
+
 # --- What is named works, and is on record ---
 
 
