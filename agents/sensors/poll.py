@@ -75,7 +75,9 @@ class Poll(Sensing):
         headers = asked.headers | self._conditions()
         try:
             async with self.services.fetches:
-                answer = await self.services.client.get(asked.url, headers=headers, limits=LIMITS, **asked.options)
+                answer = await self.services.client.get(
+                    asked.url, headers=headers, secret=asked.secret, stays=asked.stays, limits=LIMITS
+                )
         except (UrlRefused, FetchFailed) as error:
             raise Failed(str(error)) from None
         if answer.status == NOT_MODIFIED:

@@ -22,7 +22,6 @@ from watchfiles import awatch
 
 from agents.conf import clock
 from agents.models import Sensor
-from agents.net.client import RequestOptions
 from agents.net.streams import StreamingClient
 from agents.net.urls import UrlRefused
 from agents.policy.destinations import Destination
@@ -142,11 +141,6 @@ class SourceRequest:
     headers: dict[str, str]
     secret: frozenset[str]
     stays: bool
-
-    @property
-    def options(self) -> RequestOptions:
-        """How the client asks, besides the headers."""
-        return {"secret": self.secret, "stays": self.stays}
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,9 @@ class Stream(Sensing):
             headers["Last-Event-ID"] = resume_id
         deadline = sensor_slice_lifetime().total_seconds() + OPEN_SECONDS
         limits = Limits(deadline=deadline, max_bytes=MOST_BYTES, max_ratio=1000)
-        opening = self.services.client.stream("GET", asked.url, headers=headers, limits=limits, **asked.options)
+        opening = self.services.client.stream(
+            "GET", asked.url, headers=headers, secret=asked.secret, stays=asked.stays, limits=limits
+        )
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(OPEN_SECONDS):

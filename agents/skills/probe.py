@@ -45,7 +45,7 @@ def probe(variables: list[str], files: list[str], port: int, path: str, file: st
             "connect by TCP": lambda: _send(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port)),
             "send by UDP": lambda: _send(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", port)),
             "connect to a program of this machine": lambda: _send(socket.AF_UNIX, socket.SOCK_STREAM, path),
-            "have a socket with an address": lambda: [one.close() for one in socket.socketpair(type=socket.SOCK_RAW)],
+            "have a socket with an address": _pair_with_an_address,
         },
         "processes": {
             "send signals to its worker": lambda: os.kill(os.getppid(), 0),
@@ -88,6 +88,11 @@ def _send(family: int, kind: int, place: Any) -> None:
     with socket.socket(family, kind) as sender:
         sender.connect(place)
         sender.send(b"")
+
+
+def _pair_with_an_address() -> None:
+    for one in socket.socketpair(type=socket.SOCK_RAW):
+        one.close()
 
 
 def _change(file: str, act: Callable[[], None]) -> None:
