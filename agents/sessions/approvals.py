@@ -32,6 +32,7 @@ from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefu
 from agents.models import AgentSession, Approval, ApprovalVote, StandingApproval, ToolCall
 from agents.people.access import DECIDE_PERMISSION, actor_of
 from agents.people.activity import event_emit
+from agents.people.delegations import is_approver
 from agents.people.notifications import ABOUT_APPROVALS, approval_path, notification_create, notifications_settle
 from agents.policy.consent import call_digest, free_values_are_harmless, held_arguments, named_arguments, reshaped
 from agents.policy.transitions import TERMINAL
@@ -70,7 +71,8 @@ def call_shown(approval: Approval, arguments: Any = None) -> Shown:
 #
 # A standing approval holds for one capability in one version, with the same arguments except the free ones. An
 # argument that names a destination is never free. It never covers a PRIVILEGED or high-risk call, nor one above the
-# level or risk of the call that the person saw. Each covered call still gets a ticket of its own.
+# level or risk of the call that the person saw. Each covered call still gets a ticket of its own. It covers nothing
+# while the person may not decide: their right was taken, a delegation is over, or their account is not active.
 
 
 REMEMBERED_CALLS: Final = 300  # decided last, whose hosts a reader may take another host for
@@ -89,7 +91,7 @@ def standing_use(
     for standing in rows.select_related("created_by").order_by("pk"):
         if _goes_beyond(standing, capability.level, risk) or not _covers(standing, capability, arguments):
             continue
-        if is_watched(capability.level) and _binds_its_maker(standing):
+        if not is_approver(standing.created_by, now) or (is_watched(capability.level) and _binds_its_maker(standing)):
             continue
         if StandingApproval.objects.filter(pk=standing.pk, uses_left__gt=0).update(uses_left=F("uses_left") - 1):
             return standing

@@ -470,6 +470,22 @@ def test_a_standing_approval_decides_the_like_and_nothing_else(approver, letter)
     assert StandingApproval.objects.get().uses_left == 0
 
 
+@pytest.mark.parametrize("ended", ["permission", "account"])
+def test_a_standing_approval_covers_nothing_once_its_maker_may_not_decide(approver, letter, ended):
+    make_user(is_superuser=True)  # who can be asked instead
+    session = make_session()
+    send(session, to="Ada")
+    standing(session, approver)
+    assert send(session, to="Ada").ok
+    if ended == "permission":
+        approver.user_permissions.clear()
+    else:
+        approver.is_active = False
+        approver.save()
+    assert send(session, key="turn:2", to="Ada").outcome == Outcome.APPROVAL_PENDING
+    assert len(letter.calls) == 1
+
+
 def test_a_free_argument_that_holds_an_address_asks_again(approver, letter):
     session = make_session()
     send(session, to="Ada", text="hello")
