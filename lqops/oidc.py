@@ -36,6 +36,7 @@ from agents.people.identities import (
     BY_ADDRESS,
     BY_SIGN_IN,
     PROOF_FOR,
+    account_lock,
     accounts_with_email,
     canonical_email,
     link_record,
@@ -188,11 +189,13 @@ def _link(request: HttpRequest, sociallogin: Any, user: User) -> None:
     now = clock()
     if not user.is_active:
         refuse(request, INACTIVE)
-    if needs_proof(user, now):
-        _ask_for_proof(request, sociallogin, user, now)
     with transaction.atomic():
-        sociallogin.connect(request, user)
-        link_record(user=user, identity=sociallogin.account.uid, way=BY_ADDRESS, now=now)
+        closed = needs_proof(account_lock(user), now)  # of two identities that come at once, a consent opens to one
+        if not closed:
+            sociallogin.connect(request, user)
+            link_record(user=user, identity=sociallogin.account.uid, way=BY_ADDRESS, now=now)
+    if closed:
+        _ask_for_proof(request, sociallogin, user, now)
 
 
 def _ask_for_proof(request: HttpRequest, sociallogin: Any, user: User, now: datetime) -> NoReturn:

@@ -84,6 +84,11 @@ def _skeleton(text: str) -> str:
 # --- Links ---
 
 
+def account_lock(user: User) -> User:
+    """Return the account as it is now, locked until the transaction ends. On SQLite the transaction is the lock."""
+    return User.objects.select_for_update(no_key=True).get(pk=user.pk)
+
+
 def needs_proof(user: User, now: datetime) -> bool:
     """Tell whether an address alone does not open an account.
 

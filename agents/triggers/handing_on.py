@@ -191,11 +191,13 @@ def _hand_back(child_pk: int, parent_pk: int, *, now: datetime) -> bool:
     heir = _nearest_active(parent_pk)
     if heir is not None:
         heir = session_lock(heir.pk)
+        if heir.status in TERMINAL:
+            return False  # it has ended meanwhile: next time the rest goes to the run above it
     child = session_lock(child_pk)
     if child.handed_back_at is not None:
         return False
     AgentSession.objects.filter(pk=child_pk).update(handed_back_at=now)
-    if heir is None or heir.status in TERMINAL:
+    if heir is None:
         return True
     rest = child.left_usd or ZERO
     if heir.max_cost_usd is not None and rest > ZERO:

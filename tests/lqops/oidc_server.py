@@ -32,6 +32,7 @@ class Provider:
     key: rsa.RSAPrivateKey = field(default_factory=_own_key)
     claims: dict = field(default_factory=dict)
     challenges: dict = field(default_factory=dict)  # of each code
+    people: dict = field(default_factory=dict)  # who signed in, by the code
     signing_key: object = None
     algorithm: str = "RS256"
     issuer: str = ""
@@ -54,6 +55,7 @@ class Provider:
         asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
         code = f"code-{len(self.challenges)}"
         self.challenges[code] = asked["code_challenge"]
+        self.people[code] = dict(self.claims)
         return f"{asked['redirect_uri']}?code={code}&state={asked['state']}"
 
     def token(self, form):
@@ -62,7 +64,13 @@ class Provider:
         if form["client_secret"][0] != CLIENT_SECRET or self.challenges.pop(form["code"][0], "") != digest:
             return 400, {"error": "invalid_grant"}
         now = int(clock().timestamp())
-        claims = {"iss": self.address, "aud": CLIENT_ID, "iat": now, "exp": now + 60, **self.claims}
+        claims = {
+            "iss": self.address,
+            "aud": CLIENT_ID,
+            "iat": now,
+            "exp": now + 60,
+            **self.people.pop(form["code"][0]),
+        }
         key = None if self.algorithm == "none" else self.signing_key or self.key
         token = jwt.encode(claims, key, self.algorithm, headers={"kid": "one"})
         return 200, {"access_token": "x", "token_type": "Bearer"} | ({"id_token": token} if self.sends_token else {})

@@ -1,5 +1,7 @@
 """Single sign-on against a provider on loopback: who gets in, as whom, and who does not."""
 
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
@@ -9,12 +11,13 @@ from allauth.socialaccount.models import SocialAccount
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.contrib.auth.models import Permission, User
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
 from django.test import Client
 
 from agents.conf import clock
 from agents.models import Notification, Profile
 from agents.people import sign_ins
-from agents.people.identities import PROOF_FOR, link_allow, links_remove
+from agents.people.identities import PROOF_FOR, link_allow, links_remove, needs_proof
 from audit.models import AuditEvent
 from lqops.env import Env
 from lqops.oidc_config import Oidc, configured_oidc
@@ -399,6 +402,43 @@ def test_consent_of_an_admin_counts_once_and_for_a_few_days(provider, settings):
 
     Profile.objects.update(sso_link_until=clock())
     assert "within 10 minutes" in refused(sign_in(provider))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_consent_of_an_admin_opens_to_one_of_two_identities_that_come_at_once(provider, monkeypatch):
+    ada = make_linkable(email="ada@example.org")
+    both_have_asked = threading.Barrier(2)
+
+    def asked_together(user, now):
+        found = needs_proof(user, now)
+        with suppress(threading.BrokenBarrierError):  # the other one waits for this one's lock
+            both_have_asked.wait(timeout=1)
+        return found
+
+    monkeypatch.setattr("lqops.oidc.needs_proof", asked_together)
+    ways = [sent_back(provider, subject) for subject in ("ada-1", "ada-2")]
+
+    def come_back(client, path, query):
+        try:
+            client.get(path, query)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=come_back, args=way) for way in ways]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ada.socialaccount_set.count() == 1
+    assert sorted(is_signed_in(client) for client, *_ in ways) == [False, True]
+
+
+def sent_back(provider, subject):
+    """A browser on its way back from the provider, where somebody has signed in."""
+    client = Client()
+    provider.claims = {**ADA, "sub": subject}
+    back = urlsplit(provider.authorize(client.get(START)["Location"]))
+    return client, back.path, {name: values[0] for name, values in parse_qs(back.query).items()}
 
 
 def test_removed_link_opens_nothing(provider):

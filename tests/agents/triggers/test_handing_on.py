@@ -11,6 +11,7 @@ from agents.enums import HaltState, Mode, Status, TerminalReason, ToolIntent
 from agents.exceptions import Invalid, NotFound
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Alert, Approval, ToolCall
+from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_end_unheld
 from agents.sessions.halts import session_halt
 from agents.sessions.lifecycle import session_lock
@@ -181,6 +182,22 @@ def test_rest_goes_to_the_nearest_run_that_is_not_over(parent, helper, owner):
     end(child)
     end(grandchild)
     children_attend(clock())
+    assert caps(parent) == [CAP]
+
+
+def test_rest_passes_by_a_run_that_ends_while_it_is_handed_back(parent, helper, owner, monkeypatch):
+    """Seen as at work, and over when it is locked: the rest goes to the run above it."""
+    child = start(parent, helper)
+    grandchild = start(child, make_agent(owner=owner, mode="auto"), "0.1")
+    end(grandchild)
+
+    def ends_first(pk):
+        if pk == child.pk and session_lock(pk).status not in TERMINAL:
+            end(child)
+        return session_lock(pk)
+
+    monkeypatch.setattr("agents.triggers.handing_on.session_lock", ends_first)
+    assert [children_attend(clock()) for _ in range(3)] == [0, 2, 0]
     assert caps(parent) == [CAP]
 
 
