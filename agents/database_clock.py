@@ -1,5 +1,5 @@
-"""The time that all hosts share: that of the database. Leases, and whatever one host writes and another compares, go by
-it. SQLite serves one host, whose clock it has.
+"""The time that all hosts share: that of the database. Leases, and all times that one
+host writes and another compares, go by it. SQLite serves one host, whose clock it has.
 
 A host whose own clock differs by a quarter of a lease claims nothing until its clock is right: what it plans by its own
 clock, such as wake times, would be wrong for all others.

@@ -417,7 +417,7 @@ class EventKind(models.TextChoices):
 
 
 class FindingState(models.TextChoices):
-    """What people have done about a finding; `expired`: nothing, and nobody will be waited for."""
+    """What people have done about a finding; `expired`: nothing, and it waits for people no longer."""
 
     OPEN = "open"
     ACKNOWLEDGED = "acknowledged"

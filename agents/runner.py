@@ -133,7 +133,7 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
 
 
 def _waiting(wait: Exception) -> Waiting:
-    """Return what a session waits for that is put aside."""
+    """Return the wait of a session that is put aside."""
     match wait:
         case RetryLater() | ModelSuspended():
             return Waiting(WaitingOn.MODEL, model=wait.model, is_busy=isinstance(wait, ModelBusy))

@@ -143,7 +143,7 @@ def _place(event: StoredRow) -> dict[str, Any]:
 
 
 def _loans(rows: list[StoredRow]) -> dict[str, Any]:
-    """Return what of the cap is lent to started runs, by their ids, and what such runs have spent of it."""
+    """Return the amounts of the cap that are lent to started runs, by id, and the amount that such runs have spent."""
     lent: dict[str, Decimal] = {}
     spent = Decimal(0)
     for event in rows:

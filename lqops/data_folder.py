@@ -73,7 +73,7 @@ def _for_an_installed_package(values: Mapping[str, str]) -> DataFolder:
         here = here.absolute()
         if here.stat().st_uid == os.geteuid():
             return DataFolder(here)
-        # Whoever may write to a shared folder must not choose the keys of others who work there.
+        # A user who may write to a shared folder must not choose the keys of others who work there.
         return DataFolder(
             here,
             fault=f"{here} holds data of lqops and belongs to another user. To use it, set LQOPS_VAR_DIR="

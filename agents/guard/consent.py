@@ -77,7 +77,7 @@ def _risk(call: Call, level: Level) -> Risk | None:
 
 
 def consent(call: Call) -> Approval | ToolResult | None:
-    """Return None if nobody needs to be asked, an approved ticket, or what the run gets while there is none.
+    """Return None if the call needs no approval, an approved ticket, or the refusal while there is none.
 
     The caller holds the session's row.
     """
@@ -91,7 +91,7 @@ def consent(call: Call) -> Approval | ToolResult | None:
 
 
 def is_ruled_out(call: Call) -> bool:
-    """Return whether the call will be refused whatever it would come to, so that no prediction is worth its price.
+    """Return whether the call is refused in any case, so that no prediction is worth its price.
 
     It decides and records nothing; the guard does when the call is made.
     """
@@ -249,7 +249,7 @@ def _ask(call: Call, asking: Verdict | None, *, instead_of: Approval | None) -> 
 def _is_outranked(ticket: Approval, call: Call, asking: Verdict | None) -> bool:
     """Return whether a live ticket is for a lower level than the call has now, or lacks a role that a rule asks for.
 
-    So is one that a standing approval decided, if a rule asks by now: nobody has seen that call.
+    So is one that a standing approval decided, if a rule asks by now: no person has seen that call.
     """
     if ticket.status not in LIVE:
         return False

@@ -405,7 +405,7 @@ def _decide(call: Call) -> Call | ToolResult:
 def _consented(call: Call) -> Call | ToolResult:
     """Return the call as people let it be made, by what is read now, or what the run gets instead.
 
-    It belongs after the last lock that the call waits for: what somebody forbids before that, such as by a rule, holds.
+    Ask after the last lock that the call waits for: a prohibition committed before that, such as a rule, holds.
     """
     asked = as_set_now(call)
     if isinstance(asked, ToolResult):

@@ -282,12 +282,12 @@ EXPIRING: Final = ("info", "warn")  # of any other severity, a finding waits for
 EXPIRED_AT_ONCE: Final = 100
 
 
-# Settled by time alone: open, of low severity, and nobody's task.
+# Settled by time alone: open, of low severity, and not assigned.
 BY_TIME: Final = Q(state=FindingState.OPEN, severity__in=EXPIRING, assignee__isnull=True)
 
 
 def findings_expire(now: datetime) -> int:
-    """Expire findings of low severity for which nobody has come for long, each with an audit event. Return how many.
+    """Expire findings of low severity that no person has changed for long, each with an audit event. Return how many.
 
     The finding stays as it is, and can be reopened; it waits as long again then. What keeps its run is over.
     """
@@ -305,7 +305,7 @@ def findings_expire(now: datetime) -> int:
         if row.created_at > since:
             break
         with transaction.atomic():
-            # Only if nobody has come meanwhile
+            # Only if no person has changed it meanwhile
             if Finding.objects.filter(BY_TIME, pk=row.pk, triaged_at=row.triaged_at).update(**expired):
                 _record(row, "expired", by=None, now=now)
                 done += 1

@@ -61,7 +61,7 @@ _HELD: Final = """
 
 # Of a skill's call also: no rule might fit it, no approval of this run was refused or is still to be decided or used,
 # the operators' settings of the skill are those that the call was planned by, and in its hour there is room for one
-# more. The steps make the row of an hour, and wait while somebody else counts: a statement that has waited could miss a
+# more. The steps make the row of an hour, and wait while another call counts: a statement that has waited could miss a
 # halt or a rule.
 _NOBODY_ASKS: Final = """
       AND NOT EXISTS (
@@ -168,7 +168,7 @@ def _open_sql(*, priced: bool, counted: bool) -> str:
     """Put the statement of PostgreSQL together. Locks in the order of everybody: session, budgets by id, count, chain.
 
     A row that was locked is read again as it is then; rules and settings are not. So the call of a skill waits for no
-    budget: where somebody else holds one, there is no room, and the steps decide.
+    budget: where another transaction holds one, there is no room, and the steps decide.
     """
     held = (_PRICED_HELD if priced else _HELD) + (_NOBODY_ASKS if counted else "")
     allowed = "held, room, head" if priced else "held, head"

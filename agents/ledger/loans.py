@@ -31,7 +31,7 @@ _CENT_OF_CENT: Final = Decimal("0.0001")
 
 
 def loan_of(lender: AgentSession, *, stated: Decimal | None, callee_cap: Decimal | None = None) -> Decimal:
-    """Return what a run lends to one that it starts; raise Invalid if it would not keep its floor.
+    """Return the loan of a run to one that it starts; raise Invalid if the lender would not keep its floor.
 
     Without a stated amount: the smallest of half of what is left, the cap of the callee and the default cap.
     """
@@ -88,7 +88,7 @@ def loan_text(session: AgentSession) -> str:
 def ends_after_its_runs(session: AgentSession) -> bool:
     """Return whether a run waits for those that it started before it ends.
 
-    A loop is told of their end by an alert, and a person who chats gets the answer at once.
+    An alert notifies a loop of their end, and a person who chats gets the answer at once.
     """
     if session.mode == Mode.CHAT:
         return bool(session.params.get("way") == "goal")
@@ -122,7 +122,7 @@ def runs_to_await(session: AgentSession, *, now: datetime) -> frozenset[int]:
 
 
 def runs_wait_note(row: AgentSession, *, now: datetime) -> datetime:
-    """Note on the row, which the caller holds and saves, what it waits for. Return when it goes on without that.
+    """Note the runs that it waits for on the row, which the caller saves. Return when it resumes without them.
 
     It has its whole patience again when a run has come back or another was started.
     """

@@ -98,7 +98,7 @@ def heartbeat_move(*, agent: Agent, before: AgentDefinition | None, definition: 
 
 
 def _times(definition: AgentDefinition) -> tuple[object, ...]:
-    """Return what a beat's time depends on."""
+    """Return the settings that a beat's time depends on."""
     beat = heartbeat_of(definition)
     return (beat and beat.interval, autonomy_of(definition).active_hours, definition.zone)
 

@@ -94,7 +94,7 @@ def register_host() -> None:
 
 
 def data_text() -> str:
-    """Where this installation keeps its data, for the output of whatever starts, and where there is data left over."""
+    """Where this installation keeps its data, and where unused data is, for the output of commands that start."""
     lines = [f"Data: {settings.VAR_DIR}"]
     if settings.UNUSED_DATA_DIR is not None:
         lines.append(

@@ -65,7 +65,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def default_mode_of(owner_id: int, mode: str) -> str:
-    """Return the approval mode of what has none of its own: the given one, unless the owner's ceiling asks more."""
+    """Return the default approval mode: the given one, unless the owner's ceiling is stricter."""
     default = {"mode": settings.LQOPS_CEILING_MODE, **own_ceilings(owner_id)}["mode"]
     return str(tighter({"mode": mode}, {"mode": default})["mode"])
 

@@ -26,7 +26,7 @@ from audit.models import AuditEvent
 CHANGE_USER: Final = "auth.change_user"
 PROOF_FOR: Final = timedelta(minutes=10)  # after the sign-in at the provider
 TOLD_AGAIN_AFTER: Final = timedelta(hours=1)
-# How somebody showed that an account is theirs.
+# How the owner of an identity proved that the account is theirs.
 BY_ADDRESS, BY_SIGN_IN, BY_ADMIN = "address", "sign_in", "admin"
 _MARK: Final = "Mn"
 _DOTLESS_I: Final = "\u0131"
@@ -92,8 +92,8 @@ def account_lock(user: User) -> User:
 def needs_proof(user: User, now: datetime) -> bool:
     """Tell whether an address alone does not open an account.
 
-    So it is for staff, whoever holds a permission or has opted in to runs, and accounts with another identity: an
-    address can be given to somebody else. The consent of an admin stands for the proof, once.
+    That holds for staff, for accounts with a permission, opted in to runs or with another identity: an address can be
+    reassigned. The consent of an admin replaces the proof, once.
     """
     profile = Profile.objects.filter(user_id=user.pk).first()
     if profile is not None and profile.sso_link_until is not None and profile.sso_link_until > now:
@@ -127,7 +127,7 @@ def link_allow(*, user: User, by: User | None, now: datetime) -> Profile:
 
 
 def link_record(*, user: User, identity: str, way: str, now: datetime) -> None:
-    """Record that an identity opens an account from now on, and tell its owner and the admins. It uses up a consent.
+    """Record that an identity opens an account from now on, and notify its owner and the admins. Uses up a consent.
 
     In the transaction that links them.
     """
@@ -148,7 +148,7 @@ _HOW: Final = {
 
 @transaction.atomic
 def link_wanted(*, user: User, address: str, now: datetime) -> None:
-    """Record that an identity was kept from an account, and tell its owner and the admins; once an hour."""
+    """Record that an identity was kept from an account, and notify its owner and the admins; once an hour."""
     kind, subject = "sign_in.proof_wanted", f"user:{user.pk}"
     if AuditEvent.objects.of_kind(kind).filter(subject=subject, at__gt=now - TOLD_AGAIN_AFTER).exists():
         return
@@ -182,7 +182,7 @@ def _record(kind: str, user: User, by: User | None, now: datetime, **details: An
 
 
 def _notify(user: User, now: datetime, title: str, body: str) -> None:
-    """Tell the owner of an account and those who manage people. What one of them has not read is not told again."""
+    """Notify the owner of an account and those who manage people, except who has the same notification unread."""
     page, told = f"/admin/auth/user/{user.pk}/change/", title.format(user=user.get_username())
     admins = User.objects.with_perm(CHANGE_USER, backend="django.contrib.auth.backends.ModelBackend")
     people = User.objects.filter(Q(pk=user.pk) | Q(pk__in=admins.values("pk")), is_active=True).order_by("pk")

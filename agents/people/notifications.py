@@ -78,7 +78,7 @@ def notification_mark_read(*, notification: Notification, by: User | None, now: 
 
 
 def notifications_settle(session_id: int, kinds: Collection[NoticeKind], *, now: datetime) -> None:
-    """Mark everybody's notifications of a matter that is decided as read: nobody has to look at them any more."""
+    """Mark all notifications of a decided matter as read."""
     Notification.objects.filter(session_id=session_id, kind__in=kinds, read_at__isnull=True).update(read_at=now)
 
 

@@ -87,7 +87,7 @@ class Limited:
 
 
 def _wait_for(taken: Callable[[], object], on_chunk: Callable[[Chunk], None]) -> None:
-    """Wait for a turn. Whoever listens may end the wait; nothing was sent then."""
+    """Wait for a turn. The listener may end the wait; nothing was sent then."""
     try:
         while not taken():
             on_chunk(Chunk(is_before=True))

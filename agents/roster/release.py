@@ -47,7 +47,7 @@ class Released:
 
 
 def ended_with(halt: Halt) -> Ended:
-    """Return what the halt has ended or, while it is in force, is about to end."""
+    """Return the agents and runs that the halt has ended or, while it is in force, is about to end."""
     ending = ended_by(halt) if halt.released_at is None else AgentSession.objects.none()
     since = halt.requested_at
     rows = agents_not_running(ending)
@@ -75,7 +75,7 @@ def work_release(
     start_again: bool | Collection[int] = False,
     run_again: bool | Collection[int] = False,
 ) -> Released:
-    """Release all work, then start again what the halt has ended: the agents and runs with these keys, or all."""
+    """Release all work, then start the agents and runs again that the halt has ended: those with these keys, or all."""
     halt = release_all_work(by=by, now=now, actor=actor, resume_spared=resume_spared)
     ended = ended_with(halt)
     refused: list[str] = []

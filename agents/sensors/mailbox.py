@@ -77,7 +77,7 @@ class _Connection(imaplib.IMAP4_SSL):
         return secured
 
     def _end_in_time(self, connected: socket.socket) -> None:
-        """Have the connection broken when its time is over: whoever waits for an answer gets an error."""
+        """Break the connection when its time is over: a thread that waits for an answer gets an error."""
         if self._end is not None:
             self._end.cancel()
         self._end = Timer(MOST_SECONDS, _break, [connected])
@@ -222,7 +222,7 @@ _POLICY: Final[Any] = _ShortHeaders()
 
 
 def _summary(data: bytes) -> dict[str, Any]:
-    """Return what is shown of a message. Whoever sends one does not stop those after it, whatever it is."""
+    """Return the summary of a message. One that cannot be parsed does not stop those after it."""
     try:
         return _shown(message_from_bytes(_beginning(data), policy=_POLICY))
     except Exception:  # noqa: BLE001 the parser raises errors of any kind

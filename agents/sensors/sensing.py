@@ -251,7 +251,7 @@ class Sensing:
         return SourceRequest(address, headers, secret, stays=has_handle(source.params))
 
     async def with_secrets(self, given: Mapping[str, Any], destination: Callable[[], Destination]) -> Mapping[str, Any]:
-        """Return what a source is asked with, secrets in place of their handles; Failed if they may not go there."""
+        """Return the given values with secrets in place of their handles; Failed if they may not go there."""
         if not has_handle(given):
             return given
         try:
@@ -357,7 +357,7 @@ class Sensing:
 
 
 def secret_user(held: LeasedSensor, *, sensor: Sensor | None = None, **details: Any) -> SecretUser:
-    """Return who uses a secret, for the audit log."""
+    """Return the user of a secret, for the audit log."""
     return SecretUser({"agent_id": str(held.row.agent.public_id), "sensor": held.spec.name, **details}, sensor)
 
 

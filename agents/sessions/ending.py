@@ -174,7 +174,7 @@ def session_rest(
     is_busy: bool = False,
     runs: frozenset[int] = frozenset(),
 ) -> None:
-    """Give a held session back: queued, sleeping until `wake_at`, or waiting on somebody, a model or started runs.
+    """Give a held session back: queued, sleeping until `wake_at`, or waiting on a person, a model or started runs.
 
     Work that came this far is progress, so the count of recoveries starts at zero. A session whose halt was requested
     meanwhile ends instead.

@@ -67,7 +67,7 @@ def _limits_of(row: AgentSession) -> Autonomy:
 
 LISTED: Final = 200
 TOLD: Final = "told_not_running"  # in the metadata of the session that ended: its owner was notified
-TOLD_AFTER: Final = timedelta(minutes=1)  # whoever releases a halt may start them again at once
+TOLD_AFTER: Final = timedelta(minutes=1)  # a release may start them again at once
 AGENTS_PATH: Final = "/admin/agents/agent/"
 _SELF_ENDED: Final = (TerminalReason.AGENT_SHUTDOWN, TerminalReason.COMPLETED)
 _STOPPING: Final = (HaltState.HALT_REQUESTED, HaltState.HALTED)
@@ -116,7 +116,7 @@ def agent_names(rows: Iterable[AgentSession]) -> list[str]:
 def owners_tell_not_running(now: datetime) -> int:
     """Notify owners of agents that do not run, once for each end. Return how many owners.
 
-    While all work is halted nobody is notified: the release may start them again.
+    While all work is halted no owner is notified: the release may start them again.
     """
     if current_halt() is not None:
         return 0
@@ -132,7 +132,7 @@ def owners_tell_not_running(now: datetime) -> int:
 
 @transaction.atomic
 def _owner_tell(owner_id: int, rows: list[AgentSession], *, now: datetime) -> bool:
-    """Notify the owner of those that nobody has told of yet."""
+    """Notify the owner of those that no notification has named yet."""
     pks = [row.pk for row in rows]
     locked = AgentSession.objects.select_for_update(no_key=True, of=("self",)).filter(pk__in=pks).order_by("pk")
     new = [row for row in locked.select_related("agent") if not row.metadata.get(TOLD)]

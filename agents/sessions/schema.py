@@ -84,7 +84,7 @@ def _refuses(oldest: str | None) -> bool:
 
 
 def _allowed() -> dict[Key, str]:
-    """Return what is stored for each migration; nothing before there is a table for it."""
+    """Return the oldest version stored for each migration; empty before the table exists."""
     if AppliedMigration._meta.db_table not in connection.introspection.table_names():
         return {}
     rows = AppliedMigration.objects.values_list("app", "name", "oldest_beside")
@@ -208,7 +208,7 @@ def require_no_other_version(plan: Plan, *, say: Callable[[str], object] = lambd
 
 
 def _still_reporting(concerns: Callable[[Running], bool], say: Callable[[str], object]) -> list[Running]:
-    """Return the hosts that concern us and report themselves while we look, whatever their clocks say."""
+    """Return the hosts that concern us and report themselves while we look, regardless of their clocks."""
     waiting = {host.name: host for host in _hosts_seen() if concerns(host) and host not in _gone}
     if waiting:
         say(f"Waiting up to {STILL_SECONDS:.0f} s: do these hosts still run? {', '.join(map(str, waiting.values()))}")

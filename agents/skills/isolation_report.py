@@ -42,7 +42,7 @@ def isolation_report() -> dict[str, str]:
 
 
 def _disk(context: SkillContext) -> list[str]:
-    """Return what a skill can do to the disk: nothing, if it is ended while it fills its folder."""
+    """Return the damage that a skill can do to the disk: none, if it is ended while it fills its folder."""
     try:
         run_isolated(fill, context, {}, strict=False)
     except OutcomeUnknown as error:

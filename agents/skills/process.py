@@ -32,7 +32,7 @@ CHUNK_BYTES: Final = 65_536
 LINES: Final = 2
 OWNER_ONLY: Final = 0o077
 FOLDER_PREFIX: Final = "lqops-skill-"
-LEFT_SECONDS: Final = 60.0  # after which a folder that nobody holds was left behind: a new one is held at once
+LEFT_SECONDS: Final = 60.0  # after which an unlocked folder was left behind: a new one is locked at once
 _START: Final = (
     "from agents.text.no_database import stand_in; stand_in(); from agents.skills.isolated import main; main()"
 )

@@ -247,7 +247,7 @@ def limit_of(level: Level, chosen: int | None) -> int | None:
 def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes: Unpack[SkillChanges]) -> SkillSetting:
     """Change a skill's settings.
 
-    Operators may raise a level, lower a limit and switch a skill off. The way back loosens, whoever went there.
+    Operators may raise a level, lower a limit and switch a skill off. Undoing that loosens, also by the same person.
     """
     if not by.has_perm(PERMISSION):
         raise NotAllowed("You may not change skill settings.")
@@ -340,7 +340,7 @@ def skill_count_refuse(pace: SkillPace, *, now: datetime) -> str:
 
 
 def skill_count_lock(pace: SkillPace, *, now: datetime) -> None:
-    """Wait until nobody else counts a call of this skill, and keep others from it until the transaction ends."""
+    """Lock the count of this skill's calls until the transaction ends."""
     list(_counts_of_hour(pace, now).select_for_update(no_key=True).values_list("pk"))
 
 

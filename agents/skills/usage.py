@@ -142,7 +142,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _state(pid: int) -> list[str]:
-    """Return what the system says of a process after its name, which may hold anything; nothing if it is gone."""
+    """Return the fields of /proc/<pid>/stat after the process name, which may hold anything; none if it is gone."""
     return _read(pid, "stat").rpartition(")")[2].split()
 
 
