@@ -18,6 +18,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.test import override_settings
 
+from agents import database_clock
 from agents.conf import clock
 from agents.ledger import at_once
 from audit.kinds import KINDS
@@ -166,6 +167,7 @@ def drive(story: Story, folder: Path, points: Points, line) -> None:
         patch.object(at_once, "run_on_postgres", watched(points.execute_at_once, at_once.run_on_postgres)),
         patch.object(at_once, "run_on_sqlite", watched(points.execute_at_once, at_once.run_on_sqlite)),
         patch.object(Outside, "passed", points.reach),
+        patch.object(database_clock, "_ask", clock),  # the time of the story is no time of PostgreSQL's
         override_settings(LQOPS_HEARTBEAT_SECONDS=0.01 if isinstance(points, RenewalPoints) else 60),
         told(folder / "effects") as time,
     ):
