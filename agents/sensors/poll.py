@@ -9,7 +9,7 @@ from typing import Any, Final
 from agents.enums import Outcome
 from agents.net import FetchFailed, Limits, SafeResponse, UrlRefused
 from agents.net.transport import MEBIBYTE
-from agents.sensors.rows import LeasedSensor
+from agents.sensors.rows import LeasedSensor, safe_text
 from agents.sensors.sensing import Failed, Sensing, SensorServices
 from agents.sensors.signals import CallFailed
 
@@ -95,9 +95,10 @@ class Poll(Sensing):
         return {name: tag for name, tag in tags.items() if tag}
 
     def _keep_tags(self, answer: SafeResponse) -> None:
+        """Keep what allows a 304, unless it repeats a secret: it is stored."""
         for name, header in (("etag", "etag"), ("modified", "last-modified")):
             tag = answer.headers.get(header, "")
-            fits = len(tag) <= TAG_CHARS and tag.isascii() and tag.isprintable()
+            fits = len(tag) <= TAG_CHARS and tag.isascii() and tag.isprintable() and safe_text(tag) == tag
             self.cursor[name] = tag if fits else ""
 
     # --- Tools ---

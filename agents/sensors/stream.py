@@ -15,6 +15,7 @@ from agents.conf import clock, sensor_slice_lifetime
 from agents.net import AsyncSafeStream, FetchFailed, Limits, UrlRefused
 from agents.net.streams import CONTENT_TYPE, MAX_EVENT_BYTES, EventReader, ServerSentEvent
 from agents.sensors.poll import read_text
+from agents.sensors.rows import safe_text
 from agents.sensors.sensing import Failed, Sensing, SourceRequest
 
 OPEN_SECONDS: Final = 10.0
@@ -204,7 +205,8 @@ def _check(answer: AsyncSafeStream) -> None:
 def _item(event: ServerSentEvent) -> Item:
     """Return the event, named by its id and data: a source that restarts its count uses ids again."""
     name = hashlib.sha256(f"{event.id}\0{event.data or ''}".encode()).hexdigest()[:32] if event.named else ""
+    resume_id = event.id if safe_text(event.id) == event.id else ""  # it is stored, and may repeat a secret
     if event.data is None:
         problem = f"an event was larger than {MAX_EVENT_BYTES} bytes, and was dropped"
-        return Item(resume_id=event.id, name=name, problem=problem)
-    return Item(data=read_text(event.data), resume_id=event.id, name=name, size=len(event.data))
+        return Item(resume_id=resume_id, name=name, problem=problem)
+    return Item(data=read_text(event.data), resume_id=resume_id, name=name, size=len(event.data))

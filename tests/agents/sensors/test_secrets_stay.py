@@ -298,6 +298,22 @@ def test_value_is_in_no_row(attacker, admin):
     assert not [part for part in ("zq81", "sesame") if part in rows]
 
 
+@pytest.mark.parametrize("kind", ["poll", "stream"])
+def test_value_that_a_server_repeats_as_the_tag_of_its_answer_is_in_no_row(serving, admin, kind):
+    bind("crm", by=admin)
+    told = f'id: x-{OTHER}\ndata: {{"n": 1}}\n\n'.encode() if kind == "stream" else {"n": 1}
+    tags = {"ETag": f'"{OTHER}"', "Last-Modified": OTHER}
+    more = {"Content-Type": "text/event-stream"} if kind == "stream" else tags
+    web = serving(Web, lambda request: (200, more, told))
+    source = {"url": web.url, "headers": {"X-Key": {"$secret": "crm"}}}
+    given = {"interval": 1} if kind == "poll" else {}
+    scene = Scene(sensor("feed", kind, source, ("value",), (), **given), fields={"value": "object"})
+    with running_slice(time_scale=0.1):
+        until(lambda: scene.value("value") == {"n": 1})
+
+    assert "sesame" not in json.dumps(list(Sensor.objects.values()), default=str)
+
+
 def test_text_that_sends_what_it_sent_before_can_be_edited(attacker, admin):
     """An installation from before hosts were named keeps its agents editable; only what is new has to be named."""
     scene = Scene(sensor("feed", "poll", with_secrets(attacker.url), (), (), interval=60))
