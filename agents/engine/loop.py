@@ -333,7 +333,9 @@ class StepLoop:
                 waits[result.waits_for] = waits.get(result.waits_for, frozenset()) | result.runs
             else:
                 call_id = key.rpartition(":")[2]
-                self._append([Entry("tool", result.text, call_id=call_id, failed=result.failed)])
+                self._append(
+                    [Entry("tool", result.text, call_id=call_id, failed=result.failed, outcome=result.outcome)]
+                )
         if waits:
             waits_on = next(one for one in _WAITS_FIRST if one in waits)
             return Waiting(waits_on, runs=waits[waits_on])

@@ -39,7 +39,9 @@ from agents.ledger.loans import RUN_RESULT, result_awaited
 from agents.ledger.prices import declared_price, estimate_model_call
 from agents.models import AgentSession, InferenceLog, Question, ToolCall
 from agents.policy import brakes, costs
+from agents.policy.outcomes import outcome_code
 from agents.sessions.reads import arguments_asked, call_latest
+from agents.sessions.transcripts import ERROR_PREFIX
 from agents.skills.parsing import SkillCall
 from agents.skills.registry import call_pace, skill_named, skill_refusal, skill_standing
 from agents.skills.risk import RiskAssessor, level_for
@@ -195,6 +197,7 @@ class SkillResult:
     waits: bool = False
     waits_for: WaitingOn = WaitingOn.APPROVAL
     runs: frozenset[int] = frozenset()  # that it waits for
+    outcome: str = ""  # by its code (agents/policy/outcomes.py), of a call that failed
 
     @property
     def failed(self) -> bool:
@@ -203,7 +206,7 @@ class SkillResult:
     @property
     def text(self) -> str:
         """The result as the model reads it."""
-        text = self.output if self.output is not None else f"error: {self.error}"
+        text = self.output if self.output is not None else f"{ERROR_PREFIX}{self.error}"
         simulation = self.metadata.get("simulation", "")
         return f"{text}\n{simulation}" if simulation else text
 
@@ -269,7 +272,7 @@ class SkillExecutor:
         skill = self._registry.get(call.name) or skill_named(call.name)
         missing = f"the skill {call.name[:64]} is {NOT_FOUND}"
         if skill is None:
-            return SkillResult(error=missing)
+            return SkillResult(error=missing, outcome=Brake.SKILL)
         standing = skill_standing(skill.name, skill.level)
         if call.name not in self._registry or not standing.enabled:
             return self._refused(skill, standing.level, call.arguments, missing)
@@ -320,7 +323,7 @@ class SkillExecutor:
     ) -> SkillResult:
         """Record a call that is refused before the guard, which records its own refusals."""
         refuse_skill(self._session, skill, level, arguments, reason, brake=brake, now=clock())
-        return SkillResult(error=reason[:ERROR_CHARS], metadata=dict(metadata))
+        return SkillResult(error=reason[:ERROR_CHARS], metadata=dict(metadata), outcome=brake)
 
     def _result(self, call: Call, result: ToolResult) -> SkillResult:
         metadata: dict[str, Any] = {"duration_ms": result.took_ms, "outcome": str(result.outcome)}
@@ -331,7 +334,8 @@ class SkillExecutor:
         if result.outcome == Outcome.APPROVAL_PENDING:
             return SkillResult(metadata=metadata, waits=True)
         if not result.ok:
-            return SkillResult(error=(result.error or str(result.outcome))[:ERROR_CHARS], metadata=metadata)
+            code = outcome_code(result.outcome, detail=result.detail)
+            return SkillResult(error=(result.error or code)[:ERROR_CHARS], metadata=metadata, outcome=code)
         if call.arguments["skill"] == "ask_person":
             return self._answer(result.data["question_id"], metadata)
         output = result.data if isinstance(result.data, str) else canonical(result.data)

@@ -405,6 +405,9 @@ class Message(models.Model):
     call_id = models.CharField(max_length=128, blank=True)
     stop = models.CharField(max_length=24, blank=True, help_text="Why a reply ended, as the model's server said.")
     failed = models.BooleanField(default=False)
+    outcome = models.CharField(
+        max_length=128, blank=True, default="", db_default="", help_text="Of the call whose result it is, by its code."
+    )
     reason = models.CharField(max_length=32, blank=True, help_text="Why lqops itself wrote it; empty for all others.")
     created_at = models.DateTimeField()
 

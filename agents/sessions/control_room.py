@@ -42,7 +42,6 @@ from agents.enums import (
     InputState,
     Mode,
     OutboxStatus,
-    Outcome,
     ProposalStatus,
     QuestionStatus,
     SensorState,
@@ -79,6 +78,7 @@ from agents.models import (
 from agents.models.expressions import CountOf
 from agents.models.sessions import UNFINISHED
 from agents.people.notifications import ABOUT_APPROVALS, ABOUT_QUESTIONS
+from agents.policy.outcomes import REASONS, REFUSED
 from agents.policy.transitions import TERMINAL
 from agents.queue import broker_fault
 from agents.sessions.faults import failing_models, host_faults, hosts_live
@@ -101,19 +101,6 @@ BRAKES: Final = (
     "autonomous_schedule.skipped",
 )
 HALT: Final = "autonomous_session.halted"
-# Labels for the reasons for which calls are refused.
-REASONS: Final = {
-    "rejected": "by a person",
-    "expired": "no decision in time",
-    "cancelled": "the run had ended",
-    "refused_before": "the same call was denied before",
-    "ticket_refused": "it is not the approved call",
-    "budget_spent": "a shared budget is used up",
-    "budget_busy": "other calls have reserved the rest of a budget",
-    "dimension:cost": "the rest of the run's cap is too small",
-    "dimension:tokens": "the run's tokens are used up",
-}
-REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RATE_LIMITED})
 
 
 class Kind(StrEnum):

@@ -19,9 +19,10 @@ from django.db.models import Model, Q, QuerySet
 
 from agents.enums import Mode, Outcome, Phase, RunResult, Status, ToolIntent, TriggerKind
 from agents.models import AgentSession, Collection, Document, Halt, InboundEvent, Playbook, ToolCall
+from agents.policy.outcomes import REASONS, REFUSED, outcome_code, outcome_text
 from agents.policy.transitions import TERMINAL
 from audit.kinds import TERMINAL_KINDS, TOOL_CALL, usernames
-from audit.models import AuditEvent
+from audit.models import AuditEvent, SkillAudit
 from audit.receipts import ApprovalSentences, call_label, with_names
 
 SHOWN_DOCUMENTS: Final = 20
@@ -372,6 +373,16 @@ class Moment:
     error: str = ""
     call_pk: int | None = None
     kind: str = ""
+    code: str = ""
+    reason: str = ""
+
+    @property
+    def outcome_text(self) -> str:
+        return outcome_text(self.code)
+
+    @property
+    def is_refused(self) -> bool:
+        return self.outcome in REFUSED
 
 
 @dataclass(frozen=True)
@@ -386,6 +397,7 @@ def timeline(session: AgentSession) -> Timeline:
     calls = _named_rows(events, "call_id", session.tool_calls.all(), "public_id", "pk", "error")
     details = _named_rows(events, "halt_id", Halt.objects.all(), "pk", "reason")
     details |= _named_rows(events, "question_id", session.questions.all(), "public_id", "text")
+    reasons = _reasons(session, events)
     actions = _named_rows(events, "approval_id", session.approvals.all(), "public_id", "action")
     about = ApprovalSentences({public_id: action for public_id, (action,) in actions.items()})
     names = {**usernames(event.actor for event in events), "system": ""}
@@ -395,6 +407,7 @@ def timeline(session: AgentSession) -> Timeline:
         if event.kind == TOOL_CALL:
             key = event.details.get("call_id") or event.pk
             moment = _call_moment(event, calls.get(str(key)), about.action(event.details) or "")
+            moment = replace(moment, reason=reasons.get(event.seq, ""))
             if begun := moments.get(key):
                 took = (event.at - begun.at).total_seconds()
                 moment = replace(moment, at=begun.at, took_ms=int(took * 1000))
@@ -419,6 +432,15 @@ def _named_rows(events: Iterable[AuditEvent], key: str, rows: QuerySet[Any], *co
             ids.add(id_field.to_python(event.details.get(key)))
     found = rows.filter(**{f"{columns[0]}__in": ids - {None}}).values_list(*columns)
     return {str(first): tuple(others) for first, *others in found}
+
+
+def _reasons(session: AgentSession, events: Iterable[AuditEvent]) -> dict[int, str]:
+    """Return by the place of their events why calls were refused: the approver's note, the rule, the limit, the cap."""
+    refused = [one for one in events if one.kind == TOOL_CALL and one.details.get("outcome") in REFUSED]
+    places = [event.seq for event in refused]
+    told = SkillAudit.objects.filter(chain=session.chain, seq__in=places).values_list("seq", "output_summary")
+    known = {event.seq: REASONS.get(str(event.details.get("detail", "")), "") for event in refused}
+    return known | {seq: text for seq, text in told if seq is not None} if refused else {}
 
 
 def _moment(event: AuditEvent, text: str, actor: str, detail: str) -> Moment:
@@ -468,6 +490,7 @@ def _call_moment(event: AuditEvent, call: tuple[int, str] | None, skill: str) ->
         spent_usd=_spent(details),
         error=error,
         call_pk=call_pk,
+        code=outcome_code(outcome, detail=str(details.get("detail", "")), brake=str(details.get("brake", ""))),
     )
 
 
@@ -505,6 +528,7 @@ class Span:
     left: float = 0
     width: float = 0
     outcome: str = ""
+    outcome_text: str = ""
     call_pk: int | None = None
     intent: str = ""
     inner: tuple["Span", ...] = ()
@@ -658,6 +682,7 @@ def _call_span(moment: Moment, known: Mapping[int, ToolCall], now: datetime) -> 
         moment.at,
         _end_of(moment, now),
         outcome=moment.outcome,
+        outcome_text=moment.outcome_text,
         call_pk=moment.call_pk,
         intent=str(intent or moment.title),
     )
@@ -665,7 +690,7 @@ def _call_span(moment: Moment, known: Mapping[int, ToolCall], now: datetime) -> 
 
 def _folded(spans: Iterable[Span]) -> Iterator[Span]:
     """Fold repeated calls with the same outcome into one bar that holds them."""
-    for _, group in groupby(spans, key=lambda span: (span.sort, span.intent, span.outcome)):
+    for _, group in groupby(spans, key=lambda span: (span.sort, span.intent, span.outcome, span.outcome_text)):
         found = tuple(group)
         if found[0].sort != "call" or len(found) < LEAST_REPEATED:
             yield from found

@@ -14,15 +14,18 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
 
-from agents.enums import ApprovalStatus, Mode, QuestionStatus, RunResult, Status
+from agents.enums import ApprovalStatus, Mode, Outcome, QuestionStatus, RunResult, Status
 from agents.ledger.prices import judges_within_budget
 from agents.models import AgentSession, Approval, Message, Question, StreamPart
 from agents.policy.guardrails import joined
+from agents.policy.outcomes import outcome_text
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import held, session_note
 from audit import recorder
 
 GUARDRAILS = "guardrails"
+ERROR_PREFIX: Final = "error: "  # of the result of a call that failed, as its model reads it
+FAILED: Final = "failed"  # the outcome of a call before outcomes were stored with results
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Entry:
     stop: str = ""
     reason: str = ""
     failed: bool = False
+    outcome: str = ""
 
 
 @transaction.atomic
@@ -60,6 +64,7 @@ def transcript_append(
             stop=entry.stop,
             reason=entry.reason,
             failed=entry.failed,
+            outcome=entry.outcome,
             created_at=now,
         )
         for place, entry in enumerate(entries, 1)
@@ -101,32 +106,48 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """One message and its answer, which is empty until the agent has given it.
+class RequestedCall:
+    """A call that the agent requested: its outcome by its code, which is empty before it has one, and the error."""
 
-    `requests` are the names of requested calls, each with whether it succeeded.
-    """
+    name: str
+    outcome: str = ""
+    error: str = ""
+
+    @property
+    def outcome_text(self) -> str:
+        return outcome_text(self.outcome)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One message and its answer, which is empty until the agent has given it."""
 
     session: AgentSession
     message: str
     answer: str
-    requests: tuple[tuple[str, bool], ...]
+    requests: tuple[RequestedCall, ...]
     question: Question | None
     approvals: tuple[Approval, ...] = ()
 
     @property
     def calls(self) -> list[str]:
-        return [name for name, _ in self.requests]
+        return [call.name for call in self.requests]
 
     @property
     def called(self) -> list[str]:
         """Return the names of calls that succeeded."""
-        return [name for name, succeeded in self.requests if succeeded]
+        return [call.name for call in self.requests if call.outcome == Outcome.SUCCESS]
 
     @property
-    def asked_for(self) -> list[str]:
-        """Return the names of calls that wait, were refused or failed."""
-        return [name for name, succeeded in self.requests if not succeeded]
+    def undone(self) -> list[RequestedCall]:
+        """Return the calls that were refused or failed."""
+        return [call for call in self.requests if call.outcome not in {"", Outcome.SUCCESS}]
+
+    @property
+    def without_result(self) -> list[str]:
+        """Return the names of calls that wait for others, or were never made; not of those that need approval."""
+        asked = {approval.action for approval in self.approvals}
+        return [call.name for call in self.requests if not call.outcome and call.name not in asked]
 
     @property
     def is_open(self) -> bool:
@@ -211,13 +232,19 @@ def _last_words(entries: Sequence[Message]) -> str:
     return joined(entries[: len(entries) - behind])
 
 
-def _requests(sessions: Iterable[AgentSession]) -> dict[int, tuple[tuple[str, bool], ...]]:
-    """Return by session the names of requested calls, each with whether it succeeded."""
+def _requests(sessions: Iterable[AgentSession]) -> dict[int, tuple[RequestedCall, ...]]:
+    """Return by session the requested calls."""
     entries = Message.objects.filter(session__in=[one.pk for one in sessions]).order_by("session_id", "seq")
-    results = set(entries.filter(role="tool", failed=False).values_list("session_id", "call_id"))
+    done = entries.filter(role="tool", failed=False).values_list("session_id", "call_id")
+    results = dict.fromkeys(done, (str(Outcome.SUCCESS), ""))
+    undone = entries.filter(role="tool", failed=True).values_list("session_id", "call_id", "outcome", "content")
+    for pk, call_id, outcome, content in undone:
+        results[pk, call_id] = (outcome or FAILED, content.removeprefix(ERROR_PREFIX))
     rows = entries.filter(role="assistant").exclude(calls=[]).values_list("session_id", "calls")
     return {
-        pk: tuple((str(call["name"]), (pk, call["id"]) in results) for _, calls in found for call in calls)
+        pk: tuple(
+            RequestedCall(str(call["name"]), *results.get((pk, call["id"]), ())) for _, calls in found for call in calls
+        )
         for pk, found in groupby(rows, key=lambda row: row[0])
     }
 
@@ -249,13 +276,18 @@ def transcript_shown(session: AgentSession) -> dict[str, Any]:
     spoken = [
         {
             "entry": entry,
-            "calls": [{**call, "result": results.get(call["id"])} for call in entry.calls],
+            "calls": [_call_shown(call, results.get(call["id"])) for call in entry.calls],
             "internal": entry.role == "system" or bool(entry.reason),
         }
         for entry in entries
         if entry not in earlier and (entry.role != "tool" or entry.call_id not in requested)
     ]
     return {"spoken": spoken, "earlier": earlier, "more_before": len(newest) > SHOWN_ENTRIES}
+
+
+def _call_shown(call: Mapping[str, Any], result: Message | None) -> dict[str, Any]:
+    refused = outcome_text(result.outcome or FAILED) if result is not None and result.failed else ""
+    return {**call, "result": result, "failed": refused}
 
 
 def _earlier(entries: Sequence[Message]) -> list[Message]:
