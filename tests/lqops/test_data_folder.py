@@ -161,6 +161,7 @@ def test_data_of_an_earlier_version_does_not_stop_whoever_names_a_folder(install
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("durable_commits")
 @pytest.mark.parametrize("arguments", [["tick", "--once"], ["doctor"]])
 def test_command_says_where_the_data_is(settings, arguments):
     settings.UNUSED_DATA_DIR = Path("/venv/site-packages/var")
