@@ -32,7 +32,7 @@ FULLY_COVERED := agents/text/shown.py agents/guard/guard.py agents/guard/consent
 	agents/text/clean.py agents/skills/parsing.py agents/skills/literals.py agents/policy/guardrails.py \
 	agents/policy/context_window.py agents/policy/conversation.py agents/text/quotes.py \
 	agents/ledger/model_servers.py agents/ledger/model_limits.py agents/ledger/declared_models.py agents/definitions/catalogue.py \
-	agents/people/second_factor.py agents/people/browser_sessions.py agents/people/sign_ins.py agents/people/ceilings.py agents/people/identities.py lqops/sign_in.py \
+	agents/people/second_factor.py agents/people/browser_sessions.py agents/people/sign_ins.py agents/people/ceilings.py agents/people/identities.py agents/database_clock.py agents/sessions/schema.py agents/providers/slots.py agents/roster/release.py lqops/data_folder.py lqops/sign_in.py \
 	lqops/sign_in_record.py lqops/oidc.py lqops/oidc_config.py \
 	agents/policy/model_catalogue.py agents/net/*.py agents/tls.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database run on SQLite alone. So do those of what stands above services that are tested here,
