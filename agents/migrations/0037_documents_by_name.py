@@ -1,5 +1,22 @@
 from django.db import migrations, models
-from django.db.models import Q
+from django.db.models import Count, Q
+
+MOST_NAMED = 10
+
+
+def require_one_name(apps, schema_editor):
+    """Before this migration the same bytes could be one document only: say which are more."""
+    uploads = apps.get_model("agents", "Document").objects.filter(deleted_at__isnull=True, origin="upload")
+    twice = uploads.values("owner", "digest").annotate(names=Count("pk")).filter(names__gt=1)[:MOST_NAMED]
+    found = [
+        " and ".join(uploads.filter(owner=one["owner"], digest=one["digest"]).values_list("name", flat=True))
+        for one in twice
+    ]
+    if found:
+        raise RuntimeError(
+            f"Nothing was taken back: these documents have the same content. Delete all but one of each first: "
+            f"{'; '.join(found)}."
+        )
 
 
 class Migration(migrations.Migration):
@@ -27,4 +44,5 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.RemoveConstraint(model_name="document", name="document_bytes_once"),
+        migrations.RunPython(migrations.RunPython.noop, require_one_name),
     ]

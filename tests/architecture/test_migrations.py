@@ -19,7 +19,7 @@ from django.db.migrations.loader import MigrationLoader
 
 from agents import __version__
 from agents.enums import Outcome, Status, TriggerKind, WaitingOn
-from agents.knowledge.documents import document_detach
+from agents.knowledge.documents import document_add, document_detach
 from agents.models import Budget, Cap, Collection, Installation, Memory, Precedent, ToolCall, Trigger
 from agents.sessions.schema import release
 from agents.text.wording import text_key
@@ -207,6 +207,15 @@ def test_run_that_waits_for_started_runs_goes_on_in_the_version_before(migrate):
     row = apps_at("0032_versions_beside_migrations").get_model("agents", "AgentSession").objects.get(pk=run.pk)
     assert (row.status, row.waiting_on, row.next_wake_at) == ("queued", "", None)
     assert row.enqueued_at
+
+
+def test_same_bytes_under_two_names_keep_that_migration_from_being_taken_back(migrate):
+    owner = get_user_model().objects.create_user("owner of twins")
+    for name in ("a.txt", "b.txt"):
+        inbox = make_collection(owner, f"for {name}")
+        document_add(owner=owner, name=name, data=b"The same words.", collection=inbox, by=owner, now=utc_now())
+    with pytest.raises(RuntimeError, match=r"have the same content.* a\.txt and b\.txt\.|b\.txt and a\.txt\."):
+        migrate("agents", "0036_secret_bindings")
 
 
 def pending_list():
