@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError
 
 from agents.definitions import catalogue
@@ -179,12 +180,13 @@ def test_row_is_seen_by_other_processes_within_the_time_that_rows_are_kept(monke
     assert models_in_force() is models_in_force()
 
 
-def test_rows_stay_as_they_were_while_the_database_does_not_answer(monkeypatch):
+@pytest.mark.parametrize("error", [DatabaseError("away"), ImproperlyConfigured("a process without a database")])
+def test_rows_stay_as_they_were_while_the_database_does_not_answer(monkeypatch, error):
     DeclaredModel.objects.create(model="new", settings=NEW, changed_at=NOW)
     catalogue.read_rows()
 
     def fail(*fields):
-        raise DatabaseError("away")
+        raise error
 
     monkeypatch.setattr(catalogue, "KEPT_SECONDS", 0)
     monkeypatch.setattr(DeclaredModel.objects, "values_list", fail)
