@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -300,13 +301,19 @@ def _new_link(action: ActionRequest) -> HttpResponse:
 class CeilingsForm(ActionForm):
     mode = forms.ChoiceField(
         label="Approval mode",
-        choices=[("", "As for everybody"), *((mode, mode) for mode in ApprovalMode.values)],
+        choices=lambda: [
+            ("", f"As for everybody ({settings.LQOPS_CEILING_MODE})"),
+            *((mode, mode) for mode in ApprovalMode.values),
+        ],
         required=False,
         help_text="The laxest mode of an agent, and the mode of runs without one.",
     )
     highest_level = forms.ChoiceField(
         label="Level of skills",
-        choices=[("", "As for everybody"), *((level, level) for level in Level.values)],
+        choices=lambda: [
+            ("", f"As for everybody ({settings.LQOPS_CEILING_LEVEL})"),
+            *((level, level) for level in Level.values),
+        ],
         required=False,
         help_text="The highest level of the skills that an agent names.",
     )

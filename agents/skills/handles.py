@@ -7,7 +7,7 @@ that the environment names (LQOPS_SECRET_<NAME>_HOSTS) and to those that an admi
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -101,9 +101,11 @@ def unbound_problem(names: Collection[str], destinations: Sequence[Destination])
 def _problem(name: str, destination: Destination, hosts: Sequence[str]) -> str:
     known = f"it is bound to {', '.join(hosts)}" if hosts else "it is bound to no host yet"
     plain = "" if destination.encrypted else " without encryption"
-    entry = Destination(destination.host, encrypted=destination.encrypted)
+    usual = 443 if destination.encrypted else 80
+    entry = replace(destination, port=None if destination.port == usual else destination.port)
+    port = f":{entry.port}" if entry.port else ""
     return (
-        f"the secret {name!r} may not go to {destination.host}{plain}: {known}. Somebody with the permission "
+        f"the secret {name!r} may not go to {destination.host}{port}{plain}: {known}. Somebody with the permission "
         f"agents.loosen (role admin) adds the host under Secrets in the admin, or with `manage.py secrets bind {name} "
         f"{entry}`; LQOPS_SECRET_{name.upper()}_HOSTS names hosts too"
     )
