@@ -39,7 +39,7 @@ MUTATIONS = {
         "if session.cap is not None and session.approved + quote.estimate > session.cap:",
         "if False:",
     ),
-    "consent": ("agents.guard.consent", "if _asks(call, ruled):", "if False:"),
+    "consent": ("agents.guard.consent", "if _asks(call, ruled) or _was_asked(call):", "if False:"),
     "fencing": ("agents.ledger.boundary", "if fencing != session.fencing:", "if False:"),
 }
 

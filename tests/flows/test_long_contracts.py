@@ -18,6 +18,12 @@ from tests.flows.scenes import Scene
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+
+@pytest.fixture(autouse=True)
+def _ceiling(settings):
+    settings.LQOPS_CEILING_RUN_USD = Decimal(50)  # these documents are long
+
+
 SMALL, SAMPLE = 250_000, 700_000
 FULL = pytest.param(2_000_000, marks=pytest.mark.stress)
 DEPARTURES = {

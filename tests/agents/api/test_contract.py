@@ -29,6 +29,9 @@ def answer_to(route, world):
             return sent(stage)
     with undone():
         own = copy.deepcopy(world)
+        if route.name == "ceilings:get":  # by the name that the address has
+            own.owner.username = "send_email"
+            own.owner.save()
         client = client_of(own.owner)
         if route.method == "get":
             return client.get(route.address(own), {"q": "lease"} if route.name == "search:get" else {})

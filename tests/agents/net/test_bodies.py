@@ -130,7 +130,7 @@ MEASURE = """
 import asyncio, sys
 import django
 from django.conf import settings
-settings.configure(LQOPS_NET_ALLOW_HOSTS=[], LQOPS_NET_ALLOW_NETWORKS=["127.0.0.1/32"])
+settings.configure(LQOPS_NET_ALLOW_HOSTS=[], LQOPS_NET_ALLOW_NETWORKS=["127.0.0.1/32"], LQOPS_CA_FILE="")
 from agents.net import AsyncSafeClient, FetchFailed, Limits, SafeClient
 
 def peak():
